@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast._api.cache.aio_cache import Cache
     from holdfast._api.ticket import Ticket
     from holdfast._api.transactional import transactional
-    from holdfast._net.cluster import Cluster
+    from holdfast._net.endpoint import Topology
     from holdfast.schedule.aio import Schedule
 
 __all__ = [
@@ -232,7 +232,7 @@ class Lock(lock.BaseLock[Lease]):
         except (ServerError, QuorumError) as unreachable:
             warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
 
-    async def _locate(self, cluster: Cluster) -> None:
+    async def _locate(self, cluster: Topology) -> None:
         """Before each use: slots move."""
         if not cluster.known:
             try:

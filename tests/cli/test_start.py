@@ -21,10 +21,11 @@ OURS = """
     holdfast._core.lock.local_queue holdfast._core.subscription holdfast._core.retry holdfast._core.deadlock.abort_wait
     holdfast._core.lock.name_conflict holdfast._core.lock.idle_queues holdfast._core.lock.replies holdfast._core.names
     holdfast._core.lock.node holdfast._core.lock.renewal holdfast._core.lock.replication holdfast._core.requests
-    holdfast._core.lock.local_acquire holdfast._core.struct holdfast._core.lock.ports holdfast._core.keep_alive
+    holdfast._core.lock.local_acquire holdfast._core.struct holdfast._core.lock.ports holdfast._core.operation
+    holdfast._core.lock.release holdfast._api.options holdfast._api.error_map holdfast._net.transport
     holdfast._core.deadlock.wait_graph holdfast._core.lock.server_queue holdfast._runtime holdfast._clock
     holdfast._runtime.keeper.inbox_wait holdfast._runtime.flag holdfast._runtime.drivers.subscriptions
-    holdfast._runtime.keeper.thread holdfast._runtime.keeper.long_leases holdfast._runtime.keeper.connection
+    holdfast._runtime.keeper.thread holdfast._runtime.keeper.long_leases holdfast._net.pipelined_connection
     holdfast._runtime.closed_loops holdfast._runtime.process holdfast._runtime.drivers.replication
     holdfast._runtime.drivers.sync holdfast._runtime.drivers.keep_alive holdfast._net holdfast._net.sync_connection
     holdfast._net.resolve holdfast._net.wait_connection holdfast._net.endpoint holdfast._net.redaction holdfast._net.protocol

@@ -459,7 +459,7 @@ def test_what_is_sent_as_it_is_stands_in_the_table() -> None:
 
 def _nowhere() -> Cluster:
     found = from_url("redis+cluster://127.0.0.1:1").cluster
-    assert found is not None
+    assert isinstance(found, Cluster)
     return found
 
 

@@ -19,7 +19,7 @@ import holdfast
 from faults.faces import Admin, Sync, until
 from holdfast import aio
 from holdfast._local.server.process import PrivateServer
-from holdfast._runtime.keeper.connection import Link
+from holdfast._net.pipelined_connection import Link
 from holdfast._runtime.process import current
 from live.test_redlock import Group
 from live.witness import gate, waiting_here

@@ -17,9 +17,9 @@ import holdfast
 import holdfast.aio
 from faults.faces import Aio, until
 from faults.handler_points import HOME, at_every_point
-from holdfast._core.deadlock.abort_wait import drop
 from holdfast._core.lock.idle_queues import SPARE, Loose
-from holdfast._core.lock.replies import release
+from holdfast._core.lock.release import release
+from holdfast._core.operation import drop
 from holdfast._local.server.process import PrivateServer
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.resolve import resolve

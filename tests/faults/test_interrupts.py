@@ -21,8 +21,8 @@ from faults.faces import Admin, until
 from faults.proxy import Action, Proxy, Rule
 from holdfast._core.lock.replies import CLAIM
 from holdfast._local.server.process import PrivateServer
+from holdfast._net.pipelined_connection import Link
 from holdfast._runtime.drivers.sync import Driver
-from holdfast._runtime.keeper.connection import Link
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -21,8 +21,8 @@ from holdfast._core.lock import node as nodes
 from holdfast._core.lock.server_queue import REFRESH_EVERY
 from holdfast._core.requests import Command, NotSent
 from holdfast._local.server.process import PrivateServer
+from holdfast._net.pipelined_connection import Link
 from holdfast._net.url import from_url
-from holdfast._runtime.keeper.connection import Link
 from holdfast._runtime.keeper.thread import Keeper
 from holdfast._runtime.process import current
 from live.witness import open_sockets, warned_of_drop

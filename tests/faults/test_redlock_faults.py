@@ -20,7 +20,7 @@ from faults.peer import Peer
 from faults.proxy import Action, Proxy
 from faults.test_fork import in_child, run
 from holdfast._core.names import lock_keys
-from holdfast._core.quorum.polling import GiveBack
+from holdfast._core.requests import GiveBack
 from holdfast._local.server import private
 from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.fanout import Fleet

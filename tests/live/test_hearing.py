@@ -9,8 +9,8 @@ import time
 import redis
 
 from holdfast._api.caller import AioCaller, Caller
-from holdfast._core.requests import Now
-from holdfast._core.subscription import Listener, Withdraw, hear, listen
+from holdfast._core.requests import Now, Withdraw
+from holdfast._core.subscription import Listener, hear, listen
 from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
 

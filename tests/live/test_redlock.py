@@ -25,9 +25,8 @@ import holdfast
 from faults.faces import Aio, Sync
 from faults.test_interrupts import at_every_line
 from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, QuorumError, Redlock, aio, declare_new
-from holdfast._core.quorum.polling import Poll
 from holdfast._core.quorum.votes import Heard
-from holdfast._core.requests import Command
+from holdfast._core.requests import Command, Poll
 from holdfast._local.server import private
 from holdfast._local.server.process import PrivateServer
 from holdfast._net.resolve import resolve

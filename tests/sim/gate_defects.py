@@ -144,7 +144,7 @@ LEAVING = (
     ),
     Mutation(
         "heir-without-doubt",
-        "_core/lock/server_queue.py",
+        "_core/lock/records.py",
         "Waiter.move_to",
         Instead(
             "heir.token, heir.pending, heir.doubt = (former.token, former.pending, former.doubt)",

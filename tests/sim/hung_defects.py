@@ -8,14 +8,14 @@ from mutants.operators import Instead, Nth
 HUNG = (
     Mutation(
         "hung-and-renewed",
-        "_core/lock/renewal.py",
+        "_core/lock/records.py",
         "Tenure.good_until",
         Instead("min(self.deadline, self.ends_at, self.stalled_at)", "min(self.deadline, self.ends_at)"),
         "who hangs keeps the lock: its renewals go on, as fast as they are answered",
     ),
     Mutation(
         "progress-ignored",
-        "_core/lock/renewal.py",
+        "_core/lock/records.py",
         "Tenure.progressed",
         Nth("dropped"),
         "who checks in is held to be hung all the same",

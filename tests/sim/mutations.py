@@ -34,21 +34,21 @@ HOLDING = (
     ),
     Mutation(
         "renewed-without-margin",
-        "_core/lock/renewal.py",
+        "_core/lock/records.py",
         "Tenure.renewed",
         Nth("term dropped"),
         "a renewed lease is believed without allowance for the drift of clocks",
     ),
     Mutation(
         "shorter-lease-not-believed",
-        "_core/lock/renewal.py",
+        "_core/lock/records.py",
         "Tenure.asks",
         Nth("dropped", 2),
         "who asks for a shorter lease goes on believing in the longer one until it is answered",
     ),
     Mutation(
         "renewed-too-late",
-        "_core/lock/renewal.py",
+        "_core/lock/records.py",
         "Tenure.renewed",
         Instead("self.due_at(sent + ttl * self.spec.renew_part)", "sent + ttl"),
         "a lease is renewed when it is over",
@@ -122,7 +122,7 @@ ASKING = (
     ),
     Mutation(
         "release-buries-nothing",
-        "_core/lock/replies.py",
+        "_core/lock/release.py",
         "release",
         Instead("'bury' if doubt else 'release'", "'release'"),
         "after the release, a late copy of the request takes the lock again",

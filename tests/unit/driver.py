@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from holdfast._core.lock import replies as lock_replies
-from holdfast._core.lock.records import Attempt, Spec, milliseconds
+from holdfast._core.lock.records import Attempt, Spec, Waiter, milliseconds
+from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replies import REFRESH
-from holdfast._core.lock.server_queue import Waiter, Waiting
+from holdfast._core.lock.server_queue import Waiting
 from holdfast._core.requests import (
     Answer,
     Command,
@@ -267,7 +267,7 @@ class Driver:
         """What the faces do when an acquisition was interrupted."""
         self.faults, self.failing = {}, never
         if attempt.pending:
-            self.run(lock_replies.give_up(attempt))
+            self.run(give_up(attempt))
         self.deliver()
 
     def nothing_left(self) -> bool:

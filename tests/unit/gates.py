@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast._core.lock.local_queue import Gate, Given, Lead
-from holdfast._core.lock.records import Attempt, Grant
-from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.local_queue import Gate
+from holdfast._core.lock.records import Attempt, Given, Grant, Lead, Tenure, Waiter
 from holdfast._core.lock.replies import BLOCK, Busy, Held
-from holdfast._core.lock.server_queue import Waiter
 from holdfast._core.requests import Answer
 from unit import driver
 from unit.driver import slot_of, spec

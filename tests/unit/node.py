@@ -7,9 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from holdfast._core.lock.local_queue import Gate
-from holdfast._core.lock.records import Attempt
-from holdfast._core.lock.renewal import Renewing, Tenure
+from holdfast._core.lock.records import Attempt, Queue, Tenure
+from holdfast._core.lock.renewal import Renewing
 from holdfast._core.lock.server_queue import Waiting
 
 
@@ -27,7 +26,7 @@ class Node:
     asked_early: set[str] = field(default_factory=set)
     opened: int = 0
     """How often the inbox was asked for."""
-    looks: list[tuple[Gate, float]] = field(default_factory=list)
+    looks: list[tuple[Queue, float]] = field(default_factory=list)
     given_back: list[Tenure] = field(default_factory=list)
     buried: list[Attempt] = field(default_factory=list)
     questioned: list[Tenure] = field(default_factory=list)
@@ -63,18 +62,18 @@ class Node:
     def asked_for(self, token: str) -> bool:
         return token in self.asked_early
 
-    def look_at(self, gate: Gate, at: float) -> None:
+    def look_at(self, gate: Queue, at: float) -> None:
         self.looks.append((gate, at))
 
     def forget(self, tenure: Tenure) -> None:
         self.renewing.forget(tenure.token)
 
-    def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
+    def give_back(self, gate: Queue | None, tenure: Tenure) -> None:
         tenure.end()
         self.forget(tenure)
         self.given_back.append(tenure)
 
-    def bury(self, gate: Gate, attempt: Attempt) -> None:
+    def bury(self, gate: Queue, attempt: Attempt) -> None:
         self.buried.append(attempt)
 
     def question(self, tenure: Tenure) -> tuple[int, int]:

@@ -13,10 +13,24 @@ from holdfast._core.lock.replies import Busy
 from holdfast._core.names import lock_keys, side_key
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import Mandate, Vote
-from holdfast._core.quorum.polling import GiveBack, Poll
 from holdfast._core.quorum.votes import DECLARE_NEW, VOTE, Candidate, Panel
-from holdfast._core.requests import Answer, Call, Command, Draw, Now, Refused, Request, Run, Unknown, WireError
-from holdfast._core.subscription import Enroll, Hark, Withdraw
+from holdfast._core.requests import (
+    Answer,
+    Call,
+    Command,
+    Draw,
+    Enroll,
+    GiveBack,
+    Hark,
+    Now,
+    Poll,
+    Refused,
+    Request,
+    Run,
+    Unknown,
+    WireError,
+    Withdraw,
+)
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
 T = TypeVar("T")

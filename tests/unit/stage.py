@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast import aio
-from holdfast._api import lock, sync_lock
+from holdfast._api import error_map, lock, sync_lock
 from holdfast._core.lock.local_queue import Gate
-from holdfast._core.lock.records import Spec
-from holdfast._core.lock.renewal import Renewing, Tenure, renewal
+from holdfast._core.lock.records import Queue, Spec, Tenure
+from holdfast._core.lock.renewal import Renewing, renewal
 from holdfast._core.lock.replies import RELEASE
 from holdfast._core.requests import Run
 from holdfast._net.endpoint import Endpoint
@@ -35,7 +35,7 @@ class StageNode(Node):
     def clock(self) -> float:
         return self._server.now
 
-    def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
+    def give_back(self, gate: Queue | None, tenure: Tenure) -> None:
         super().give_back(gate, tenure)
         self._server.perform(Run(RELEASE, tenure.spec.keys, (tenure.token, "release"), 1.0))
         if gate is not None:
@@ -133,7 +133,7 @@ class Stage:
         self.server = Server()
         self.script = Driver(self.server)
         self.process = Process(self.script)
-        for module in (sync_lock, aio, lock):
+        for module in (sync_lock, aio, lock, error_map):
             patch.setattr(module, "current", lambda: self.process)
         for module in (sync_lock, aio):
             patch.setattr(module, "clock", lambda: self.server.now)

@@ -193,7 +193,7 @@ async def ask(call: Run[Any]) -> Any:
 
 
 def test_a_lease_counts_from_when_its_request_was_sent() -> None:
-    shard: Any = SimpleNamespace(cluster=Map().cluster)
+    shard = Shard(Map().cluster, 0, sharded=False)
     answers: list[object] = []
     line: Any = SimpleNamespace(call=lambda _call, then: then(7, 5.0))
     keeper: Any = SimpleNamespace(line_to=lambda _endpoint: line)

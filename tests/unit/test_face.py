@@ -15,8 +15,7 @@ from holdfast._api import sync_lease, sync_lock
 from holdfast._api.lease import BaseLease
 from holdfast._api.sync_lock import Lock
 from holdfast._api.sync_semaphore import Semaphore
-from holdfast._core.lock.records import Grant, margin
-from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.records import Grant, Tenure, margin
 from holdfast._core.lock.replies import UNHEARD, Busy
 from holdfast._core.quorum.votes import Ballot, Panel
 from holdfast._core.requests import NotSent, Refused, Unknown

@@ -8,14 +8,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast._core.keep_alive import Leave, Tend
 from holdfast._core.lock.records import Attempt, Grant
-from holdfast._core.requests import Answer, Draw, Meet, NotSent, Now, Request, Run, Send, Unknown
+from holdfast._core.requests import Answer, Draw, Hark, Leave, Meet, NotSent, Now, Request, Run, Send, Tend, Unknown
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.coalesce import Crowd, Failed, Member
 from holdfast._core.single_flight.entry import CANCEL_LOAD, GET_OR_LEASE, Granted
 from holdfast._core.single_flight.flight import Load, Loading, Wish
-from holdfast._core.subscription import Hark
 
 T = TypeVar("T")
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.lock.local_queue import LIMIT, LOOK, MORE, USEFUL, Failed, Lead
-from holdfast._core.lock.records import Attempt, Grant, margin
-from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.local_queue import LIMIT, LOOK, MORE, USEFUL
+from holdfast._core.lock.records import Attempt, Failed, Grant, Lead, Tenure, margin
 from holdfast._core.lock.replies import BLOCK, Held
 from holdfast._core.requests import NotSent
 from unit.gates import OF_THE_SERVER, House, woken

@@ -12,9 +12,7 @@ import pytest
 
 from faults.test_interrupts import leaves_a_handler
 from holdfast._core.lock import local_queue, server_queue
-from holdfast._core.lock.local_queue import Failed, Lead
-from holdfast._core.lock.records import Attempt, Grant
-from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.records import Attempt, Failed, Grant, Lead, Tenure
 from holdfast._core.requests import NotSent
 from unit.gates import House, Slot, woken
 

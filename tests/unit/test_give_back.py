@@ -10,8 +10,9 @@ import pytest
 
 from holdfast._core.lock.acquire import start_over
 from holdfast._core.lock.records import Attempt, margin
+from holdfast._core.lock.release import give_up, release
 from holdfast._core.lock.renewal import renew
-from holdfast._core.lock.replies import Dead, give_up, release
+from holdfast._core.lock.replies import Dead
 from holdfast._core.requests import NotSent, Refused, Run, Unknown, WireError
 from unit.driver import ME, OTHER, Driver, Fault, always, first, kind_of, never, some, spec
 from unit.server import Server

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.lock.local_queue import Gate, Lead
+from holdfast._core.lock.local_queue import Gate
 from holdfast._core.lock.node import LABELS_EVERY, RECORD_AFTER, RECORD_EVERY, Node
 from holdfast._core.lock.ports import Then
-from holdfast._core.lock.records import Attempt, Grant, margin
-from holdfast._core.lock.renewal import EARLY, Tenure, renewal
+from holdfast._core.lock.records import Attempt, Grant, Lead, Tenure, margin
+from holdfast._core.lock.renewal import EARLY, renewal
 from holdfast._core.lock.replies import CLAIM, RELEASE, RENEW
 from holdfast._core.requests import Answer, Call, Granted, NotSent, Refused, Run, Unknown
 from holdfast._net.endpoint import Endpoint
-from holdfast._runtime.keeper.connection import Link
+from holdfast._net.pipelined_connection import Link
 from holdfast._runtime.keeper.long_leases import LONG, Lasting
 from unit.driver import Slot, spec
 from unit.waiters import busy, enlisted, put, waiter

@@ -12,8 +12,8 @@ from holdfast._core.lock.replies import RENEW
 from holdfast._core.requests import Command, NotSent, Refused, Run, Unknown
 from holdfast._net.aio_connection import Multiplex
 from holdfast._net.endpoint import Endpoint
+from holdfast._net.pipelined_connection import Link
 from holdfast._net.system import SYSTEM, System
-from holdfast._runtime.keeper.connection import Link
 
 KEEPER: Any = SimpleNamespace(safely=lambda action, *args: action(*args), mutex=threading.RLock())
 PING = Command(("PING",), 1.0)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.requests import Now, Sleep
-from holdfast._core.transaction import GROWTH, LONGEST_PAUSE, TRIES, Chance, Changed, GivenUp, Try, longest_pause, persist
+from holdfast._core.requests import Chance, Now, Sleep, Try
+from holdfast._core.transaction import GROWTH, LONGEST_PAUSE, TRIES, Changed, GivenUp, longest_pause, persist
 
 
 class World:

@@ -51,7 +51,7 @@ def _nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("something was started")
 
     monkeypatch.setattr(process, "Keeper", forbidden)
-    monkeypatch.setattr(process, "Pool", forbidden)
+    monkeypatch.setattr(process, "pool_to", forbidden)
 
 
 @pytest.mark.parametrize("make", [Lock, aio.Lock], ids=["sync", "asyncio"])

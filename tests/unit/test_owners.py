@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast._clock import clock
-from holdfast._core.deadlock.wait_graph import Wait
+from holdfast._core.lock.ports import Wait
 from holdfast._runtime.keeper.wait_report import told
 
 

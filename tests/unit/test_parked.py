@@ -7,10 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast._core.lock.local_queue import Lead
-from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.records import Attempt, Lead, Waiter
 from holdfast._core.lock.replies import Busy
-from holdfast._core.lock.server_queue import Waiter
 from holdfast._core.requests import Granted, Now, Outcome, Park, Wait
 from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.drivers import aio, sync

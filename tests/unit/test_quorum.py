@@ -11,10 +11,8 @@ from holdfast._core.lock.records import Grant, margin
 from holdfast._core.lock.replies import Busy
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import Mandate
-from holdfast._core.quorum.polling import Poll
 from holdfast._core.quorum.votes import Candidate, Yes, _read_vote
-from holdfast._core.requests import Answer, Disagreement, NotSent, Refused, Run, TooFew, Unknown
-from holdfast._core.subscription import Hark
+from holdfast._core.requests import Answer, Disagreement, Hark, NotSent, Poll, Refused, Run, TooFew, Unknown
 from unit.several import LOCK, LONGEST, ME, OTHER, STATE, Fate, Lost, Servers, Slow
 
 TTL = 30.0

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._core.lock.records import GRID, Attempt, Grant, margin
-from holdfast._core.lock.renewal import BATCH, CLAIM_AFTER, EARLY, TAKEN_AWAY, Renew, Renewing, Tenure, renewals
+from holdfast._core.lock.records import CLAIM_AFTER, GRID, Attempt, Grant, Tenure, margin
+from holdfast._core.lock.renewal import BATCH, EARLY, TAKEN_AWAY, Renew, Renewing, renewals
 from holdfast._core.lock.replies import CLAIM
 from unit.driver import spec
 

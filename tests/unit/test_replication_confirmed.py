@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast._core.lock.records import Attempt, Grant, margin
-from holdfast._core.lock.replication import Replicate, acknowledged
-from holdfast._core.requests import Answer, Now, Refused
+from holdfast._core.lock.replication import acknowledged
+from holdfast._core.requests import Answer, Now, Refused, Replicate
 from unit.driver import spec
 
 SPEC = spec(ttl=10.0, replicas=2)

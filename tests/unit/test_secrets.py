@@ -12,10 +12,9 @@ import pytest
 
 from holdfast import aio
 from holdfast._api.sync_lock import Lock
-from holdfast._core.lock.records import Attempt, Grant
-from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.records import Attempt, Grant, Tenure, Waiter
 from holdfast._core.lock.replies import ACQUIRE, Busy
-from holdfast._core.lock.server_queue import Refresh, Waiter
+from holdfast._core.lock.server_queue import Refresh
 from holdfast._core.requests import Answer, Enlist, NotSent, Refused, Run, Unknown, Wait
 from holdfast._net import protocol
 from holdfast._net.endpoint import Endpoint

@@ -13,8 +13,7 @@ from holdfast._core.lock.acquire import RECALL
 from holdfast._core.lock.local_acquire import acquire
 from holdfast._core.lock.local_queue import MORE, USEFUL, Gate
 from holdfast._core.lock.multilock import PartLost
-from holdfast._core.lock.records import Attempt, Grant
-from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.records import Attempt, Grant, Tenure
 from holdfast._core.lock.replies import ACQUIRE, BLOCK, RELEASE, Busy
 from holdfast._core.requests import Answer, Gone, NotSent, Park, Request, Run, TimedOut, Unknown, Wait
 from unit.driver import ME, OTHER, Driver, Fault, Slot, always, kind_of, slot_of, spec

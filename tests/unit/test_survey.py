@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.inspect.scan import PAGE, Ask, Survey, page
-from holdfast._core.requests import NotSent
+from holdfast._core.inspect.scan import PAGE, Survey, page
+from holdfast._core.requests import AskPlace, NotSent
 
 TWO_SERVERS: Any = SimpleNamespace(parts=2)
 
@@ -46,4 +46,4 @@ def test_a_minority_that_is_away_hides_no_lock() -> None:
         assert survey.part == part
         with pytest.raises(outcome):
             while True:
-                request = scan.throw(away) if isinstance(request, Ask) else scan.send(None)
+                request = scan.throw(away) if isinstance(request, AskPlace) else scan.send(None)

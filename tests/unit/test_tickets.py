@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import ConfigError, LeaseLost, Lock, NotHeld, ServerError, Ticket, TicketRefused, aio, redeem
 from holdfast._api import ticket as texts
+from holdfast._core.lock.local_queue import Gate
 from holdfast._core.lock.records import Spec
 from holdfast._core.lock.ticket import TRIES
 from holdfast._core.names import lock_keys
@@ -218,7 +219,7 @@ def test_the_next_of_this_process_asks_the_server(stage: Stage) -> None:
     lease = lock.lease
     assert lease is not None
     gate = lease._attempt.gate
-    assert gate is not None
+    assert isinstance(gate, Gate)
     assert gate.tenure is not None
     lease.ticket()
     assert not gate.who

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.records import Attempt, Waiter
 from holdfast._core.lock.replies import Busy
-from holdfast._core.lock.server_queue import Waiter, Waiting
+from holdfast._core.lock.server_queue import Waiting
 from holdfast._core.requests import Answer, Outcome
 from unit.driver import Slot, slot_of, spec
 

@@ -9,8 +9,8 @@ from holdfast._api.caller import AioCaller
 from holdfast._api.inspect import Broken, Holder, LockInfo, describe
 from holdfast._api.inspector import BaseInspector, parts_of
 from holdfast._core.inspect import break_lock, scan
-from holdfast._core.inspect.scan import LINE, Ask
-from holdfast._core.requests import Answer, Call, WireError
+from holdfast._core.inspect.scan import LINE
+from holdfast._core.requests import Answer, AskPlace, Call, WireError
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.drivers.aio import Driver, driver_for
 from holdfast._runtime.process import current
@@ -103,9 +103,9 @@ class _Driver(Driver):
         super().__init__(current(), endpoints[0])
         self._callers = callers
         self._parts = parts_of(endpoints)
-        self._do |= {Ask: self._ask}
+        self._do |= {AskPlace: self._ask}
 
-    async def _ask(self, request: Ask) -> Answer[Any]:
+    async def _ask(self, request: AskPlace) -> Answer[Any]:
         if request.all_of:
             driver = driver_for(self.process, self._parts[request.place])
         else:

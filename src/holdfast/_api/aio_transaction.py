@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from holdfast._api import transaction as transactions
 from holdfast._api import transaction_options
-from holdfast._core.transaction import TRIES, Changed, GivenUp, Try, persist
+from holdfast._core.requests import Try
+from holdfast._core.transaction import TRIES, Changed, GivenUp, persist
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.drivers.aio_client import driver

@@ -15,8 +15,8 @@ from holdfast._api.statistics import LockStatistics
 from holdfast._core import election
 from holdfast._core.election import Candidacy, Elected, Missing, Office, Watch
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import PAUSED, Attempt, Grant, Spec
-from holdfast._core.lock.replies import UNHEARD, Busy
+from holdfast._core.lock.records import Attempt, Grant, Spec
+from holdfast._core.lock.replies import PAUSED, UNHEARD, Busy
 from holdfast._core.names import side_key
 from holdfast._core.requests import Unknown, WireError
 from holdfast._net.redaction import hides_client

@@ -123,4 +123,4 @@ def by_whom(by: str | None) -> str:
 def parts_of(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
     """The servers that each know some of the keys: of a Cluster, all primaries. Its map is known."""
     cluster = endpoints[0].cluster
-    return list(endpoints) if cluster is None else cluster.primaries()
+    return list(endpoints) if cluster is None else list(cluster.primaries())

@@ -9,10 +9,8 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from holdfast._api.error_map import server_error
 from holdfast._api.options import MAX_TTL, MIN_TTL, seconds
-from holdfast._core.lock import renewal, replies
-from holdfast._core.lock.local_queue import Gate
-from holdfast._core.lock.records import Attempt, Grant, Tally
-from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock import release, renewal
+from holdfast._core.lock.records import Attempt, Grant, Queue, Tally, Tenure
 from holdfast._core.requests import Run, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast.errors import HoldfastError, LeaseLost, NotHeld, QuorumError, ServerError
@@ -241,7 +239,7 @@ class BaseLease:
                 if isinstance(known, WireError):
                     raise known
                 if known is None:
-                    known = await replies.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt)
+                    known = await release.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt)
                 if not known:
                     tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
         except WireError as error:
@@ -307,7 +305,7 @@ class BaseLease:
 
     async def _give_up(self) -> None:
         """Leave nothing of it at the server, whatever is there."""
-        await replies.give_up(Attempt(self._tenure.spec, self._tenure.token, pending=True, doubt=True))
+        await release.give_up(Attempt(self._tenure.spec, self._tenure.token, pending=True, doubt=True))
 
     def _count(self, now: float) -> None:
         """It was held until now (local seconds)."""
@@ -354,7 +352,7 @@ class BaseLease:
 
 
 def _dropped(
-    keeper: Watch, tenure: Tenure, gate: Gate | None, tally: Tally | None, parts: tuple[tuple[Endpoint, Tenure], ...]
+    keeper: Watch, tenure: Tenure, gate: Queue | None, tally: Tally | None, parts: tuple[tuple[Endpoint, Tenure], ...]
 ) -> None:
     """A lease was collected that nobody has given back."""
     if tenure.over:

@@ -10,8 +10,8 @@ from holdfast._api.options import checked_wait, make_spec, refuse_mistaken
 from holdfast._api.tally import Tally
 from holdfast._core.lock import acquire, local_acquire
 from holdfast._core.lock.local_queue import Gate
-from holdfast._core.lock.records import PAUSED, Attempt, Grant, Spec
-from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.records import Attempt, Grant, Spec
+from holdfast._core.lock.replies import PAUSED, Busy
 from holdfast._core.requests import Command, WireError
 from holdfast._core.retry import insist
 from holdfast._net.redaction import hides_client
@@ -23,8 +23,7 @@ from holdfast.errors import ConfigError, HoldfastError, LockTimeout, NotHeld
 if TYPE_CHECKING:
     from holdfast._api.lease import BaseLease
     from holdfast._api.statistics import LockStatistics
-    from holdfast._net.cluster import Cluster, Shard
-    from holdfast._net.endpoint import Endpoint
+    from holdfast._net.endpoint import Endpoint, Topology
 
 L = TypeVar("L", bound="BaseLease")
 
@@ -35,7 +34,7 @@ class BaseLock(Generic[L]):
     _face: Literal["sync", "asyncio"]
     _home: Any
     """The driver that was used last."""
-    _cluster: Cluster | None = None
+    _cluster: Topology | None = None
     _current: Any
     """The lease of the latest acquisition by this object."""
     _what = "lock"
@@ -183,13 +182,13 @@ class BaseLock(Generic[L]):
         """A lease that lingers in this process, for a retake that costs as little as possible."""
         return attempt.gate.retake(attempt) if attempt.gate is not None else None
 
-    def _settle(self, cluster: Cluster) -> None:
+    def _settle(self, cluster: Topology) -> None:
         """Who of a Cluster, of which something is known, looks after this lock now."""
         shard = self._shard(cluster)
         if shard is not self._endpoint:
             self._endpoint, self._keeper, self._home = shard, None, None  # the gate is another one, too
 
-    def _shard(self, cluster: Cluster) -> Shard:
+    def _shard(self, cluster: Topology) -> Endpoint:
         from holdfast._net.slots import slot_of  # here: most have none
 
         return cluster.shard(slot_of(self._spec.keys[0]))

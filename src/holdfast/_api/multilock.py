@@ -17,11 +17,10 @@ from holdfast._api.tally import Tally
 from holdfast._clock import clock
 from holdfast._core.lock import multilock
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import Attempt, Grant
-from holdfast._core.lock.renewal import INFINITY
+from holdfast._core.lock.records import INFINITY, Attempt, Grant
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import Astray
-from holdfast._core.requests import Disagreement, TooFew, WireError
+from holdfast._core.requests import Disagreement, On, TooFew, WireError
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current
 from holdfast.errors import ConfigError, HoldfastError, LeaseLost, LockTimeout, NotHeld
@@ -179,7 +178,7 @@ class Whole:
             Part(self, lock, driver, driver if far else None) for lock, driver, far in zip(locks, drivers, alone, strict=True)
         ]
         if any(alone):
-            main._do.setdefault(multilock.On, lambda request: request.home.run(request.operation))
+            main._do.setdefault(On, lambda request: request.home.run(request.operation))
         return main
 
     def on_loss(self) -> None:

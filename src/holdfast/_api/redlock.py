@@ -13,16 +13,14 @@ from holdfast._api.options import MIN_TTL, seconds
 from holdfast._clock import clock
 from holdfast._core import control_records
 from holdfast._core.lock import local_acquire
-from holdfast._core.lock.records import Attempt, Grant, milliseconds
-from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.records import Attempt, Grant, Tenure, milliseconds
 from holdfast._core.lock.replies import Busy
 from holdfast._core.names import PROCESS, guard_key, home, marker_key, record_key, side_key, start
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import Mandate
 from holdfast._core.quorum.nodes import Board
-from holdfast._core.quorum.polling import Poll
 from holdfast._core.quorum.votes import DECLARE_NEW, Candidate, Count, Heard, Panel
-from holdfast._core.requests import Answer, Command, Disagreement, Run, TooFew, WireError, in_the_way
+from holdfast._core.requests import Answer, Command, Disagreement, Poll, Run, TooFew, WireError, in_the_way
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import on_one_server, resolve

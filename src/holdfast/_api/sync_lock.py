@@ -23,7 +23,7 @@ from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, 
 
 if TYPE_CHECKING:
     from holdfast._api.ticket import Ticket
-    from holdfast._net.cluster import Cluster
+    from holdfast._net.endpoint import Topology
 
 __all__ = ["FairLock", "Lease", "Lock"]
 
@@ -186,7 +186,7 @@ class Lock(lock.BaseLock[Lease]):
         except (ServerError, QuorumError) as unreachable:
             warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=4)
 
-    def _locate(self, cluster: Cluster) -> None:
+    def _locate(self, cluster: Topology) -> None:
         """Before each use: slots move."""
         if not cluster.known:
             try:

@@ -15,8 +15,8 @@ from itertools import islice
 from typing import Any, ClassVar, Literal, TypeVar
 
 from holdfast._api.transaction_options import address_of, checked_keys, raw, server_of
-from holdfast._core.requests import Sleep
-from holdfast._core.transaction import Ask, GivenUp
+from holdfast._core.requests import AskClient, Sleep
+from holdfast._core.transaction import GivenUp
 from holdfast._net.client_pipeline import (
     CUT,
     LOST,
@@ -186,12 +186,12 @@ class BaseTransaction:
         for pause in (0.0, EVERY, None) if self._slot is not None else (None,):
             self._pipe = (await self._carrier()).pipeline(transaction=True)
             try:
-                await Ask(lambda: self._pipe.watch(*self._keys))
+                await AskClient(lambda: self._pipe.watch(*self._keys))
                 break
             except Exception as error:
                 if pause is None or not kinds(error) & (LOST | MOVED):
                     raise self._not_begun(error) from error
-            await Ask(self._pipe.reset)
+            await AskClient(self._pipe.reset)
             await Sleep(pause)  # more often than that nobody is asked who owns what
             await self._find_owner()
         self._tripwire = Tripwire(self._pipe)
@@ -216,7 +216,7 @@ class BaseTransaction:
 
         async def ask() -> Any:
             self._may_read()
-            return await Ask(lambda: self._carry(*args, **options))
+            return await AskClient(lambda: self._carry(*args, **options))
 
         try:
             return await self._alone(ask)
@@ -228,7 +228,7 @@ class BaseTransaction:
 
     async def _alone(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Operation: another one, while other threads and tasks wait."""
-        await Ask(self._turn.acquire)
+        await AskClient(self._turn.acquire)
         try:
             return await operation()
         finally:
@@ -253,7 +253,7 @@ class BaseTransaction:
             from holdfast._local.server import local  # here: most have a server
 
             url = home.local
-            await Ask(lambda: self._in_thread(lambda: local.ensure(url)))
+            await AskClient(lambda: self._in_thread(lambda: local.ensure(url)))
         return self._ours((home, decode), functools.partial(opened, home, self._face, decode=decode))
 
     async def _find_owner(self) -> None:
@@ -261,7 +261,7 @@ class BaseTransaction:
         cluster, timeout = self._home.cluster, self._home.timeout
         assert cluster is not None
         try:
-            await Ask(lambda: self._in_thread(lambda: cluster.refresh(timeout)))
+            await AskClient(lambda: self._in_thread(lambda: cluster.refresh(timeout)))
         except Exception as error:
             raise self._not_begun(error) from error
 
@@ -317,10 +317,10 @@ class BaseTransaction:
     async def _exec(self) -> list[Any] | None:
         """None: not sent, as the connection was closed meanwhile. Afterwards nobody could tell whether EXEC came through."""
         try:
-            ended = await Ask(lambda: unread(self._pipe.connection))
+            ended = await AskClient(lambda: unread(self._pipe.connection))
         except Exception:  # noqa: BLE001 - each client says it in its own way
             ended = True
-        return None if ended else await Ask(lambda: self._pipe.execute(raise_on_error=False))
+        return None if ended else await AskClient(lambda: self._pipe.execute(raise_on_error=False))
 
     async def _abandon(self) -> None:
         """Operation: DISCARD, or rather never MULTI, as the client sends all of it at once; and UNWATCH."""
@@ -331,12 +331,12 @@ class BaseTransaction:
     async def _reset(self) -> None:
         pipe = self._pipe
         try:
-            await Ask(pipe.reset)
+            await AskClient(pipe.reset)
         except Exception:  # noqa: BLE001 - it is of no use any more, whatever it was
             connection, pipe.watching = pipe.connection, False
             if connection is not None:
-                await Ask(connection.disconnect)
-            await Ask(pipe.reset)
+                await AskClient(connection.disconnect)
+            await AskClient(pipe.reset)
 
     def _close(self) -> None:
         """No more commands."""

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast._core.lock.acquire import acquire, key_conflict, start_over
-from holdfast._core.lock.records import Attempt, Grant, Slot, Spec, Tally, margin, milliseconds
-from holdfast._core.lock.replies import Busy, give_up
-from holdfast._core.requests import Answer, Conflict, Now, Refused, Run, Sleep, Unknown, WireError, in_the_way
+from holdfast._core.lock.records import Attempt, Grant, Spec, Tally, margin, milliseconds
+from holdfast._core.lock.release import give_up
+from holdfast._core.lock.replies import Busy
+from holdfast._core.requests import Answer, Conflict, Now, Refused, Run, Sleep, Slot, Unknown, WireError, Withdraw, in_the_way
 from holdfast._core.retry import insist
-from holdfast._core.subscription import Listener, Withdraw, hear, listen
+from holdfast._core.subscription import Listener, hear, listen
 from holdfast._lua import Script, whole_number
 
 SPAN = 10.0

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast._core.lock.records import Permits, Scripts, Spec, milliseconds
-from holdfast._core.lock.replies import Reply, read_acquire, read_list, read_refresh
+from holdfast._core.lock.records import Permits, Spec, milliseconds
+from holdfast._core.lock.replies import Reply, Scripts, read_acquire, read_list, read_refresh
 from holdfast._core.requests import Conflict, Run
 from holdfast._core.retry import insist
 from holdfast._lua import Script, whole_number

@@ -3,22 +3,24 @@
 An operation is an ``async def`` that awaits these objects and nothing else. Its driver (`_runtime.drivers.sync`,
 `_runtime.drivers.aio`, or a simulator under a virtual clock) takes each request from ``.send()``, does it, and sends the reply
 back in; time and randomness are requests too. So an algorithm exists once, and mypy knows the type of every reply.
+
+All requests are in this file. Which of them a driver does is said at the end of it (`ServerRequest`, `QuorumRequest`,
+`ClientRequest`), and mypy proves that each driver does all of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
+from collections.abc import Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from holdfast._core.struct import Struct
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.records import Attempt
-    from holdfast._core.lock.server_queue import Waiter
-    from holdfast._core.single_flight.coalesce import Crowd  # noqa: F401 (what `Meet` answers)
     from holdfast._lua import Script
 
 R = TypeVar("R")
+W = TypeVar("W")
+"""Who waits, or what is held: of the core above this, and handed through to the keeper."""
 
 
 class Request(Struct, Generic[R]):
@@ -28,6 +30,13 @@ class Request(Struct, Generic[R]):
 
     def __await__(self) -> Generator[Self, R, R]:
         return (yield self)
+
+
+class Instant(Request[R]):
+    """One that is done at once, without waiting for anything. So asyncio drivers await nothing for it, and do it also for an
+    operation that nobody awaits any more."""
+
+    __slots__ = ()
 
 
 class Answer(Struct, Generic[R]):
@@ -163,6 +172,48 @@ Outcome = Granted | TimedOut | Down | Gone | Conflict
 """What becomes of a waiter."""
 
 
+# Who waits, as drivers see it
+
+
+class Slot(Protocol):
+    """Where a driver waits for what becomes of an attempt."""
+
+    def put(self, outcome: Outcome | None, /) -> bool | None:
+        """Wake it; None: to look at what it was given in line, or because the inbox listens now. False: nobody is there."""
+
+    def gone(self) -> bool:
+        """Nobody is there any more: its event loop was closed without ending it."""
+
+
+class Hopeful(Protocol):
+    """Who is told."""
+
+    hope: str
+    """Under which the servers know it: drawn as a token."""
+    slot: Slot | None
+    """Where it waits; the driver puts it there."""
+    hints: set[object]
+    """Of which servers it has been told something."""
+
+    @property
+    def prefix(self) -> bytes:
+        """The prefix whose inbox it is told by."""
+
+    @property
+    def meets(self) -> bool:
+        """Others wait for it: they may ask which process it is."""
+
+    @property
+    def majority(self) -> int:
+        """How many inboxes have to listen before it can rely on that."""
+
+    def wake(self) -> None:
+        """Have it look: it was told something, or may have missed something."""
+
+
+# Asking a server
+
+
 class Run(Request[Answer[R]]):
     """Run a script. Raises NotSent, Unknown or Refused."""
 
@@ -192,33 +243,143 @@ class Command(Request[Answer[Any]]):
         """Its bytes, once it was sent: some are sent again and again."""
 
 
-class Send(Request[None]):
-    """Have the keeper send this until it is answered, or local time ``until``. Waits for nothing."""
-
-    __slots__ = __match_args__ = ("call", "until")
-
-    def __init__(self, call: Run[Any], until: float) -> None:
-        self.call = call
-        self.until = until
-
-
 Call = Run[Any] | Command
 
 
-class Now(Request[float]):
+class Replicate(Request[Answer[tuple[Any, int]]]):
+    """Run a script that writes, and wait for ``replicas`` to acknowledge that, for ``timeout`` seconds: its reply, and how many
+    have. On a connection that nobody else uses: WAIT holds up what is behind it, and counts what was written on the same one.
+    Raises NotSent, Unknown or Refused."""
+
+    __slots__ = __match_args__ = ("run", "replicas", "timeout")
+
+    def __init__(self, run: Run[Any], replicas: int, timeout: float) -> None:
+        self.run = run
+        self.replicas = replicas
+        self.timeout = timeout
+
+
+class AskPlace(Request[Answer[Any]]):
+    """Send a call to one of the servers that are looked at, by its number. ``all_of``: to that part of a Cluster, whose key is
+    whichever. Raises NotSent, Unknown or Refused."""
+
+    __slots__ = __match_args__ = ("place", "call", "all_of")
+
+    def __init__(self, place: int, call: Call, all_of: bool = False) -> None:
+        self.place = place
+        self.call = call
+        self.all_of = all_of
+
+
+class On(Request[Any]):
+    """Drive an operation where another server is asked: by its driver, ``home``. Raises what it raises."""
+
+    __slots__ = __match_args__ = ("home", "operation")
+
+    def __init__(self, home: Any, operation: Coroutine[Any, Any, Any]) -> None:
+        self.home = home
+        self.operation = operation
+
+
+# Asking several servers that vote together
+
+
+class Tally(Protocol):
+    """Counts what servers answer."""
+
+    def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
+        """True: enough is known."""
+
+
+OPENING = 1.0
+"""Seconds for which the very first connections are waited for, at most: a busy machine takes its time to open them, and that
+says nothing about the servers."""
+
+
+class Poll(Request[None]):
+    """Send a call to each of several servers, all at the same time (None: that one is not asked). Whatever comes, answer or
+    WireError, is told to ``tally``, until it says that it has heard enough, all have answered, or ``within`` seconds are over.
+
+    Who has not answered by then stays under way: the next call to that server goes behind it, on the same connection. Errors
+    are told, never raised.
+    """
+
+    __slots__ = __match_args__ = ("calls", "tally", "within", "begins", "otherwise")
+
+    def __init__(
+        self,
+        calls: list[Call | None],
+        tally: Tally,
+        within: float,
+        begins: bool = False,
+        otherwise: Callable[[int], GiveBack] | None = None,
+    ) -> None:
+        self.calls = calls
+        self.tally = tally
+        self.within = within
+        self.begins = begins
+        """These begin something, and take nothing back: a server that owes an answer for longer than ``within`` is left out."""
+        self.otherwise = otherwise
+        """What the keeper is to send to a server that fails, by its number: also to one that fails when nobody waits any
+        more."""
+
+
+class GiveBack(Instant[None]):
+    """Have the keeper send this to one of the servers, again and again until it answers or local time ``until``. Waits for
+    nothing."""
+
+    __slots__ = __match_args__ = ("call", "server", "until")
+
+    def __init__(self, call: Run[int], server: int, until: float) -> None:
+        self.call = call
+        self.server = server
+        self.until = until
+
+
+# Asking a client of redis-py, for transactions
+
+
+class AskClient(Request[Any]):
+    """Call something of the client's, or of ours; in asyncio, await what it gives."""
+
+    __slots__ = __match_args__ = ("call",)
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call = call
+
+
+class Try(Request[Any]):
+    """Call something of the user's; in asyncio, await what it gives."""
+
+    __slots__ = __match_args__ = ("call",)
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call = call
+
+
+# Time and chance
+
+
+class Now(Instant[float]):
     """Local time in seconds: monotonic, and counting while the machine sleeps."""
 
     __slots__ = ()
 
 
-class Wall(Request[float]):
+class Wall(Instant[float]):
     """Unix time in seconds, as this machine's clock shows it: others may show another one."""
 
     __slots__ = ()
 
 
-class Draw(Request[str]):
+class Draw(Instant[str]):
     """A new token: ``<process id>.<random>``."""
+
+    __slots__ = ()
+
+
+class Chance(Instant[float]):
+    """A random number from 0 to 1."""
 
     __slots__ = ()
 
@@ -230,20 +391,23 @@ class Sleep(Request[None]):
         self.seconds = seconds
 
 
-class Park(Request[None]):
+# Waiting for a lock
+
+
+class Park(Request[None], Generic[W]):
     """Stand in line in this process (`_core.lock.local_queue`): returns when there may be something to look at, at the latest
     at `Attempt.until`. Never raises."""
 
     __slots__ = __match_args__ = ("attempt",)
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: W) -> None:
         self.attempt = attempt
 
     def __await__(self) -> Any:
         return iter((self,))  # ten thousand may stand in line, and a generator takes twice the memory
 
 
-class Enlist(Request[Outcome | None]):
+class Enlist(Request[Outcome | None], Generic[W]):
     """Make this waiter known to the process's inbox; returns when the inbox listens on the server.
 
     None when it listens; otherwise the outcome (time is up, or the server is down).
@@ -251,13 +415,66 @@ class Enlist(Request[Outcome | None]):
 
     __slots__ = __match_args__ = ("waiter", "until")
 
-    def __init__(self, waiter: Waiter, until: float | None) -> None:
+    def __init__(self, waiter: W, until: float | None) -> None:
         self.waiter = waiter
         self.until = until
 
 
-class Meet(Request["Crowd"]):
-    """Those of this process who wait for ``key`` on this server."""
+class Wait(Request[Outcome], Generic[W]):
+    """Wait for what becomes of a waiter, until local time ``until`` (None: for ever). ``answer``: what it was just told; None
+    where another one was, whose place it has."""
+
+    __slots__ = __match_args__ = ("waiter", "answer", "until")
+
+    def __init__(self, waiter: W, answer: Answer[Any] | None, until: float | None) -> None:
+        self.waiter = waiter
+        self.answer = answer
+        self.until = until
+
+
+class Delist(Instant[None], Generic[W]):
+    """The waiter waits no more, whatever came of it."""
+
+    __slots__ = __match_args__ = ("waiter",)
+
+    def __init__(self, waiter: W) -> None:
+        self.waiter = waiter
+
+
+# Being told something, see `_core.subscription`
+
+
+class Enroll(Request[None]):
+    """Have a listener told: returns when the inboxes that it relies on listen, at local time ``until`` at the latest."""
+
+    __slots__ = __match_args__ = ("listener", "until")
+
+    def __init__(self, listener: Hopeful, until: float) -> None:
+        self.listener = listener
+        self.until = until
+
+
+class Hark(Request[None]):
+    """Wait until a listener is woken, until local time ``until`` at the latest."""
+
+    __slots__ = __match_args__ = ("listener", "until")
+
+    def __init__(self, listener: Hopeful, until: float) -> None:
+        self.listener = listener
+        self.until = until
+
+
+class Withdraw(Instant[None]):
+    """The listener wants to be told nothing any more."""
+
+    __slots__ = __match_args__ = ("listener",)
+
+    def __init__(self, listener: Hopeful) -> None:
+        self.listener = listener
+
+
+class Meet(Instant[Any]):
+    """Those of this process who wait for ``key`` on this server: a `_core.single_flight.coalesce.Crowd`."""
 
     __slots__ = __match_args__ = ("key",)
 
@@ -265,22 +482,32 @@ class Meet(Request["Crowd"]):
         self.key = key
 
 
-class Wait(Request[Outcome]):
-    """Wait for what becomes of a waiter, until local time ``until`` (None: for ever). ``answer``: what it was just told; None
-    where another one was, whose place it has."""
+# What is left to the keeper
 
-    __slots__ = __match_args__ = ("waiter", "answer", "until")
 
-    def __init__(self, waiter: Waiter, answer: Answer[Any] | None, until: float | None) -> None:
-        self.waiter = waiter
-        self.answer = answer
+class Tend(Instant[None], Generic[W]):
+    """Renew the lease of what is held, as long as somebody refers to it. When nobody does any more, it is given back."""
+
+    __slots__ = __match_args__ = ("held",)
+
+    def __init__(self, held: W) -> None:
+        self.held = held
+
+
+class Leave(Instant[None], Generic[W]):
+    """Look after this lease no more."""
+
+    __slots__ = __match_args__ = ("tenure",)
+
+    def __init__(self, tenure: W) -> None:
+        self.tenure = tenure
+
+
+class Send(Instant[None]):
+    """Have the keeper send this until it is answered, or local time ``until``."""
+
+    __slots__ = __match_args__ = ("call", "until")
+
+    def __init__(self, call: Run[Any], until: float) -> None:
+        self.call = call
         self.until = until
-
-
-class Delist(Request[None]):
-    """The waiter waits no more, whatever came of it."""
-
-    __slots__ = __match_args__ = ("waiter",)
-
-    def __init__(self, waiter: Waiter) -> None:
-        self.waiter = waiter

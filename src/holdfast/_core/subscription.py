@@ -7,66 +7,8 @@ messages get lost while the inbox is away, so whoever listens looks when it list
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from holdfast._core.lock.records import Slot
 from holdfast._core.names import PREFIX
-from holdfast._core.requests import Draw, Request
-
-
-class Hopeful(Protocol):
-    """Who is told."""
-
-    hope: str
-    """Under which the servers know it: drawn as a token."""
-    slot: Slot | None
-    """Where it waits; the driver puts it there."""
-    hints: set[object]
-    """Of which servers it has been told something."""
-
-    @property
-    def prefix(self) -> bytes:
-        """The prefix whose inbox it is told by."""
-
-    @property
-    def meets(self) -> bool:
-        """Others wait for it: they may ask which process it is."""
-
-    @property
-    def majority(self) -> int:
-        """How many inboxes have to listen before it can rely on that."""
-
-    def wake(self) -> None:
-        """Have it look: it was told something, or may have missed something."""
-
-
-class Enroll(Request[None]):
-    """Have a listener told: returns when the inboxes that it relies on listen, at local time ``until`` at the latest."""
-
-    __slots__ = __match_args__ = ("listener", "until")
-
-    def __init__(self, listener: Hopeful, until: float) -> None:
-        self.listener = listener
-        self.until = until
-
-
-class Hark(Request[None]):
-    """Wait until a listener is woken, until local time ``until`` at the latest."""
-
-    __slots__ = __match_args__ = ("listener", "until")
-
-    def __init__(self, listener: Hopeful, until: float) -> None:
-        self.listener = listener
-        self.until = until
-
-
-class Withdraw(Request[None]):
-    """The listener wants to be told nothing any more."""
-
-    __slots__ = __match_args__ = ("listener",)
-
-    def __init__(self, listener: Hopeful) -> None:
-        self.listener = listener
+from holdfast._core.requests import Draw, Enroll, Hark, Slot, Withdraw
 
 
 class Listener:

@@ -8,11 +8,9 @@ to wait most.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from holdfast._core.requests import Now, Request, Sleep
+from holdfast._core.requests import Chance, Now, Sleep, Try
 
 TRIES = 128
 """How often a transaction is tried, where the user says nothing."""
@@ -36,25 +34,6 @@ class GivenUp(Exception):
         self.tries = tries
         self.waited = waited
         self.why = why
-
-
-@dataclass(slots=True)
-class Ask(Request[Any]):
-    """Call something of the client's, or of ours; in asyncio, await what it gives."""
-
-    call: Callable[[], Any]
-
-
-@dataclass(slots=True)
-class Try(Request[Any]):
-    """Call something of the user's; in asyncio, await what it gives."""
-
-    call: Callable[[], Any]
-
-
-@dataclass(slots=True)
-class Chance(Request[float]):
-    """A random number from 0 to 1."""
 
 
 def longest_pause(conflicts: int, shortest: float) -> float:

@@ -361,12 +361,3 @@ async def _dial(endpoint: Endpoint, protocol: _Protocol) -> None:
     except (FileNotFoundError, ConnectionRefusedError):
         path = await loop.run_in_executor(None, local.ensure, endpoint.local)
         await loop.create_unix_connection(lambda: protocol, path)
-
-
-def stream_to(endpoint: Endpoint, system: System = SYSTEM) -> Multiplex:
-    """For the running event loop. Where the client's own calls are to be used, these."""
-    if endpoint.client is None:
-        return Multiplex(endpoint, system)
-    from holdfast._net.client_adapter import AioCalls
-
-    return AioCalls(endpoint)

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
-
-    from holdfast._net.cluster import Cluster
+    from collections.abc import Callable, Sequence
 
 DEFAULT_TIMEOUT = 5.0
 """Seconds for an answer, where the client sets none. The lock's own time-out is usually shorter."""
@@ -23,6 +21,30 @@ class Finder(Protocol):
 
     def find(self, timeout: float) -> Endpoint:
         """The server to connect to now; may ask others, and block, for ``timeout`` seconds at most. Raises NotSent, Refused."""
+
+
+class Topology(Protocol):
+    """A Cluster (`_net.cluster`), as those see it who use its servers."""
+
+    @property
+    def known(self) -> bool:
+        """It is known who owns which slot."""
+
+    @property
+    def sharded(self) -> bool:
+        """Its servers have sharded pub/sub."""
+
+    def owner(self, slot: int) -> Endpoint | None:
+        """Who owns a slot, as far as is known."""
+
+    def primaries(self) -> Sequence[Endpoint]:
+        """All that own slots, as far as is known."""
+
+    def shard(self, slot: int) -> Endpoint:
+        """Who looks after the locks of a slot: as long as it can, the same."""
+
+    def refresh(self, timeout: float) -> None:
+        """Ask who owns what, for ``timeout`` seconds at most. Blocks; raises NotSent, Refused."""
 
 
 class Handshake:
@@ -48,7 +70,7 @@ class Handshake:
 class Endpoint:
     """One server. The same object for everybody who means the same one (see `interned`): they share its connections."""
 
-    cluster: Cluster | None = None
+    cluster: Topology | None = None
     """Where a Cluster is meant, or a part of one."""
 
     __slots__ = (

@@ -1,6 +1,6 @@
 """Connections to several servers at once, used by one thread at a time: all are asked together, and nobody waits for the slow.
 
-The connections are those of the keeper (`_runtime.keeper.connection`): pipelined, opened by threads of their own, never
+The connections are as those of the keeper (`_net.pipelined_connection`): pipelined, opened by threads of their own, never
 blocking. Here it is the calling thread itself that looks after them, while it waits for an answer.
 """
 
@@ -14,12 +14,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._clock import clock
-from holdfast._core.quorum.polling import OPENING, GiveBack, Poll
 from holdfast._core.quorum.votes import Horizon
-from holdfast._core.requests import Answer, Call, NotSent, WireError
+from holdfast._core.requests import OPENING, Answer, Call, GiveBack, NotSent, Poll, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack
-from holdfast._runtime.keeper.connection import Link
+from holdfast._net.transport import line_to
 
 if TYPE_CHECKING:
     from holdfast._runtime.keeper.thread import Keeper
@@ -56,11 +55,7 @@ class Fleet:
         self._closed = False
 
     def _line(self, endpoint: Endpoint) -> Any:
-        if endpoint.client is None:
-            return Link(self, endpoint, whole_first=True)
-        from holdfast._net.client_adapter import ForeignLine
-
-        return ForeignLine(self, endpoint)
+        return line_to(self, endpoint, whole_first=True)
 
     def call(self, what: Callable[[], None]) -> None:
         """Do this, or have the thread that uses the fleet just now do it soon; any thread may."""

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core.names import PROCESS
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.sync_pool import Pool
 from holdfast._net.system import SYSTEM, System
+from holdfast._net.transport import pool_to
 from holdfast._runtime.keeper.thread import Keeper
 from holdfast.errors import HoldfastWarning
 
 if TYPE_CHECKING:
     import asyncio
 
-    from holdfast._core.quorum.polling import GiveBack
-    from holdfast._core.subscription import Hopeful
+    from holdfast._core.requests import GiveBack, Hopeful
     from holdfast._net.client_adapter import Calls
+    from holdfast._net.sync_pool import Pool
     from holdfast._runtime.drivers.aio import Driver
     from holdfast._runtime.fanout import Fleets
 
@@ -83,12 +83,7 @@ class Process:
         with self._mutex:
             pool = self._pools.get(endpoint)
             if pool is None:
-                if endpoint.client is None:
-                    pool = self._pools.setdefault(endpoint, Pool(endpoint, self.system))
-                else:
-                    from holdfast._net.client_adapter import Calls
-
-                    pool = self._pools.setdefault(endpoint, Calls(endpoint))
+                pool = self._pools.setdefault(endpoint, pool_to(endpoint, self.system))
             return pool
 
     def fleets(self, endpoints: tuple[Endpoint, ...]) -> Fleets:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from holdfast._core.names import lock_keys, record_key, start
 from holdfast._core.requests import WireError
-from holdfast._net.cluster import Cluster
-from holdfast._net.endpoint import Endpoint
+from holdfast._net.endpoint import Endpoint, Topology
 from holdfast._net.slots import SLOTS, id_within, slot_of
 from holdfast.doctor.facts import Finding
 
@@ -34,7 +33,7 @@ class Place:
     """One server to look at, perhaps one of a Cluster."""
 
     endpoint: Endpoint
-    cluster: Cluster | None = None
+    cluster: Topology | None = None
 
     def names(self, prefix: str) -> Names:
         """New ones, the keys of which this server has."""

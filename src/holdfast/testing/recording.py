@@ -27,7 +27,7 @@ from holdfast._api import sync_lock
 from holdfast._api.lease import BaseLease
 from holdfast._api.lock import BaseLock
 from holdfast._clock import clock
-from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.records import Tenure
 from holdfast.errors import LockTimeout
 from holdfast.testing.history import Event, to_line
 

@@ -16,9 +16,7 @@ from holdfast._core.requests import Answer, Command, WireError
 from holdfast.errors import Deadlock
 
 if TYPE_CHECKING:
-    from holdfast._core.deadlock.wait_graph import Wait
-    from holdfast._core.lock.node import Node
-    from holdfast._core.lock.ports import Line
+    from holdfast._core.lock.ports import Line, Wait, Watched
 
 AFTER = 1.0
 """Seconds of waiting after which somebody looks for a cycle."""
@@ -36,7 +34,7 @@ class Lookout:
         self._look_at = 0.0
         self._looking = False
 
-    def turn(self, node: Node, waits: dict[Wait, Attempt], now: float) -> None:
+    def turn(self, node: Watched, waits: dict[Wait, Attempt], now: float) -> None:
         """Look, if it is time. In the keeper's thread."""
         late = [wait for wait in waits if wait.yields and now - wait.since >= AFTER]
         if not late:
@@ -56,7 +54,7 @@ class Lookout:
         drive(node.commands, _look(mine), then)
 
     def _compare(
-        self, node: Node, attempts: dict[tuple[str, str], Attempt], found: list[tuple[Link, tuple[Chain, Evidence] | None]]
+        self, node: Watched, attempts: dict[tuple[str, str], Attempt], found: list[tuple[Link, tuple[Chain, Evidence] | None]]
     ) -> None:
         before, self._seen = self._seen, {}
         for link, seen in found:

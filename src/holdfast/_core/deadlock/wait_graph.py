@@ -6,13 +6,14 @@ nobody waits, and a look at the books twice a second where somebody does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from holdfast._core.lock.ports import Wait
 from holdfast._core.lock.records import Attempt, Spec
 
 if TYPE_CHECKING:
     from holdfast._core.deadlock.victim import Lookout
-    from holdfast._core.lock.node import Node
+    from holdfast._core.lock.ports import Watched
 
 LONG = 0.5
 """Seconds of waiting after which it is told; and between two looks, as long as there is nothing to tell."""
@@ -27,28 +28,11 @@ PER_LOOK = 20_000
 """Leases and waiters that are looked at in a second, at most: with many of them there are fewer looks."""
 
 
-class Wait(NamedTuple):
-    """A thread or task waits for a lock while holding others."""
-
-    lock: str
-    """Its key."""
-    owner: int
-    """Which thread or task."""
-    since: float
-    """Local time."""
-    holds: tuple[str, ...]
-    """Keys of those that it holds."""
-    yields: bool
-    """Its wait may be ended to end a cycle."""
-    prefixes: tuple[bytes, ...] = ()
-    """Of all these locks: in each of them it is told: who follows a cycle looks there."""
-
-
 class WaitGraph:
     """The part of this process: all its waits on one server, or in one Cluster."""
 
-    def __init__(self, node: Node) -> None:
-        self.nodes = [node]
+    def __init__(self, node: Watched) -> None:
+        self.nodes: list[Watched] = [node]
         self.at = float("inf")
         """When to look next (local seconds)."""
         self.waits: tuple[Wait, ...] = ()
@@ -92,10 +76,10 @@ class WaitGraph:
     def waiting(self) -> list[Attempt]:
         """All who wait, in the queue of a server or in the line of their process."""
         found = [waiter.attempt for node in self.nodes for waiter in node.waiting.waiters()]
-        return found + [attempt for node in self.nodes for gate in node.gates() for attempt in gate.line]
+        return found + [attempt for node in self.nodes for attempt in node.in_line()]
 
 
-def standing(nodes: list[Node], waiting: list[Attempt], now: float) -> dict[Wait, Attempt]:
+def standing(nodes: list[Watched], waiting: list[Attempt], now: float) -> dict[Wait, Attempt]:
     """Those who have waited for long, and hold something."""
     late: dict[int, list[Attempt]] = {}
     for attempt in waiting:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from holdfast._core.election import NOTIFY_OBSERVERS
-from holdfast._core.inspect.scan import Ask, Field, keys_of, look
+from holdfast._core.inspect.scan import Field, keys_of, look
 from holdfast._core.names import guard_key, side_key
-from holdfast._core.requests import Conflict, Now, Run, Sleep, WireError, in_the_way
+from holdfast._core.requests import AskPlace, Conflict, Now, Run, Sleep, WireError, in_the_way
 from holdfast._core.retry import insist
 from holdfast._lua import Script
 
@@ -70,7 +70,7 @@ async def break_lock(
     answers = await _everywhere(where, Run(BREAK_LOCK, keys, (mark, by), where.timeout))
     if leads:
         try:
-            await Ask(0, Run(NOTIFY_OBSERVERS, (side_key(key, b"observers"),), (), where.timeout))
+            await AskPlace(0, Run(NOTIFY_OBSERVERS, (side_key(key, b"observers"),), (), where.timeout))
         except WireError:
             pass  # they look by themselves, in a while
     return answers
@@ -85,7 +85,7 @@ async def _everywhere(where: Field, call: Run[Outcome]) -> list[Outcome | WireEr
     answers: list[Outcome | WireError] = []
     for place in range(where.places):
         try:
-            answers.append((await insist(Ask(place, call))).value)
+            answers.append((await insist(AskPlace(place, call))).value)
         except WireError as error:
             answers.append(error)
     failure = answers[-1]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from holdfast._core.control_records import CONTROL_RECORDS
 from holdfast._core.names import home, literal, record_key, side_key
-from holdfast._core.requests import Answer, Call, Command, Refused, Request, Run, WireError
+from holdfast._core.requests import AskPlace, Command, Refused, Run, WireError
 from holdfast._core.retry import insist
 from holdfast._lua import Script
 
@@ -24,15 +24,6 @@ COUNT = 500
 
 LINE = 1000
 """Holders and waiters of one lock that are listed, at most."""
-
-
-@dataclass(slots=True)
-class Ask(Request[Answer[Any]]):
-    """A call to one of the servers, by its number. ``all_of``: to that part of a Cluster, whose key is whichever."""
-
-    place: int
-    call: Call
-    all_of: bool = False
 
 
 class Hold(NamedTuple):
@@ -165,7 +156,7 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
         for place in range(where.places):
             left = [record for record in some if records[record] is None]
             if left:
-                ask = Ask(place, Run(CONTROL_RECORDS, tuple(left), (), where.timeout))
+                ask = AskPlace(place, Run(CONTROL_RECORDS, tuple(left), (), where.timeout))
                 try:
                     records |= dict(zip(left, (await insist(ask)).value, strict=True))
                 except WireError:
@@ -183,7 +174,7 @@ async def look(where: Field, keys: list[bytes], most: int = 1, records: Records 
         failure: WireError | None = None
         for place in range(where.places):
             try:
-                sights.append((await insist(Ask(place, call))).value)
+                sights.append((await insist(AskPlace(place, call))).value)
             except WireError as error:
                 failure = error
                 sights.append([None] * len(group))
@@ -240,7 +231,7 @@ async def page(survey: Survey) -> list[Seen]:
     if not keys:
         scan = Command(("SCAN", survey.cursor, "MATCH", survey.match, "COUNT", COUNT), where.timeout)
         try:
-            survey.scanned(*(await insist(Ask(survey.part, scan, all_of=True))).value)
+            survey.scanned(*(await insist(AskPlace(survey.part, scan, all_of=True))).value)
         except WireError as error:
             survey.silent += 1
             if survey.silent > where.places // 2 or _for_good(error):

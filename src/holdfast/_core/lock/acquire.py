@@ -7,10 +7,10 @@ no hand-over can be missed; then nothing is sent but the refresh that `_core.loc
 from __future__ import annotations
 
 from holdfast._core.lock.name_conflict import explained
-from holdfast._core.lock.records import Attempt, Grant, Spec, margin
+from holdfast._core.lock.records import Attempt, Grant, Spec, Waiter, margin, scripts
+from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
-from holdfast._core.lock.replies import BLOCK, GRACE, UNHEARD, Busy, Dead, Held, Reply, give_up, scripts
-from holdfast._core.lock.server_queue import Waiter
+from holdfast._core.lock.replies import BLOCK, GRACE, UNHEARD, Busy, Dead, Held, Reply
 from holdfast._core.requests import (
     Answer,
     Conflict,

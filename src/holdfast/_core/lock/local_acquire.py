@@ -6,12 +6,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from holdfast._core.lock.acquire import RECALL, ask, take
-from holdfast._core.lock.local_queue import Failed, Gate, Given, Lead
-from holdfast._core.lock.records import Attempt, Grant
-from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.local_queue import Gate
+from holdfast._core.lock.records import Attempt, Failed, Given, Grant, Lead, Tenure, Waiter
+from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
-from holdfast._core.lock.replies import Busy, Held, give_up
-from holdfast._core.lock.server_queue import Waiter
+from holdfast._core.lock.replies import Busy, Held
 from holdfast._core.requests import Answer, Delist, Draw, Now, Park, TooFew, WireError
 
 
@@ -92,8 +91,9 @@ async def abandon(attempt: Attempt, ways: Ways = ON_ONE_SERVER) -> None:
 
 def gate_of(attempt: Attempt) -> Gate:
     """The gate of an attempt that has one."""
-    assert attempt.gate is not None
-    return attempt.gate
+    gate = attempt.gate
+    assert isinstance(gate, Gate)
+    return gate
 
 
 def _enter(attempt: Attempt, at_once: bool, now: float) -> Given | Busy | None:
@@ -142,10 +142,9 @@ async def _freshen(attempt: Attempt, tenure: Tenure, ways: Ways) -> Given:
 
 async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float, ways: Ways) -> Grant | Busy:
     """Ask the server, for all of this process who want the lock."""
-    gate = attempt.gate
-    if gate is None:
+    if attempt.gate is None:
         return await acknowledged(await ways.take(attempt, at_once, now, None))
-    place = lead.place
+    gate, place = gate_of(attempt), lead.place
     # Not where the inbox is still to be opened: with the server away one would wait for that, instead of being told at once.
     if place is None and gate.crowded and gate.reachable and not (at_once or attempt.doubt):
         attempt.token = attempt.spec.token(await Draw())

@@ -19,16 +19,15 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast._core.lock.records import Attempt, Grant, Spec, margin
-from holdfast._core.lock.renewal import QUESTION_EVERY, nobody
+from holdfast._core.lock.records import Attempt, Failed, Given, Grant, Lead, Spec, margin, nobody
+from holdfast._core.lock.renewal import QUESTION_EVERY
 from holdfast._core.lock.replies import BLOCK, UNHEARD, Busy, Held
 from holdfast._core.requests import Outcome, TimedOut, WireError
 from holdfast._core.struct import Struct
 
 if TYPE_CHECKING:
     from holdfast._core.lock.ports import Surroundings
-    from holdfast._core.lock.renewal import Tenure
-    from holdfast._core.lock.server_queue import Waiter
+    from holdfast._core.lock.records import Tenure, Waiter
 
 LIMIT = 1.0
 """Seconds after which a lease goes back to the server in any case: the message that somebody waits there may be lost."""
@@ -42,24 +41,6 @@ LOOK = 0.0002
 MORE = 1000
 """Fences that are asked for at most when the block is used up and nobody waits outside: as many as were used since the lock was
 taken, or numbers that nobody uses would run ahead of the server's clock."""
-
-
-class Lead(Struct):
-    """You ask the server, for all. ``place``: what an earlier one has left there."""
-
-    __slots__ = __match_args__ = ("place",)
-
-    def __init__(self, place: Waiter | None = None) -> None:
-        self.place = place
-
-
-class Failed(Struct):
-    """The one who asked for all has found that the server is not there."""
-
-    __slots__ = __match_args__ = ("error",)
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
 
 
 class _KeepersTurn:
@@ -84,10 +65,6 @@ class Question(Struct):
         """So many that know it still settle the question."""
         self.callers: list[Attempt] = []
         """Those that do not wait for the lock, only for the answer."""
-
-
-Given = Grant | Lead | Failed
-"""What one in line is given."""
 
 
 class Gate:

@@ -8,12 +8,11 @@ multitasking systems", IBM Systems Journal 7, 1968.)
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from holdfast._core.lock.records import Attempt, Grant, margin
 from holdfast._core.lock.replies import GRACE, Busy, read_list
-from holdfast._core.requests import Answer, Draw, Now, Refused, Request, Run, Sleep, Unknown, WireError
+from holdfast._core.requests import Answer, Draw, Now, On, Refused, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script
 
 T = TypeVar("T")
@@ -34,14 +33,6 @@ class Blocked(Busy):
     """Time ran out while one of the locks was busy."""
 
     part: Part
-
-
-@dataclass(slots=True)
-class On(Request[Any]):
-    """Drive an operation where another server is asked. Raises what it raises."""
-
-    home: Any
-    operation: Coroutine[Any, Any, Any]
 
 
 class Part(Protocol):

@@ -1,7 +1,7 @@
 """What a process's keeper does on one server: carries out what `waiting`, `renewing` and the gates decide.
 
 It is told what happens and sends requests over two lines, and does no more: the thread and its sockets are
-`_runtime.keeper.thread` and `_runtime.keeper.connection`, and the simulator has lines of its own.
+`_runtime.keeper.thread` and `_net.pipelined_connection`, and the simulator has lines of its own.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from holdfast._core.deadlock.wait_graph import WaitGraph
 from holdfast._core.lock.idle_queues import Loose
 from holdfast._core.lock.local_queue import Gate
 from holdfast._core.lock.ports import Leftover, Lines, NodeKeeper, Place, Told
-from holdfast._core.lock.records import Attempt, Spec, milliseconds
-from holdfast._core.lock.renewal import EARLY, Renew, Renewing, Tenure, renewals
-from holdfast._core.lock.replies import burial
-from holdfast._core.lock.server_queue import Astray, Waiter, Waiting, refreshment
+from holdfast._core.lock.records import Attempt, Queue, Spec, Tenure, Waiter, milliseconds
+from holdfast._core.lock.release import burial
+from holdfast._core.lock.renewal import EARLY, Renew, Renewing, renewals
+from holdfast._core.lock.server_queue import Astray, Waiting, refreshment
 from holdfast._core.names import channel, record_key
-from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, WireError
-from holdfast._core.subscription import Hopeful
+from holdfast._core.requests import Call, Command, Down, Hopeful, NotSent, Refused, Run, WireError
 
 RECORD_EVERY = 20.0
 """Seconds between two writings of the process record."""
@@ -55,7 +54,7 @@ class Node:
         self.inbox = lines(self._on_push, self._on_silence)
         self._place = place or Place(keeper.process_id)
         self._gates: Loose[tuple[bytes, bytes], Gate] = Loose()
-        self._looked_after: dict[Gate, float] = {}
+        self._looked_after: dict[Queue, float] = {}
         """When to call their `on_time`."""
         self._leftovers: list[Leftover] = []
         self._asked_early: dict[str, None] = {}
@@ -190,6 +189,10 @@ class Node:
         """Those that there are; the keeper's mutex is held."""
         return self._gates.values()
 
+    def in_line(self) -> list[Attempt]:
+        """Those who stand in the lines of the gates; the keeper's mutex is held."""
+        return [attempt for gate in self.gates() for attempt in gate.line]
+
     def gate(self, spec: Spec) -> Gate:
         """The gate of a lock; the keeper's mutex is held. Where a key of the user's own is used under two prefixes, it has two:
         what is told about one of them comes to the inbox of its own prefix."""
@@ -227,7 +230,7 @@ class Node:
             return True
         return False
 
-    def look_at(self, gate: Gate, at: float) -> None:
+    def look_at(self, gate: Queue, at: float) -> None:
         self._looked_after[gate] = min(at, self._looked_after.get(gate, at))
         self.inbox.take_back()
         self.keeper.wake_by(at)
@@ -238,14 +241,14 @@ class Node:
         self.keeper.wake_by(self.renewing.question(tenure, self.clock()))
         return 1, 1
 
-    def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
+    def give_back(self, gate: Queue | None, tenure: Tenure) -> None:
         tenure.end()
         self.renewing.forget(tenure.token)
         timeout = tenure.spec.timeout
         give, bury = (tenure.giving_back(bury=how, timeout=timeout) for how in (tenure.doubt, True))
         self.keeper.call(lambda: self._give_back(Leftover(self.clock(), give, bury, tenure.deadline, gate)))
 
-    def bury(self, gate: Gate, attempt: Attempt) -> None:
+    def bury(self, gate: Queue, attempt: Attempt) -> None:
         spec = attempt.spec
         self.insist(burial(attempt), self.clock() + spec.timeout + spec.first_ttl, gate)
 
@@ -425,7 +428,7 @@ class Node:
         if len(self._asked_early) > EARLY:
             del self._asked_early[next(iter(self._asked_early))]
 
-    def _gate_of(self, tenure: Tenure) -> Gate | None:
+    def _gate_of(self, tenure: Tenure) -> Queue | None:
         """Where those of this process wait for a lease, if anybody ever has; the mutex is held."""
         return tenure.gate or self._gates.get((tenure.spec.keys[0], tenure.spec.prefix))
 

@@ -1,4 +1,5 @@
-"""What a gate (`_core.lock.local_queue`) needs of the node it belongs to (`_core.lock.node`), and a node of its keeper."""
+"""What a gate (`_core.lock.local_queue`) needs of the node it belongs to (`_core.lock.node`), a node of its keeper, and the
+wait-for graph of a node."""
 
 from __future__ import annotations
 
@@ -6,14 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from holdfast._core.lock.records import Attempt, Scripts, Spec
-from holdfast._core.lock.replies import scripts
+from holdfast._core.lock.records import Attempt, Queue, Spec, scripts
+from holdfast._core.lock.replies import Scripts
 from holdfast._core.requests import Call, Run
 
 if TYPE_CHECKING:
-    from holdfast._core.deadlock.wait_graph import Wait
-    from holdfast._core.lock.local_queue import Gate
-    from holdfast._core.lock.renewal import Tenure
+    from holdfast._core.lock.records import Tenure
+    from holdfast._core.lock.renewal import Renewing
     from holdfast._core.lock.server_queue import Waiting
 
 T = TypeVar("T")
@@ -81,19 +81,19 @@ class Surroundings(Protocol):
     def asked_for(self, token: str) -> bool:
         """Somebody outside has asked for what this token holds before anybody here knew of it. Said once; the mutex is held."""
 
-    def look_at(self, gate: Gate, at: float) -> None:
-        """Call `Gate.on_time` at local time ``at``; the mutex is held."""
+    def look_at(self, gate: Queue, at: float) -> None:
+        """Call `Queue.on_time` at local time ``at``; the mutex is held."""
 
     def question(self, tenure: Tenure) -> tuple[int, int]:
-        """Renew a lease now, to learn whether it is lost: `Gate.answered` is told of each answer. Answers how many servers are
+        """Renew a lease now, to learn whether it is lost: `Queue.answered` is told of each answer. Answers how many servers are
         asked, and how many that know it still settle the question; the mutex is held."""
 
-    def bury(self, gate: Gate, attempt: Attempt) -> None:
+    def bury(self, gate: Queue, attempt: Attempt) -> None:
         """Give back whatever an attempt has got that nobody makes any more, and refuse what may come of it yet; say so to
-        `Gate.left`. The mutex is held."""
+        `Queue.left`. The mutex is held."""
 
-    def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
-        """Give back a lease that nobody holds, soon, and say so to `Gate.left` of the gate that waits for it; the mutex is
+    def give_back(self, gate: Queue | None, tenure: Tenure) -> None:
+        """Give back a lease that nobody holds, soon, and say so to `Queue.left` of the gate that waits for it; the mutex is
         held."""
 
 
@@ -149,6 +149,23 @@ class Place(NamedTuple):
         return parts.values()
 
 
+class Wait(NamedTuple):
+    """A thread or task waits for a lock while holding others."""
+
+    lock: str
+    """Its key."""
+    owner: int
+    """Which thread or task."""
+    since: float
+    """Local time."""
+    holds: tuple[str, ...]
+    """Keys of those that it holds."""
+    yields: bool
+    """Its wait may be ended to end a cycle."""
+    prefixes: tuple[bytes, ...] = ()
+    """Of all these locks: in each of them it is told: who follows a cycle looks there."""
+
+
 class NodeKeeper(Protocol):
     """The keeper, as its nodes see it."""
 
@@ -178,3 +195,25 @@ class NodeKeeper(Protocol):
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
         """Do something of which nobody else's lease may depend. False if it failed."""
+
+
+class Watched(Protocol):
+    """What the wait-for graph (`_core.deadlock`) needs of the node whose waits it tells."""
+
+    keeper: NodeKeeper
+    waiting: Waiting
+    renewing: Renewing
+    commands: Line
+
+    @property
+    def mutex(self) -> AbstractContextManager[object]:
+        """Guards all of this."""
+
+    def in_line(self) -> list[Attempt]:
+        """Those who stand in the lines of this process; the mutex is held."""
+
+    def labels_in_use(self) -> dict[bytes, dict[bytes, str]]:
+        """Of the locks that are held or waited for, by prefix and key; the mutex is held."""
+
+    def facts_changed(self, now: float) -> None:
+        """Have the record of the process written soon; the mutex is held."""

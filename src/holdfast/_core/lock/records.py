@@ -1,24 +1,27 @@
-"""What a lock is, as all its operations see it; one try to get it, and what comes of that."""
+"""What a lock is, as all its operations see it; and the records of one acquisition, in the order of its life.
+
+`Attempt` is one try to get it, `Waiter` its place in the queue of the server. `Grant` is what comes of it, or what it is
+given in the line of its process (`Given`); `Tenure` is the lease, until it ends.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar, overload
+from contextlib import AbstractContextManager
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, overload
 
+from holdfast._core.lock.replies import MUTEX, Busy, Scripts
 from holdfast._core.names import guard_key, prefix_of
-from holdfast._core.requests import Outcome, Run
+from holdfast._core.requests import Outcome, Run, Slot, WireError
 from holdfast._core.struct import Struct
 
-if TYPE_CHECKING:
-    from holdfast._core.lock.local_queue import Gate, Given
-    from holdfast._core.lock.renewal import Tenure
-    from holdfast._lua import Script
+INFINITY = float("inf")
 
-PAUSED = "guard"
-"""What stands for a holder's process then: nobody is known to have the lock, and somebody may."""
+CLAIM_AFTER = 0.05
+"""Seconds after a hand-over at which the claim window is turned into the full lease; a lock held for less saves the trip."""
 
-UNKNOWN = "?"
-"""Stands for a holder's process where no server has named one. Empty is another fact: a client of another library holds it."""
+BOUNDED = "max_hold has passed"
+"""Why a lease is lost that nobody may hold for longer."""
 
 GRID = 16
 """Renewals are looked up in slots of 1/16 second; of leases longer than 8 s, all in a slot are due together."""
@@ -58,15 +61,6 @@ def margin(ttl: float) -> float:
 def whole(believed: float) -> float:
     """The lease of which so many seconds can be believed in: `margin` is taken off it."""
     return (believed + 0.002) / 0.99
-
-
-class Scripts(NamedTuple):
-    """What the server runs for a lock: to take it, to give it back, to keep a place in its line, to renew its lease."""
-
-    acquire: Script[Any]
-    release: Script[int]
-    refresh: Script[Any]
-    renew: Script[list[int]]
 
 
 class Permits(NamedTuple):
@@ -190,14 +184,9 @@ def milliseconds(seconds: float) -> int:
     return max(1, int(seconds * 1000))
 
 
-class Slot(Protocol):
-    """Where a driver waits for what becomes of an attempt."""
-
-    def put(self, outcome: Outcome | None, /) -> bool | None:
-        """Wake it; None: to look at what it was given in line, or because the inbox listens now. False: nobody is there."""
-
-    def gone(self) -> bool:
-        """Nobody is there any more: its event loop was closed without ending it."""
+def scripts(spec: Spec) -> Scripts:
+    """What the server runs for such a lock."""
+    return MUTEX if spec.permits is None else spec.permits.scripts
 
 
 class Tally(Protocol):
@@ -212,6 +201,86 @@ class Tally(Protocol):
 
     def held(self, seconds: float, /) -> None:
         """A lease has ended that was held for so long."""
+
+
+class Queue(Protocol):
+    """Where all who want a lock in this process come together (`_core.lock.local_queue.Gate`), as others see it."""
+
+    trouble: Exception | None
+    """Why the server said nothing, when one of us asked last."""
+
+    @property
+    def prefix(self) -> bytes:
+        """Of whose inbox those outside tell something to those in here."""
+
+    @property
+    def mutex(self) -> AbstractContextManager[object]:
+        """Guards all of it."""
+
+    @property
+    def who(self) -> object:
+        """The attempt whose turn it is: it holds the lock, or asks the server for it."""
+
+    @property
+    def tenure(self) -> Tenure | None:
+        """The lease of this process, from the first pass on. Without `who`: it lingers."""
+
+    @property
+    def last(self) -> int:
+        """The last fence of the block."""
+
+    @property
+    def question(self) -> object:
+        """The question about the lease that was put because somebody here wants the lock; None: it is answered."""
+
+    def retake(self, attempt: Attempt) -> Grant | None:
+        """The lease that lingers, if one does that is good for this attempt, with its next fence."""
+
+    def enter(self, attempt: Attempt) -> Given | None:
+        """Somebody wants the lock. None: it stands in line, and will be woken when it is given something."""
+
+    def answered(self, token: str, made: float, *, known: bool) -> None:
+        """A renewal made at local time ``made`` was answered, or failed. ``known``: the server knows the lease still."""
+
+    def has_lease(self, attempt: Attempt) -> bool:
+        """It is this one's turn, and the process has the lock already."""
+
+    def took(self, attempt: Attempt, grant: Grant) -> None:
+        """Who leads was given the lock by the server."""
+
+    def had(self, attempt: Attempt, tenure: Tenure) -> None:
+        """The lease of what this one took."""
+
+    def pass_on(self, attempt: Attempt, tenure: Tenure, now: float) -> bool | None:
+        """Who has the lock is done with it. True: the next one here has it, or it lingers. False: it has to go back to the
+        server. None: somebody else was quicker to give it back."""
+
+    def give_back(self, attempt: Attempt, tenure: Tenure) -> None:
+        """Who has the lock is done with it, and cannot wait until it is back at the server: the keeper does that."""
+
+    def left(self, attempt: Attempt | None = None) -> None:
+        """The lock is back at the server, or was never had: the next in line asks for it. ``attempt``: whose turn it was."""
+
+    def dropped(self, tenure: Tenure) -> None:
+        """Who had the lease is no more, and has not given it back: it ends by itself."""
+
+    def withdraw(self, attempt: Attempt) -> None:
+        """Somebody wants it no more, whatever he was given just now."""
+
+    def bequeath(self, attempt: Attempt, place: Waiter) -> bool:
+        """Who leads stands in the queue at the server, and gives up: the next one here inherits the place."""
+
+    def left_behind(self, attempt: Attempt, place: Waiter) -> bool:
+        """As `bequeath`, for one whose event loop was closed without ending it; the mutex is held."""
+
+    def end_wait(self, attempt: Attempt, error: Exception) -> bool:
+        """Have this raised where an attempt stands in line. False: it does not; the mutex is held."""
+
+    def on_asked(self) -> None:
+        """Somebody outside waits; the mutex is held."""
+
+    def on_time(self, now: float) -> float:
+        """Do what is due; answers when there is more to do (local seconds); the mutex is held."""
 
 
 class Attempt:
@@ -230,7 +299,7 @@ class Attempt:
         doubt: bool = False,
         until: float | None = None,
         slot: Slot | None = None,
-        gate: Gate | None = None,
+        gate: Queue | None = None,
         tally: Tally | None = None,
     ) -> None:
         self.spec = spec
@@ -271,6 +340,59 @@ class Attempt:
         return None
 
 
+class Waiter:
+    """One attempt, while it stands in line."""
+
+    __slots__ = (
+        "asked_under",
+        "attempt",
+        "awaits_inbox",
+        "busy",
+        "down",
+        "hint",
+        "hinted_at",
+        "in_flight",
+        "last_contact",
+        "late",
+        "refresh_at",
+        "told",
+    )
+
+    def __init__(self, attempt: Attempt, busy: Busy) -> None:
+        self.attempt = attempt
+        self.awaits_inbox = False
+        self.told: float | None = None
+        """Send time of the last request that was answered "waiting"; None before the first."""
+        self.busy = busy
+        """The last answer that said "waiting"."""
+        self.refresh_at = 0.0
+        self.hint = 0
+        """Highest fence of a message that came before the answer that put us into the queue."""
+        self.hinted_at = -INFINITY
+        """When the server was asked last because of a message (local seconds)."""
+        self.asked_under = 0
+        """Which subscription of the inbox it was that listened when the last question was asked."""
+        self.in_flight = False
+        self.last_contact = 0.0
+        self.late = False
+        """It was told that its time is up."""
+        self.down: WireError | None = None
+        """Why the server cannot be asked just now."""
+
+    def put(self, outcome: Outcome | None) -> None:
+        assert self.attempt.slot is not None
+        self.attempt.slot.put(outcome)
+
+    def move_to(self, heir: Attempt) -> None:
+        """Somebody else of this process has the place from now on."""
+        former = self.attempt
+        if former is not heir:
+            # In this order: after an interrupt it is moved once more.
+            heir.token, heir.pending, heir.doubt = former.token, former.pending, former.doubt
+            self.attempt, self.late = heir, False
+            former.token, former.pending, former.doubt = "", False, False
+
+
 class Grant(Struct):
     """A lock that was taken: under which token and fence, and until when (local seconds) it may be believed."""
 
@@ -302,3 +424,205 @@ class Grant(Struct):
         """The lease that it is part of, where another one of this process had it before."""
         self.whole: Tenure | None = None
         """The lease that it is, where that is made of several: of the votes of several servers."""
+
+
+class Lead(Struct):
+    """You ask the server, for all. ``place``: what an earlier one has left there."""
+
+    __slots__ = __match_args__ = ("place",)
+
+    def __init__(self, place: Waiter | None = None) -> None:
+        self.place = place
+
+
+class Failed(Struct):
+    """The one who asked for all has found that the server is not there."""
+
+    __slots__ = __match_args__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+Given = Grant | Lead | Failed
+"""What one in line is given."""
+
+
+class Owner(Protocol):
+    def notice_loss(self) -> None:
+        """The lease is lost; called once, by whoever notices."""
+
+
+def nobody() -> None:
+    return None
+
+
+class Tenure:
+    """One held lock, from the grant to its end. ``lost`` is why it ended before it was given back; empty while it has not."""
+
+    __slots__ = (
+        "asked_at",
+        "deadline",
+        "doubt",
+        "ends_at",
+        "fence",
+        "gate",
+        "hint",
+        "label",
+        "lost",
+        "over",
+        "owner",
+        "question_at",
+        "questioned_at",
+        "renew_at",
+        "shares",
+        "since",
+        "spec",
+        "stalled_at",
+        "token",
+        "ttl",
+    )
+
+    def __init__(self, grant: Grant) -> None:
+        spec = grant.attempt.spec
+        self.spec: Spec = spec
+        self.token = grant.attempt.token
+        self.doubt = grant.attempt.doubt
+        self.ttl = spec.ttl
+        self.fence = grant.fence
+        """That of the grant."""
+        self.shares = spec.permits.wanted if spec.permits is not None and spec.permits.fixed else 0
+        """How many permits it holds, where nobody can change how many there are."""
+        self.since = grant.taken
+        """When it was taken (local seconds)."""
+        self.deadline = grant.deadline
+        self.asked_at = 0.0
+        """When the last renewal was made, by hand or by the keeper: its number, too."""
+        self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold
+        self.stalled_at = INFINITY if spec.progress_within is None else grant.taken + spec.progress_within
+        """When its holder is held to be hung, unless he checks in before."""
+        self.renew_at = INFINITY
+        if spec.renew and grant.claim:
+            self.renew_at = self.due_at(grant.taken + CLAIM_AFTER + 1 / spec.renew_grid)
+        elif spec.renew:
+            self.renew_at = self.due_at(grant.taken + (grant.deadline - grant.taken) * spec.renew_part)
+        self.gate: Queue | None = None
+        """Where those of this process wait for it, if that is not the gate of the key on one server."""
+        self.label = spec.label
+        """Of the lock object that has it now: it may be passed on to another one."""
+        self.hint = ""
+        """The name in the message that reported the lease as taken away; used once the server confirms."""
+        self.question_at = INFINITY
+        """When the server is to be asked, because of such a message;"""
+        self.questioned_at = -INFINITY
+        """and when it was asked last because of one (local seconds)."""
+        self.lost = ""
+        self.over = False
+        """Given back, or not to be watched any more."""
+        self.owner: Callable[[], Owner | None] = nobody
+        """Weak reference to whom to tell of the loss: a lease that nobody holds on to is not kept alive by its renewal."""
+
+    def remaining(self, now: float) -> float:
+        """Seconds for which the lease may still be believed."""
+        return 0.0 if self.lost or self.over else max(0.0, self.good_until - now)
+
+    def due_at(self, at: float) -> float:
+        """When a renewal is due that is wanted at ``at`` (local seconds): then, or a moment earlier."""
+        grid = self.spec.renew_grid
+        return int(at * grid) / grid
+
+    @property
+    def good_until(self) -> float:
+        """Until when it may be believed, if nothing is heard of server and holder meanwhile (local seconds)."""
+        return min(self.deadline, self.ends_at, self.stalled_at)
+
+    @property
+    def latest(self) -> float:
+        """When it ends at the server by itself, as far as is known (local seconds)."""
+        return self.deadline
+
+    @property
+    def wants_at(self) -> float:
+        """When it wants attention next (local seconds)."""
+        return min(self.renew_at, self.question_at, self.good_until)
+
+    def progressed(self, now: float) -> None:
+        """Its holder has checked in. The keeper finds that out when it looks."""
+        if self.spec.progress_within is not None:
+            self.stalled_at = now + self.spec.progress_within
+
+    @property
+    def why_stalled(self) -> str:
+        return f"no progress for {self.spec.progress_within or 0:g} s"
+
+    @property
+    def stalled(self) -> bool:
+        """Lost because its holder has not checked in: the server has it still, for the rest of the lease."""
+        return self.lost == self.why_stalled
+
+    @property
+    def why_over(self) -> str:
+        """Why the lease is over when it may be believed no more."""
+        if self.stalled_at < min(self.deadline, self.ends_at):
+            return self.why_stalled
+        bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
+        return BOUNDED if bounded else "its time ran out before a renewal was confirmed"
+
+    def suits(self, spec: Spec) -> bool:
+        """It can be passed on to somebody who asked for such a lock."""
+        mine = self.spec
+        fits = spec.lasts and spec.ttl == self.ttl and spec.replicas <= mine.replicas
+        fits = fits and spec.guard in {0.0, mine.guard}
+        return fits and (spec is mine or mine.lasts)
+
+    def end(self) -> None:
+        """It is being given back: nothing is to be watched or told any more."""
+        self.over = True
+        self.owner = nobody
+
+    def lose(self, reason: str) -> bool:
+        """Mark as lost. True for the first to notice."""
+        if self.lost or self.over:
+            return False
+        self.lost = reason
+        return True
+
+    def holder(self) -> Owner | None:
+        """Whose lease it is, or part of whose; None where nobody refers to that any more."""
+        return self.owner()
+
+    def lost_with_it(self) -> Tenure | None:
+        """What its owner has lost, now that this is lost."""
+        return self
+
+    def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
+        """The request that gives it back. ``bury``: a copy of the one that took it may still come."""
+        how = "bury" if bury else "release"
+        return Run(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
+
+    def asks(self, now: float, ttl: float) -> float:
+        """A lease of ``ttl`` seconds is about to be asked for. If that is less than what is believed now, it is what can be
+        believed from now on: the answer may get lost. Answers when it is made, later than all before: its number."""
+        self.asked_at = max(now, self.asked_at + 2e-6)
+        self.deadline = min(self.deadline, now + ttl - margin(ttl))
+        return self.asked_at
+
+    def renewed(self, made: float, sent: float, ttl: float) -> None:
+        """The server confirmed a lease of ``ttl`` seconds, asked for at ``made`` and sent at ``sent`` (local times)."""
+        if made < self.asked_at:
+            return  # another one is under way, or was answered: it may be shorter, and the server goes by that one
+        self.deadline = sent + ttl - margin(ttl)
+        if self.spec.renew:
+            # The last lease that max_hold allows is not renewed again.
+            self.renew_at = self.due_at(sent + ttl * self.spec.renew_part) if ttl >= self.ttl else self.deadline
+
+
+class Held(Protocol):
+    """Something that is held under a lease."""
+
+    @property
+    def tenure(self) -> Tenure:
+        """The lease."""
+
+    def notice_loss(self) -> None:
+        """The lease is lost; called once, by whoever notices."""

@@ -8,21 +8,11 @@ What is lost stays lost: renewal never creates a lock.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
-from holdfast._core.lock.records import GRID, Grant, Spec, answer_within, margin, milliseconds, whole
-from holdfast._core.lock.replies import scripts
+from holdfast._core.lock.records import GRID, INFINITY, Spec, Tenure, answer_within, milliseconds, scripts, whole
 from holdfast._core.requests import Run
 from holdfast._core.retry import insist
-
-CLAIM_AFTER = 0.05
-"""Seconds after a hand-over at which the claim window is turned into the full lease; a lock held for less saves the trip."""
-
-INFINITY = float("inf")
-
-BOUNDED = "max_hold has passed"
-"""Why a lease is lost that nobody may hold for longer."""
 
 EARLY = 100
 """Tokens remembered of which we were told something before we knew what they hold."""
@@ -38,182 +28,9 @@ BATCH = 100
 """Renewals in one script: a run is kept short, so that the server serves others in between."""
 
 
-if TYPE_CHECKING:
-    from holdfast._core.lock.local_queue import Gate
-
-
-class Owner(Protocol):
-    def notice_loss(self) -> None:
-        """The lease is lost; called once, by whoever notices."""
-
-
-def nobody() -> None:
-    return None
-
-
 def broken_by(whom: str) -> str:
     """Why a lease is lost that was taken away by order of a person."""
     return f"it was broken by {whom}"
-
-
-class Tenure:
-    """One held lock, from the grant to its end. ``lost`` is why it ended before it was given back; empty while it has not."""
-
-    __slots__ = (
-        "asked_at",
-        "deadline",
-        "doubt",
-        "ends_at",
-        "fence",
-        "gate",
-        "hint",
-        "label",
-        "lost",
-        "over",
-        "owner",
-        "question_at",
-        "questioned_at",
-        "renew_at",
-        "shares",
-        "since",
-        "spec",
-        "stalled_at",
-        "token",
-        "ttl",
-    )
-
-    def __init__(self, grant: Grant) -> None:
-        spec = grant.attempt.spec
-        self.spec: Spec = spec
-        self.token = grant.attempt.token
-        self.doubt = grant.attempt.doubt
-        self.ttl = spec.ttl
-        self.fence = grant.fence
-        """That of the grant."""
-        self.shares = spec.permits.wanted if spec.permits is not None and spec.permits.fixed else 0
-        """How many permits it holds, where nobody can change how many there are."""
-        self.since = grant.taken
-        """When it was taken (local seconds)."""
-        self.deadline = grant.deadline
-        self.asked_at = 0.0
-        """When the last renewal was made, by hand or by the keeper: its number, too."""
-        self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold
-        self.stalled_at = INFINITY if spec.progress_within is None else grant.taken + spec.progress_within
-        """When its holder is held to be hung, unless he checks in before."""
-        self.renew_at = INFINITY
-        if spec.renew and grant.claim:
-            self.renew_at = self.due_at(grant.taken + CLAIM_AFTER + 1 / spec.renew_grid)
-        elif spec.renew:
-            self.renew_at = self.due_at(grant.taken + (grant.deadline - grant.taken) * spec.renew_part)
-        self.gate: Gate | None = None
-        """Where those of this process wait for it, if that is not the gate of the key on one server."""
-        self.label = spec.label
-        """Of the lock object that has it now: it may be passed on to another one."""
-        self.hint = ""
-        """The name in the message that reported the lease as taken away; used once the server confirms."""
-        self.question_at = INFINITY
-        """When the server is to be asked, because of such a message;"""
-        self.questioned_at = -INFINITY
-        """and when it was asked last because of one (local seconds)."""
-        self.lost = ""
-        self.over = False
-        """Given back, or not to be watched any more."""
-        self.owner: Callable[[], Owner | None] = nobody
-        """Weak reference to whom to tell of the loss: a lease that nobody holds on to is not kept alive by its renewal."""
-
-    def remaining(self, now: float) -> float:
-        """Seconds for which the lease may still be believed."""
-        return 0.0 if self.lost or self.over else max(0.0, self.good_until - now)
-
-    def due_at(self, at: float) -> float:
-        """When a renewal is due that is wanted at ``at`` (local seconds): then, or a moment earlier."""
-        grid = self.spec.renew_grid
-        return int(at * grid) / grid
-
-    @property
-    def good_until(self) -> float:
-        """Until when it may be believed, if nothing is heard of server and holder meanwhile (local seconds)."""
-        return min(self.deadline, self.ends_at, self.stalled_at)
-
-    @property
-    def latest(self) -> float:
-        """When it ends at the server by itself, as far as is known (local seconds)."""
-        return self.deadline
-
-    @property
-    def wants_at(self) -> float:
-        """When it wants attention next (local seconds)."""
-        return min(self.renew_at, self.question_at, self.good_until)
-
-    def progressed(self, now: float) -> None:
-        """Its holder has checked in. The keeper finds that out when it looks."""
-        if self.spec.progress_within is not None:
-            self.stalled_at = now + self.spec.progress_within
-
-    @property
-    def why_stalled(self) -> str:
-        return f"no progress for {self.spec.progress_within or 0:g} s"
-
-    @property
-    def stalled(self) -> bool:
-        """Lost because its holder has not checked in: the server has it still, for the rest of the lease."""
-        return self.lost == self.why_stalled
-
-    @property
-    def why_over(self) -> str:
-        """Why the lease is over when it may be believed no more."""
-        if self.stalled_at < min(self.deadline, self.ends_at):
-            return self.why_stalled
-        bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
-        return BOUNDED if bounded else "its time ran out before a renewal was confirmed"
-
-    def suits(self, spec: Spec) -> bool:
-        """It can be passed on to somebody who asked for such a lock."""
-        mine = self.spec
-        fits = spec.lasts and spec.ttl == self.ttl and spec.replicas <= mine.replicas
-        fits = fits and spec.guard in {0.0, mine.guard}
-        return fits and (spec is mine or mine.lasts)
-
-    def end(self) -> None:
-        """It is being given back: nothing is to be watched or told any more."""
-        self.over = True
-        self.owner = nobody
-
-    def lose(self, reason: str) -> bool:
-        """Mark as lost. True for the first to notice."""
-        if self.lost or self.over:
-            return False
-        self.lost = reason
-        return True
-
-    def holder(self) -> Owner | None:
-        """Whose lease it is, or part of whose; None where nobody refers to that any more."""
-        return self.owner()
-
-    def lost_with_it(self) -> Tenure | None:
-        """What its owner has lost, now that this is lost."""
-        return self
-
-    def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
-        """The request that gives it back. ``bury``: a copy of the one that took it may still come."""
-        how = "bury" if bury else "release"
-        return Run(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
-
-    def asks(self, now: float, ttl: float) -> float:
-        """A lease of ``ttl`` seconds is about to be asked for. If that is less than what is believed now, it is what can be
-        believed from now on: the answer may get lost. Answers when it is made, later than all before: its number."""
-        self.asked_at = max(now, self.asked_at + 2e-6)
-        self.deadline = min(self.deadline, now + ttl - margin(ttl))
-        return self.asked_at
-
-    def renewed(self, made: float, sent: float, ttl: float) -> None:
-        """The server confirmed a lease of ``ttl`` seconds, asked for at ``made`` and sent at ``sent`` (local times)."""
-        if made < self.asked_at:
-            return  # another one is under way, or was answered: it may be shorter, and the server goes by that one
-        self.deadline = sent + ttl - margin(ttl)
-        if self.spec.renew:
-            # The last lease that max_hold allows is not renewed again.
-            self.renew_at = self.due_at(sent + ttl * self.spec.renew_part) if ttl >= self.ttl else self.deadline
 
 
 async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float]:

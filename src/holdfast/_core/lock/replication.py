@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from holdfast._core.lock.records import Grant, margin
 from holdfast._core.lock.renewal import renewal
 from holdfast._core.lock.replies import Busy
-from holdfast._core.requests import Answer, Now, Refused, Request, Run
+from holdfast._core.requests import Now, Refused, Replicate
 from holdfast._core.retry import insist
-
-
-class Replicate(Request[Answer[tuple[Any, int]]]):
-    """Run a script that writes, and wait for ``replicas`` to acknowledge that, for ``timeout`` seconds: its reply, and how many
-    have. On a connection that nobody else uses: WAIT holds up what is behind it, and counts what was written on the same one.
-    Raises NotSent, Unknown or Refused."""
-
-    __slots__ = __match_args__ = ("run", "replicas", "timeout")
-
-    def __init__(self, run: Run[Any], replicas: int, timeout: float) -> None:
-        self.run = run
-        self.replicas = replicas
-        self.timeout = timeout
 
 
 async def acknowledged(result: Grant | Busy) -> Grant | Busy:

@@ -1,19 +1,23 @@
-"""A lock on one server: what the scripts answer, and how it is given back.
+"""A lock on one server: the scripts, and what they answer.
 
-What describes it is in `_core.lock.records`; how it is taken, in `_core.lock.acquire`; how it is renewed, in
-`_core.lock.renewal`. Sources: redis.io "Distributed Locks with Redis" for the record (``SET key token NX PX``, compare and
-delete); M. Kleppmann, "How to do distributed locking" (2016), for the fence.
+What describes it is in `_core.lock.records`; how it is taken, in `_core.lock.acquire`; how it is given back, in
+`_core.lock.release`; how it is renewed, in `_core.lock.renewal`. Sources: redis.io "Distributed Locks with Redis" for the
+record (``SET key token NX PX``, compare and delete); M. Kleppmann, "How to do distributed locking" (2016), for the fence.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from holdfast._core.deadlock.abort_wait import Dropped
-from holdfast._core.lock.records import PAUSED, UNKNOWN, Attempt, Scripts, Spec
-from holdfast._core.requests import Conflict, Gone, NotSent, Now, Refused, Run, Send, Sleep, Unknown, WireError, in_the_way
+from holdfast._core.requests import Conflict, Gone, in_the_way
 from holdfast._core.struct import Struct
 from holdfast._lua import Script, whole_number
+
+PAUSED = "guard"
+"""What stands for a holder's process then: nobody is known to have the lock, and somebody may."""
+
+UNKNOWN = "?"
+"""Stands for a holder's process where no server has named one. Empty is another fact: a client of another library holds it."""
 
 CLAIM = 2.0
 """Seconds a waiter has to take up a lock that was handed to it. Part of the format: `CLAIM` of the scripts is the same."""
@@ -98,6 +102,15 @@ def read_list(raw: object) -> list[int]:
     return raw
 
 
+class Scripts(NamedTuple):
+    """What the server runs for a lock: to take it, to give it back, to keep a place in its line, to renew its lease."""
+
+    acquire: Script[Any]
+    release: Script[int]
+    refresh: Script[Any]
+    renew: Script[list[int]]
+
+
 ACQUIRE: Script[Reply] = Script("lock/acquire", read_acquire)
 RELEASE: Script[int] = Script("lock/release", whole_number)
 RENEW: Script[list[int]] = Script("lock/renew", read_list)
@@ -105,72 +118,3 @@ REFRESH: Script[tuple[bool, list[Reply]]] = Script("lock/refresh", read_refresh)
 
 
 MUTEX = Scripts(ACQUIRE, RELEASE, REFRESH, RENEW)
-
-
-def scripts(spec: Spec) -> Scripts:
-    """What the server runs for such a lock."""
-    return MUTEX if spec.permits is None else spec.permits.scripts
-
-
-async def give_up(attempt: Attempt) -> None:
-    """Leave nothing of an attempt behind: neither lock nor place in the queue. Never raises a WireError.
-
-    If a copy of our own request may arrive later, the token is declared dead, so that the copy is refused.
-    """
-    if not attempt.pending:
-        return
-    spec, mode = attempt.spec, "bury" if attempt.doubt else "leave"
-    try:
-        for limit in (0.2, 0.1):  # with `GRACE`, an attempt ends well within a second after its time
-            try:
-                await Run(scripts(spec).release, spec.granting, (attempt.token, mode, *spec.guarded), min(spec.timeout, limit))
-            except (NotSent, Unknown):
-                mode = "bury"
-            except Refused as error:
-                if not error.transient:
-                    break
-            else:
-                break
-            await Sleep(0.02)
-    except Dropped:
-        await Send(burial(attempt), await Now() + spec.timeout + spec.first_ttl)
-        attempt.pending = False
-        raise
-    attempt.pending = False
-
-
-def burial(attempt: Attempt) -> Run[int]:
-    """Neither lock nor place is left of an attempt, and no late copy of its requests gets one."""
-    spec = attempt.spec
-    return Run(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
-
-
-async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
-    """Give the lock back, and hand it to the next in line. False if it was not ours any more.
-
-    ``in_time``: the local deadline has not passed. ``doubt``: a copy of the request that took the lock may still arrive, and
-    must not take it again. Raises NotSent or Unknown when the server stays away, Refused when it refuses.
-    """
-    resent = False
-    failures = 0
-    try:
-        while True:
-            try:
-                timeout = spec.timeout if not failures else min(spec.timeout, 0.5)
-                how = "bury" if doubt else "release"
-                answer = await Run(scripts(spec).release, spec.granting, (token, how, *spec.guarded), timeout)
-            except WireError as error:
-                resent = resent or isinstance(error, Unknown)
-                failures += 1
-                if failures == 3 or (isinstance(error, Refused) and not error.transient):
-                    raise
-                await Sleep(0.02 * failures)
-            else:
-                # What a first copy of this request released may be somebody else's by now.
-                return answer.value == 1 or (resent and in_time)
-    except WireError:
-        raise
-    except BaseException:
-        # Cancelled or interrupted, and nobody knows whether the request arrived. Once more: it does no harm.
-        await give_up(Attempt(spec, token, pending=True, doubt=True))
-        raise

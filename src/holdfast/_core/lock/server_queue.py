@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 
-from holdfast._core.lock.records import Attempt, margin
-from holdfast._core.lock.replies import CLAIM, Busy, Held, Reply, scripts
+from holdfast._core.lock.records import Attempt, Waiter, margin, scripts
+from holdfast._core.lock.replies import CLAIM, Busy, Held, Reply
 from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, TimedOut, WireError
 from holdfast._core.struct import Struct
 
@@ -36,59 +36,6 @@ REMEMBERED = 1000
 
 class Astray(WireError):
     """In a Cluster: the lock is on another server now than the inbox under whose name we wait. Wait under another one."""
-
-
-class Waiter:
-    """One attempt, while it stands in line."""
-
-    __slots__ = (
-        "asked_under",
-        "attempt",
-        "awaits_inbox",
-        "busy",
-        "down",
-        "hint",
-        "hinted_at",
-        "in_flight",
-        "last_contact",
-        "late",
-        "refresh_at",
-        "told",
-    )
-
-    def __init__(self, attempt: Attempt, busy: Busy) -> None:
-        self.attempt = attempt
-        self.awaits_inbox = False
-        self.told: float | None = None
-        """Send time of the last request that was answered "waiting"; None before the first."""
-        self.busy = busy
-        """The last answer that said "waiting"."""
-        self.refresh_at = 0.0
-        self.hint = 0
-        """Highest fence of a message that came before the answer that put us into the queue."""
-        self.hinted_at = -INFINITY
-        """When the server was asked last because of a message (local seconds)."""
-        self.asked_under = 0
-        """Which subscription of the inbox it was that listened when the last question was asked."""
-        self.in_flight = False
-        self.last_contact = 0.0
-        self.late = False
-        """It was told that its time is up."""
-        self.down: WireError | None = None
-        """Why the server cannot be asked just now."""
-
-    def put(self, outcome: Outcome | None) -> None:
-        assert self.attempt.slot is not None
-        self.attempt.slot.put(outcome)
-
-    def move_to(self, heir: Attempt) -> None:
-        """Somebody else of this process has the place from now on."""
-        former = self.attempt
-        if former is not heir:
-            # In this order: after an interrupt it is moved once more.
-            heir.token, heir.pending, heir.doubt = former.token, former.pending, former.doubt
-            self.attempt, self.late = heir, False
-            former.token, former.pending, former.doubt = "", False, False
 
 
 class Refresh(Struct):

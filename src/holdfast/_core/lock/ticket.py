@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from holdfast._core.lock.acquire import KeyConflict, key_conflict
 from holdfast._core.lock.records import Attempt, Grant, Spec, margin, milliseconds
+from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
-from holdfast._core.lock.replies import give_up, read_reply
+from holdfast._core.lock.replies import read_reply
 from holdfast._core.requests import Answer, Conflict, Draw, NotSent, Refused, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script
 

@@ -15,12 +15,10 @@ from typing import Any
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.local_acquire import Ways
 from holdfast._core.lock.name_conflict import explained
-from holdfast._core.lock.records import Attempt, Grant, margin, milliseconds
-from holdfast._core.lock.renewal import Tenure, renewal
+from holdfast._core.lock.records import Attempt, Grant, Tenure, Waiter, margin, milliseconds
+from holdfast._core.lock.renewal import renewal
 from holdfast._core.lock.replies import Busy, Held
-from holdfast._core.lock.server_queue import Waiter
 from holdfast._core.quorum.lease import Mandate, Vote
-from holdfast._core.quorum.polling import GiveBack, Poll
 from holdfast._core.quorum.votes import (
     CONFIRM,
     RELEASE_VOTE,
@@ -36,8 +34,23 @@ from holdfast._core.quorum.votes import (
     Yes,
     verdict,
 )
-from holdfast._core.requests import Answer, Call, Command, Draw, NotSent, Now, Run, TooFew, Unknown, WireError
-from holdfast._core.subscription import Enroll, Hark, Withdraw
+from holdfast._core.requests import (
+    Answer,
+    Call,
+    Command,
+    Draw,
+    Enroll,
+    GiveBack,
+    Hark,
+    NotSent,
+    Now,
+    Poll,
+    Run,
+    TooFew,
+    Unknown,
+    WireError,
+    Withdraw,
+)
 
 LOOK_EVERY = 1.0
 """Seconds after which one who waits looks for himself, on the average: a hint may be lost."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._core.lock.records import Grant, margin
-from holdfast._core.lock.renewal import BOUNDED, Owner, Tenure
+from holdfast._core.lock.records import BOUNDED, Grant, Owner, Tenure, margin
 from holdfast._core.quorum.votes import RELEASE_VOTE
 from holdfast._core.requests import Run
 

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 from holdfast._core.lock.idle_queues import Loose
 from holdfast._core.lock.local_queue import Gate
 from holdfast._core.lock.node import Node
-from holdfast._core.lock.records import Attempt, Spec
-from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.records import Attempt, Queue, Spec, Tenure
 from holdfast._core.lock.server_queue import Waiting
 from holdfast._core.quorum.lease import Mandate
 from holdfast._core.quorum.votes import RELEASE_VOTE, Candidate
@@ -69,7 +68,7 @@ class Board:
     def asked_for(self, token: str) -> bool:
         return sum(node.asked_for(token) for node in self.nodes) > 0  # all of them are asked: each is to forget it
 
-    def look_at(self, gate: Gate, at: float) -> None:
+    def look_at(self, gate: Queue, at: float) -> None:
         self.nodes[0].look_at(gate, at)
 
     def question(self, tenure: Tenure) -> tuple[int, int]:
@@ -77,7 +76,7 @@ class Board:
         assert isinstance(tenure, Mandate)
         return sum(self.nodes[number].question(vote)[0] for number, vote in tenure.votes.items()), self._majority
 
-    def bury(self, gate: Gate, attempt: Attempt) -> None:
+    def bury(self, gate: Queue, attempt: Attempt) -> None:
         """On all servers, as `give_back`."""
         assert isinstance(attempt, Candidate)
         spec, back = attempt.spec, _Back(gate, self._majority)
@@ -85,7 +84,7 @@ class Board:
         for node in self.nodes:
             node.insist(call, self.clock() + spec.timeout + spec.first_ttl, back)
 
-    def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
+    def give_back(self, gate: Queue | None, tenure: Tenure) -> None:
         """On all servers; it is back when a majority has answered, whatever that was, or failed to."""
         assert isinstance(tenure, Mandate)
         tenure.end()
@@ -105,7 +104,7 @@ class Board:
 class _Back:
     """Counts the servers that have answered, whatever that was, or failed to: a majority is enough."""
 
-    def __init__(self, gate: Gate | None, needed: int) -> None:
+    def __init__(self, gate: Queue | None, needed: int) -> None:
         self._gate = gate
         self._needed = needed
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._core.lock.records import UNKNOWN, Attempt, Slot, Spec
-from holdfast._core.lock.replies import Busy, read_reply
+from holdfast._core.lock.records import Attempt, Queue, Spec
+from holdfast._core.lock.replies import UNKNOWN, Busy, read_reply
 from holdfast._core.names import PREFIX, marker_key
-from holdfast._core.requests import Answer, Conflict, Disagreement, Refused, WireError
+from holdfast._core.requests import Answer, Conflict, Disagreement, Refused, Slot, WireError
 from holdfast._lua import Script, whole_number
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.local_queue import Gate
     from holdfast._core.lock.records import Tally as LockTally
 
 AGREE = (
@@ -69,7 +68,7 @@ class Candidate(Attempt):
         horizon: Horizon | None = None,
         since: float = 0.0,
         slot: Slot | None = None,
-        gate: Gate | None = None,
+        gate: Queue | None = None,
         tally: LockTally | None = None,
     ) -> None:
         super().__init__(spec, token, slot=slot, gate=gate, tally=tally)
@@ -190,13 +189,6 @@ VOTE: Script[Reply] = Script("quorum/vote", _read_vote)
 CONFIRM: Script[int] = Script("quorum/confirm", whole_number)
 RELEASE_VOTE: Script[int] = Script("quorum/release_vote", whole_number)
 DECLARE_NEW: Script[list[Any]] = Script("quorum/declare_new", _read_declared)
-
-
-class Tally(Protocol):
-    """Counts what servers answer."""
-
-    def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
-        """True: enough is known."""
 
 
 class Count:

@@ -13,16 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast._core.keep_alive import Leave, Tend
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.name_conflict import explained
-from holdfast._core.lock.records import Attempt, Grant, Spec, margin
-from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.records import Attempt, Grant, Spec, Tenure, margin
 from holdfast._core.names import side_key
 from holdfast._core.rendezvous.latch import INFINITY, PATIENCE, Disagreement, conflict, patiently
-from holdfast._core.requests import Answer, Conflict, Draw, Now, Run, Send, WireError
+from holdfast._core.requests import Answer, Conflict, Draw, Enroll, Leave, Now, Run, Send, Tend, WireError, Withdraw
 from holdfast._core.retry import insist
-from holdfast._core.subscription import Enroll, Listener, Withdraw, hear
+from holdfast._core.subscription import Listener, hear
 from holdfast._lua import Script
 
 SOON = 0.005

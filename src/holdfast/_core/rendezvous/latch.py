@@ -16,10 +16,23 @@ from typing import NamedTuple, TypeVar
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.name_conflict import explained
 from holdfast._core.names import prefix_of, side_key
-from holdfast._core.requests import Answer, Conflict, Draw, Meet, Now, Refused, Run, Sleep, WireError, in_the_way
+from holdfast._core.requests import (
+    Answer,
+    Conflict,
+    Draw,
+    Enroll,
+    Meet,
+    Now,
+    Refused,
+    Run,
+    Sleep,
+    WireError,
+    Withdraw,
+    in_the_way,
+)
 from holdfast._core.retry import insist
 from holdfast._core.single_flight.coalesce import Member
-from holdfast._core.subscription import Enroll, Withdraw, hear
+from holdfast._core.subscription import hear
 from holdfast._lua import Script
 
 INFINITY = float("inf")

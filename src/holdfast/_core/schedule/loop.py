@@ -12,11 +12,11 @@ do, which begins runs, in threads or tasks, and says `Book.end` when they have e
 from __future__ import annotations
 
 from holdfast._core.names import prefix_of
-from holdfast._core.requests import Draw, Now, Run, WireError
+from holdfast._core.requests import Draw, Hark, Now, Run, WireError, Withdraw
 from holdfast._core.schedule.job import REGISTER, Registered, Rival, Unusable
 from holdfast._core.schedule.records import Seat, Todo
 from holdfast._core.schedule.state import BATCH, HERE, REACHABLE, Book
-from holdfast._core.subscription import Hark, Withdraw, listen
+from holdfast._core.subscription import listen
 from holdfast.errors import ConfigError
 
 

@@ -12,11 +12,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from holdfast._core.keep_alive import Leave, Tend
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import Attempt, Grant, margin, milliseconds
-from holdfast._core.lock.renewal import Tenure
-from holdfast._core.requests import Answer, Conflict, Draw, Meet, NotSent, Now, Refused, Run, Send, Sleep, Unknown, WireError
+from holdfast._core.lock.records import Attempt, Grant, Tenure, margin, milliseconds
+from holdfast._core.requests import (
+    Answer,
+    Conflict,
+    Draw,
+    Enroll,
+    Leave,
+    Meet,
+    NotSent,
+    Now,
+    Refused,
+    Run,
+    Send,
+    Sleep,
+    Tend,
+    Unknown,
+    WireError,
+    Withdraw,
+)
 from holdfast._core.single_flight.coalesce import Crowd, Failed, Member
 from holdfast._core.single_flight.entry import (
     CANCEL_LOAD,
@@ -41,7 +56,7 @@ from holdfast._core.single_flight.entry import (
     marks,
     site,
 )
-from holdfast._core.subscription import Enroll, Withdraw, hear
+from holdfast._core.subscription import hear
 
 __all__ = [
     "MARK",

@@ -9,12 +9,27 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._clock import READ
-from holdfast._core.deadlock.abort_wait import drop
-from holdfast._core.lock.replication import Replicate
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
-from holdfast._net.aio_connection import stream_to
+from holdfast._core.lock.records import Waiter
+from holdfast._core.operation import drop
+from holdfast._core.requests import (
+    Answer,
+    Call,
+    Command,
+    Delist,
+    Draw,
+    Enlist,
+    Now,
+    Outcome,
+    Park,
+    Replicate,
+    Run,
+    Sleep,
+    TimedOut,
+    Wait,
+)
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import ReplyError, check, forgotten, pack, parsed
+from holdfast._net.transport import stream_to
 from holdfast._runtime.drivers.keep_alive import tending
 from holdfast._runtime.drivers.replication import Replicas
 from holdfast._runtime.drivers.subscriptions import at_once, in_tasks
@@ -164,8 +179,10 @@ class Driver:
     def end(self, operation: Coroutine[Any, Any, Any], *, begun: bool = True) -> None:
         """Nobody drives it any more: what it does to clean up is done, as far as nothing has to be awaited; what it would send
         is left to the keeper."""
-        from holdfast._core.lock.multilock import On  # here: hardly ever
-        from holdfast._core.quorum.polling import Poll
+        from holdfast._core.requests import (
+            On,  # here: hardly ever
+            Poll,
+        )
 
         at_last = {
             **self._at_once,
@@ -230,12 +247,12 @@ class Driver:
             check(reply, self.endpoint, self.stream.drop)
         return reply
 
-    def _delist(self, request: Delist) -> None:
+    def _delist(self, request: Delist[Waiter]) -> None:
         keeper = self.process.running_keeper
         if keeper is not None:
             keeper.delist(self.endpoint, request.waiter)
 
-    async def _enlist(self, request: Enlist) -> Outcome | None:
+    async def _enlist(self, request: Enlist[Waiter]) -> Outcome | None:
         waiter: Any = request.waiter
         if self.process.keeper.enlist(self.endpoint, waiter):
             return None
@@ -244,7 +261,7 @@ class Driver:
             outcome = await waiter.attempt.slot.get(request.until)
         return outcome
 
-    async def _wait(self, request: Wait) -> Outcome:
+    async def _wait(self, request: Wait[Waiter]) -> Outcome:
         waiter: Any = request.waiter
         if request.answer is not None:
             self.process.keeper.joined(self.endpoint, waiter, request.answer)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from holdfast._clock import clock
-from holdfast._core.requests import Now, Sleep
-from holdfast._core.transaction import Ask, Chance, Try
+from holdfast._core.requests import AskClient, Chance, Now, Sleep, Try
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.own_clients import to_close
 from holdfast._runtime.drivers import aio
@@ -45,7 +44,7 @@ class Driver(aio.Driver):
         self.stream: Any = self.clients
         self._at_once = {Chance: lambda _: random.random(), Now: lambda _: clock()}  # noqa: S311 - no secret
         self._do = {
-            Ask: self._ask,
+            AskClient: self._ask,
             Try: lambda request: request.call(),
             Sleep: lambda request: asyncio.sleep(request.seconds),
         }
@@ -53,7 +52,7 @@ class Driver(aio.Driver):
     def _be_watched(self) -> None:
         """What is left of a transaction is the server's."""
 
-    async def _ask(self, request: Ask) -> Any:
+    async def _ask(self, request: AskClient) -> Any:
         """Clients swallow a cancellation that comes when a request has just left: they send by `asyncio.wait_for`, whose fault
         that is up to Python 3.11. It is raised when the client has done: with its answer, or when its time is up."""
         task = asyncio.current_task()

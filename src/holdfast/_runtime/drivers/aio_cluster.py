@@ -8,7 +8,7 @@ from typing import Any
 from holdfast._clock import clock
 from holdfast._core.requests import Answer, Call, Command, Draw, Run, WireError
 from holdfast._net.aio_connection import Multiplex
-from holdfast._net.cluster import ASKING, LEAST, Cluster, Step
+from holdfast._net.cluster import ASKING, LEAST, Cluster, Shard, Step
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack, value
 from holdfast._runtime.drivers.aio import Driver, driver_for
@@ -20,7 +20,7 @@ class ShardDriver(Driver):
     """Does what operations ask about the locks of a shard, in one event loop."""
 
     def __init__(self, process: Process, shard: Endpoint) -> None:
-        assert shard.cluster is not None
+        assert isinstance(shard, Shard)
         super().__init__(process, shard)
         self._cluster = shard.cluster
         self._at_once |= {Draw: lambda _: token_in(process, shard)}

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast._clock import clock
-from holdfast._core.quorum.polling import OPENING, GiveBack, Poll
-from holdfast._core.requests import Answer, Call, Draw, NotSent, Now, Park, Run, Sleep, WireError
+from holdfast._core.requests import OPENING, Answer, Call, Draw, GiveBack, NotSent, Now, Park, Poll, Run, Sleep, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import forgotten, pack, value
 from holdfast._runtime.drivers import aio

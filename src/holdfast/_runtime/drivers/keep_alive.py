@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.keep_alive import Leave, Tend
-from holdfast._core.requests import Meet, Send
+from holdfast._core.lock.records import Held
+from holdfast._core.requests import Leave, Meet, Send, Tend
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.renewal import Tenure
+    from holdfast._core.lock.records import Tenure
     from holdfast._net.endpoint import Endpoint
     from holdfast._runtime.drivers import aio, sync
     from holdfast._runtime.keeper.thread import Keeper
@@ -20,12 +20,12 @@ def tending(driver: sync.Driver | aio.Driver, endpoint: Endpoint, loop: int = 0)
     """What is left to the keeper. None of it takes time. ``loop``: tells event loops apart."""
     process = driver.process
 
-    def tend(request: Tend) -> None:
+    def tend(request: Tend[Held]) -> None:
         tenure, keeper = request.held.tenure, process.keeper
         tenure.owner = keeper.refer(request.held, functools.partial(_dropped, keeper, endpoint, tenure))
         keeper.watch(endpoint, tenure)
 
-    def leave(request: Leave) -> None:
+    def leave(request: Leave[Tenure]) -> None:
         keeper = process.running_keeper
         if keeper is not None:
             keeper.forget(endpoint, request.tenure)

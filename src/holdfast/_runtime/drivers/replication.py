@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast._clock import clock
-from holdfast._core.lock.replication import Replicate
-from holdfast._core.requests import Answer
+from holdfast._core.requests import Answer, Replicate
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.sync_pool import Pool
 from holdfast._net.wait_connection import outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.subscription import Enroll, Hark, Hopeful, Withdraw
+from holdfast._core.requests import Enroll, Hark, Hopeful, Withdraw
 from holdfast._net.endpoint import Endpoint
 
 if TYPE_CHECKING:

@@ -6,9 +6,24 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._clock import READ
-from holdfast._core.deadlock.abort_wait import drop
-from holdfast._core.lock.replication import Replicate
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
+from holdfast._core.lock.records import Attempt, Waiter
+from holdfast._core.operation import drop
+from holdfast._core.requests import (
+    Answer,
+    Call,
+    Command,
+    Delist,
+    Draw,
+    Enlist,
+    Now,
+    Outcome,
+    Park,
+    Replicate,
+    Run,
+    Sleep,
+    TimedOut,
+    Wait,
+)
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import ReplyError, check, forgotten, pack, parsed
 from holdfast._runtime.drivers.keep_alive import tending
@@ -91,12 +106,12 @@ class Driver:
             check(reply, self.endpoint, self._pool.clear)
         return reply
 
-    def _delist(self, request: Delist) -> None:
+    def _delist(self, request: Delist[Waiter]) -> None:
         keeper = self.process.running_keeper
         if keeper is not None:
             keeper.delist(self.endpoint, request.waiter)
 
-    def _park(self, request: Park) -> None:
+    def _park(self, request: Park[Attempt]) -> None:
         self.may_wait()
         slot = request.attempt.slot
         assert isinstance(slot, Slot)
@@ -113,7 +128,7 @@ class Driver:
                 "nothing meanwhile; in a signal handler, ask with wait=0, or leave the work to another thread"
             )
 
-    def _enlist(self, request: Enlist) -> Outcome | None:
+    def _enlist(self, request: Enlist[Waiter]) -> Outcome | None:
         waiter = request.waiter
         self.may_wait()
         if self.process.keeper.enlist(self.endpoint, request.waiter):
@@ -125,7 +140,7 @@ class Driver:
             outcome = slot.take(request.until)
         return outcome
 
-    def _wait(self, request: Wait) -> Outcome:
+    def _wait(self, request: Wait[Waiter]) -> Outcome:
         waiter, keeper = request.waiter, self.process.keeper
         if request.answer is not None:
             keeper.joined(self.endpoint, waiter, request.answer)

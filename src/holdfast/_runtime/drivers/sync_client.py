@@ -6,8 +6,7 @@ import random
 import time
 
 from holdfast._clock import clock
-from holdfast._core.requests import Now, Sleep
-from holdfast._core.transaction import Ask, Chance, Try
+from holdfast._core.requests import AskClient, Chance, Now, Sleep, Try
 from holdfast._runtime.drivers import sync
 
 
@@ -16,7 +15,7 @@ class Driver(sync.Driver):
 
     def __init__(self) -> None:
         self._do = {
-            Ask: lambda request: request.call(),
+            AskClient: lambda request: request.call(),
             Try: lambda request: request.call(),
             Chance: lambda _: random.random(),  # noqa: S311 - no secret
             Now: lambda _: clock(),

@@ -13,11 +13,11 @@ from holdfast._core.lock.ports import Place, Then
 from holdfast._core.requests import Answer, Call, Command, Draw, NotSent, Refused, Run, WireError
 from holdfast._net.cluster import ASKING, LEAST, Journey, Shard, Step
 from holdfast._net.endpoint import Endpoint
+from holdfast._net.pipelined_connection import Link
 from holdfast._net.protocol import pack, value
 from holdfast._net.slots import slot_of
 from holdfast._net.sync_connection import Connection
 from holdfast._runtime.drivers.sync import Driver
-from holdfast._runtime.keeper.connection import Link
 from holdfast._runtime.process import Process
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ShardDriver(Driver):
     """Does what operations ask about the locks of a shard."""
 
     def __init__(self, process: Process, shard: Endpoint) -> None:
-        assert shard.cluster is not None
+        assert isinstance(shard, Shard)
         super().__init__(process, shard)
         self._cluster = shard.cluster
         self._drivers: dict[Endpoint, Driver] = {}
@@ -99,7 +99,7 @@ class ShardLine:
     busy = False
 
     def __init__(self, keeper: Keeper, shard: Endpoint) -> None:
-        assert shard.cluster is not None
+        assert isinstance(shard, Shard)
         self._keeper = keeper
         self._endpoint = shard
         self._cluster = shard.cluster

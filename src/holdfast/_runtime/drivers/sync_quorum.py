@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast._clock import clock
-from holdfast._core.quorum.polling import GiveBack, Poll
-from holdfast._core.requests import Draw, Now, Park, Sleep
+from holdfast._core.requests import Draw, GiveBack, Now, Park, Poll, Sleep
 from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.drivers import sync
 from holdfast._runtime.drivers.subscriptions import in_threads

@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from holdfast._clock import clock
-from holdfast._core.lock.server_queue import Waiter
+from holdfast._core.lock.records import Waiter
 from holdfast._core.requests import Outcome, TimedOut
 
 if TYPE_CHECKING:

@@ -20,20 +20,18 @@ from holdfast._core.lock.idle_queues import Loose
 from holdfast._core.lock.local_queue import Gate
 from holdfast._core.lock.node import RECORD_AFTER, Node
 from holdfast._core.lock.ports import Line
-from holdfast._core.lock.records import Attempt, Spec
-from holdfast._core.lock.renewal import Tenure
-from holdfast._core.lock.server_queue import Waiter
-from holdfast._core.requests import Answer, Command, NotSent, Run
-from holdfast._core.subscription import Hopeful
+from holdfast._core.lock.records import Attempt, Spec, Tenure, Waiter
+from holdfast._core.requests import Answer, Command, Hopeful, NotSent, Run
 from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint
+from holdfast._net.pipelined_connection import Link
 from holdfast._net.system import SYSTEM, System
+from holdfast._net.transport import line_to
 from holdfast._runtime.closed_loops import Loops
-from holdfast._runtime.keeper.connection import Link
 from holdfast._runtime.keeper.long_leases import Lasting
 
 if TYPE_CHECKING:
-    from holdfast._core.deadlock.wait_graph import Wait
+    from holdfast._core.lock.ports import Wait
     from holdfast._core.quorum.nodes import Board
     from holdfast._core.single_flight.coalesce import Crowd
     from holdfast._net.client_adapter import ForeignLine
@@ -292,12 +290,8 @@ class Keeper:
             from holdfast._runtime.drivers.sync_cluster import ShardInbox, ShardLine
 
             self._links.append(ShardLine(self, endpoint) if on_push is None else ShardInbox(self, endpoint, on_push, on_closed))
-        elif endpoint.client is None:
-            self._links.append(Link(self, endpoint, on_push, on_closed, system=self.system))
         else:
-            from holdfast._net.client_adapter import ForeignLine
-
-            self._links.append(ForeignLine(self, endpoint, on_push, on_closed))
+            self._links.append(line_to(self, endpoint, on_push, on_closed, system=self.system))
         if self.ended:  # what was left to do then opens nothing that nobody would close
             self._links[-1].close()
         return self._links[-1]

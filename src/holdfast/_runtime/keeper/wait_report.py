@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast._clock import clock
 from holdfast._core.control_records import first_of
-from holdfast._core.deadlock.wait_graph import Wait
+from holdfast._core.lock.ports import Wait
 from holdfast._runtime.process import current
 
 LONGEST = 100

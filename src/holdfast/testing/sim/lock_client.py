@@ -10,8 +10,7 @@ from holdfast._core import permit
 from holdfast._core.lock.acquire import KeyConflict, acquire
 from holdfast._core.lock.local_acquire import ON_ONE_SERVER, abandon
 from holdfast._core.lock.local_acquire import acquire as acquire_shared
-from holdfast._core.lock.records import Attempt, Grant, Spec, answer_within, milliseconds
-from holdfast._core.lock.renewal import BOUNDED, INFINITY, Tenure
+from holdfast._core.lock.records import BOUNDED, INFINITY, Attempt, Grant, Spec, Tenure, answer_within, milliseconds
 from holdfast._core.lock.replies import Busy
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Disagreement, TooFew, WireError

@@ -9,20 +9,21 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from holdfast._core.deadlock.wait_graph import Wait, WaitGraph
-from holdfast._core.keep_alive import Held, Leave, Tend
+from holdfast._core.deadlock.wait_graph import WaitGraph
 from holdfast._core.lock.local_queue import Gate
 from holdfast._core.lock.node import Node
-from holdfast._core.lock.renewal import Tenure
-from holdfast._core.lock.server_queue import Waiter
+from holdfast._core.lock.ports import Wait
+from holdfast._core.lock.records import Held, Tenure, Waiter
 from holdfast._core.names import PREFIX
 from holdfast._core.quorum.nodes import Board
 from holdfast._core.requests import (
     Answer,
+    Leave,
     Meet,
     NotSent,
     Run,
     Send,
+    Tend,
 )
 from holdfast._core.single_flight.coalesce import Crowd
 from holdfast.testing.sim.network import END, Line, Wire
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import random
 
     from holdfast._core.lock.records import Spec
-    from holdfast._core.subscription import Hopeful
+    from holdfast._core.requests import Hopeful
     from holdfast._net.endpoint import Endpoint
     from holdfast.testing.sim.server import Server
     from holdfast.testing.sim.worker import Worker

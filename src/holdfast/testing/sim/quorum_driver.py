@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.quorum.polling import GiveBack, Poll
-from holdfast._core.requests import Answer, NotSent, WireError
+from holdfast._core.requests import Answer, GiveBack, NotSent, Poll, WireError
 from holdfast.testing.sim.worker import LATER, Ticket, Worker
 
 if TYPE_CHECKING:

@@ -17,12 +17,10 @@ from types import CodeType, CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.election import Candidacy, Office
-from holdfast._core.lock.local_queue import KEEPER, Gate, Lead
+from holdfast._core.lock.local_queue import KEEPER, Gate
 from holdfast._core.lock.node import Node
 from holdfast._core.lock.ports import Leftover
-from holdfast._core.lock.records import Attempt, Grant, Spec
-from holdfast._core.lock.renewal import Tenure, nobody
-from holdfast._core.lock.server_queue import Waiter
+from holdfast._core.lock.records import Attempt, Grant, Lead, Spec, Tenure, Waiter, nobody
 from holdfast._core.quorum.lease import Mandate, Vote
 from holdfast._core.quorum.votes import Ballot, Candidate, Count, Heard, Horizon, Panel, Renewals, Taken, Yes
 from holdfast._core.rendezvous.barrier import Charter as Action

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import permit
-from holdfast._core.lock.local_queue import Lead
-from holdfast._core.lock.records import Attempt, Grant
-from holdfast._core.lock.records import Slot as AnySlot
+from holdfast._core.lock.records import Attempt, Grant, Lead, Waiter
 from holdfast._core.lock.replies import ACQUIRE
 from holdfast._core.requests import (
     Answer,
@@ -19,6 +17,9 @@ from holdfast._core.requests import (
     Delist,
     Draw,
     Enlist,
+    Enroll,
+    Hark,
+    Hopeful,
     Now,
     Outcome,
     Park,
@@ -29,8 +30,9 @@ from holdfast._core.requests import (
     Wait,
     Wall,
     WireError,
+    Withdraw,
 )
-from holdfast._core.subscription import Enroll, Hark, Hopeful, Withdraw
+from holdfast._core.requests import Slot as AnySlot
 from holdfast.testing.sim.network import Wire
 
 if TYPE_CHECKING:
@@ -252,10 +254,10 @@ class Worker:
             self._timer[2] = None
             self._timer = None
 
-    def _delist(self, request: Delist) -> None:
+    def _delist(self, request: Delist[Waiter]) -> None:
         self.process.node.waiting.delist(request.waiter)
 
-    def _park(self, request: Park) -> Any:
+    def _park(self, request: Park[Attempt]) -> Any:
         attempt = request.attempt
         if self.lined != self.acquisition:
             self.lined = self.acquisition
@@ -270,13 +272,13 @@ class Worker:
 
         return LATER if self._get(slot, attempt.until, look, None) is LATER else None
 
-    def _enlist(self, request: Enlist) -> Any:
+    def _enlist(self, request: Enlist[Waiter]) -> Any:
         waiter = request.waiter
         if self.process.enlist(waiter):
             return None
         return self._get(waiter.attempt.slot, request.until, lambda outcome: outcome is not None or not waiter.awaits_inbox)
 
-    def _wait(self, request: Wait) -> Any:
+    def _wait(self, request: Wait[Waiter]) -> Any:
         process, attempt = self.process, request.waiter.attempt
         if request.answer is not None:
             self._queued(attempt, self.asked_to_join)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast._core.inspect.break_lock import Changed, Outcome, TakenAway, break_lock
-from holdfast._core.inspect.scan import Ask, Field, look
+from holdfast._core.inspect.scan import Field, look
 from holdfast._core.lock.renewal import QUESTION_EVERY
 from holdfast._core.names import PREFIX, lock_keys
-from holdfast._core.requests import Sleep, WireError
+from holdfast._core.requests import AskPlace, Sleep, WireError
 from holdfast.testing.history import Event
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.evidence import Evidence, Hold
@@ -63,7 +63,7 @@ class Operator:
         process = process or Process(world, world.servers[0], OPERATOR)
         if process.here and world.working:
             worker = Worker(process, str(len(process.workers) + 1))
-            worker._do[Ask] = lambda request: worker._call(request.call)  # noqa: SLF001
+            worker._do[AskPlace] = lambda request: worker._call(request.call)  # noqa: SLF001
             key = lock_keys(self.rng.choice("xxy"), "hf:", None)[0]
             worker.start(self._operate(key))
 

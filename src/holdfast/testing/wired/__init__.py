@@ -1,7 +1,7 @@
 """Histories of the real drivers and connections, over scripted sockets and under virtual time.
 
 `holdfast.testing.sim` replaces the drivers by its own; here they are what is judged. All code from the lease down to the
-bytes is production's: `_runtime.drivers.sync`, `_runtime.drivers.aio`, `_runtime.keeper.thread`, `_runtime.keeper.connection`,
+bytes is production's: `_runtime.drivers.sync`, `_runtime.drivers.aio`, `_runtime.keeper.thread`, `_net.pipelined_connection`,
 `_net.sync_connection`, `_net.aio_connection` and `_net.protocol`. A `Machine` replaces `holdfast._net.system.SYSTEM`, the
 constructor argument through which this code reaches time, sockets and threads.
 

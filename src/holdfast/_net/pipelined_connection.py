@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import hiredis
 
 from holdfast._core.lock.ports import Then
-from holdfast._core.lock.server_queue import Waiter
+from holdfast._core.lock.records import Waiter
 from holdfast._core.requests import Call, Command, NotSent, Refused, Unknown, WireError
 from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint

@@ -1,0 +1,71 @@
+"""Giving a lock back; and leaving nothing behind of an attempt to get it."""
+
+from __future__ import annotations
+
+from holdfast._core.lock.records import Attempt, Spec, scripts
+from holdfast._core.operation import Dropped
+from holdfast._core.requests import NotSent, Now, Refused, Run, Send, Sleep, Unknown, WireError
+
+
+async def give_up(attempt: Attempt) -> None:
+    """Leave nothing of an attempt behind: neither lock nor place in the queue. Never raises a WireError.
+
+    If a copy of our own request may arrive later, the token is declared dead, so that the copy is refused.
+    """
+    if not attempt.pending:
+        return
+    spec, mode = attempt.spec, "bury" if attempt.doubt else "leave"
+    try:
+        for limit in (0.2, 0.1):  # with `GRACE`, an attempt ends well within a second after its time
+            try:
+                await Run(scripts(spec).release, spec.granting, (attempt.token, mode, *spec.guarded), min(spec.timeout, limit))
+            except (NotSent, Unknown):
+                mode = "bury"
+            except Refused as error:
+                if not error.transient:
+                    break
+            else:
+                break
+            await Sleep(0.02)
+    except Dropped:
+        await Send(burial(attempt), await Now() + spec.timeout + spec.first_ttl)
+        attempt.pending = False
+        raise
+    attempt.pending = False
+
+
+def burial(attempt: Attempt) -> Run[int]:
+    """Neither lock nor place is left of an attempt, and no late copy of its requests gets one."""
+    spec = attempt.spec
+    return Run(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
+
+
+async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
+    """Give the lock back, and hand it to the next in line. False if it was not ours any more.
+
+    ``in_time``: the local deadline has not passed. ``doubt``: a copy of the request that took the lock may still arrive, and
+    must not take it again. Raises NotSent or Unknown when the server stays away, Refused when it refuses.
+    """
+    resent = False
+    failures = 0
+    try:
+        while True:
+            try:
+                timeout = spec.timeout if not failures else min(spec.timeout, 0.5)
+                how = "bury" if doubt else "release"
+                answer = await Run(scripts(spec).release, spec.granting, (token, how, *spec.guarded), timeout)
+            except WireError as error:
+                resent = resent or isinstance(error, Unknown)
+                failures += 1
+                if failures == 3 or (isinstance(error, Refused) and not error.transient):
+                    raise
+                await Sleep(0.02 * failures)
+            else:
+                # What a first copy of this request released may be somebody else's by now.
+                return answer.value == 1 or (resent and in_time)
+    except WireError:
+        raise
+    except BaseException:
+        # Cancelled or interrupted, and nobody knows whether the request arrived. Once more: it does no harm.
+        await give_up(Attempt(spec, token, pending=True, doubt=True))
+        raise
