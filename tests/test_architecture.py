@@ -244,7 +244,7 @@ def test_public_members_of_once(cls: type) -> None:
     assert members(cls) == {"current", "forget", "run"}
 
 
-@pytest.mark.parametrize("cls", [holdfast.Leader, aio.Leader], ids=["sync", "asyncio"])
+@pytest.mark.parametrize("cls", [holdfast.Election, aio.Election], ids=["sync", "asyncio"])
 def test_public_members_of_leader(cls: type) -> None:
     whom = "candidate is_leader key lease name statistics term value"
     assert members(cls) == set(f"campaign hand_over leader observe proclaim resign {whom}".split())
@@ -285,7 +285,7 @@ STATED_DIFFERENCES = {
         "A lock belongs to an event loop while it is held or awaited, and is free to move when idle. ",
         ", by a thread, so a blocked event loop loses nothing",
     ),
-    "Leader": ("If leadership is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
+    "Election": ("If leadership is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
     "MultiLock": ("If a lease is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "Schedule": (" Coroutines run in the event loop, functions in threads.",),
@@ -325,7 +325,7 @@ SYNC = {
     "Event": sync_event.Event,
     "Lock": sync_lock.Lock,
     "FairLock": sync_lock.FairLock,
-    "Leader": holdfast.Leader,
+    "Election": holdfast.Election,
     "Lease": sync_lock.Lease,
     "inspect": holdfast.inspect,
     "once": holdfast.once,

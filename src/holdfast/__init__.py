@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast._api.statistics import LockStatistics
     from holdfast._api.sync_barrier import Barrier, BrokenBarrier
     from holdfast._api.sync_deadlock import find_deadlocks
-    from holdfast._api.sync_election import Leader
+    from holdfast._api.sync_election import Elected, Election, Term
     from holdfast._api.sync_event import CountDownLatch, Event
     from holdfast._api.sync_inspect import inspect
     from holdfast._api.sync_lock import FairLock, Lease, Lock
@@ -69,13 +69,14 @@ __all__ = [
     "ConfigError",
     "CountDownLatch",
     "Deadlock",
+    "Elected",
+    "Election",
     "Event",
     "FairLock",
     "HolderChanged",
     "HoldfastError",
     "HoldfastWarning",
     "InProgress",
-    "Leader",
     "Lease",
     "LeaseLost",
     "Lock",
@@ -94,6 +95,7 @@ __all__ = [
     "Schedule",
     "Semaphore",
     "ServerError",
+    "Term",
     "Ticket",
     "TicketRefused",
     "Transaction",
@@ -118,9 +120,10 @@ _LATER = {
     "BrokenBarrier": "holdfast._api.sync_barrier",
     "Cache": "holdfast._api.cache.sync_cache",
     "CountDownLatch": "holdfast._api.sync_event",
+    "Elected": "holdfast._core.election",
+    "Election": "holdfast._api.sync_election",
     "Event": "holdfast._api.sync_event",
     "FairLock": "holdfast._api.sync_lock",
-    "Leader": "holdfast._api.sync_election",
     "Lease": "holdfast._api.sync_lock",
     "Lock": "holdfast._api.sync_lock",
     "LockStatistics": "holdfast._api.statistics",
@@ -131,6 +134,7 @@ _LATER = {
     "Redlock": "holdfast._api.sync_redlock",
     "Schedule": "holdfast.schedule",
     "Semaphore": "holdfast._api.sync_semaphore",
+    "Term": "holdfast._api.sync_lease",
     "Ticket": "holdfast._api.ticket",
     "Transaction": "holdfast._api.sync_transaction",
     "aio": "holdfast.aio",

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast._api import lease, lock, options
-from holdfast._api.aio_lease import Lease, running_task
+from holdfast._api.aio_lease import Lease, Term, running_task
 from holdfast._api.decorator import locked
 from holdfast._api.fair_lock import BaseFairLock
 from holdfast._clock import clock
@@ -26,7 +26,7 @@ from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, Se
 if TYPE_CHECKING:
     from holdfast._api.aio_barrier import Barrier
     from holdfast._api.aio_deadlock import find_deadlocks
-    from holdfast._api.aio_election import Leader
+    from holdfast._api.aio_election import Election
     from holdfast._api.aio_event import CountDownLatch, Event
     from holdfast._api.aio_inspect import inspect
     from holdfast._api.aio_multilock import MultiLease, MultiLock
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from holdfast.schedule.aio import Schedule
 
 __all__ = [
-    "Barrier", "BoundedSemaphore", "Cache", "CountDownLatch", "Event", "FairLock", "Leader", "Lease", "Lock",
-    "MultiLease", "MultiLock", "RLock", "RWLock", "Redlock", "Schedule", "Semaphore", "Transaction", "close",
+    "Barrier", "BoundedSemaphore", "Cache", "CountDownLatch", "Election", "Event", "FairLock", "Lease", "Lock",
+    "MultiLease", "MultiLock", "RLock", "RWLock", "Redlock", "Schedule", "Semaphore", "Term", "Transaction", "close",
     "find_deadlocks", "inspect", "locked", "once", "redeem", "transaction", "transactional",
 ]  # fmt: skip
 
@@ -54,8 +54,8 @@ _LATER = {
     "BoundedSemaphore": "holdfast._api.aio_semaphore",
     "Cache": "holdfast._api.cache.aio_cache",
     "CountDownLatch": "holdfast._api.aio_event",
+    "Election": "holdfast._api.aio_election",
     "Event": "holdfast._api.aio_event",
-    "Leader": "holdfast._api.aio_election",
     "MultiLease": "holdfast._api.aio_multilock",
     "MultiLock": "holdfast._api.aio_multilock",
     "RLock": "holdfast._api.aio_rlock",

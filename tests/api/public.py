@@ -48,7 +48,6 @@ RETURNED = {
     "holdfast._api.inspect": ("LockInfo", "Holder", "Waiter", "Broken"),
     "holdfast._api.once": ("Outcome", "Running"),
     "holdfast._api.cache.sync_cache": ("Memoized",),
-    "holdfast._core.election": ("Elected",),
 }
 """Types of what public functions return that have no public name of their own."""
 

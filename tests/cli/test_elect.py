@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cli.commands import PROGRAM, Holdfast, error_line, line, running
-from holdfast import Leader
+from holdfast import Election
 
 if TYPE_CHECKING:
     import redis
@@ -123,7 +123,7 @@ def test_a_signal_that_does_not_wake_who_waits(hf: Holdfast, name: str) -> None:
 def test_observed_in_words(hf: Holdfast, name: str, server: PrivateServer) -> None:
     observer = elect(hf, name, "--observe")
     assert line(observer) == "nobody leads"
-    leader = Leader(server.url, name, candidate="o\u00f1e", value="\x1b[2J")
+    leader = Election(server.url, name, candidate="o\u00f1e", value="\x1b[2J")
     term = leader.campaign().fence
     assert line(observer) == f"o\u00f1e leads, term {term}, \\x1b[2J"
     leader.resign()
@@ -132,7 +132,7 @@ def test_observed_in_words(hf: Holdfast, name: str, server: PrivateServer) -> No
 
 
 def test_not_elected_in_time(hf: Holdfast, name: str, server: PrivateServer) -> None:
-    with Leader(server.url, name, candidate="other"):
+    with Election(server.url, name, candidate="other"):
         for command in ([], ["--", "true"]):
             process = elect(hf, name, "--wait", "100ms", "--as", "late", *command)
             assert process.wait(20) == 75

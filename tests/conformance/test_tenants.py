@@ -18,7 +18,7 @@ from holdfast._runtime.process import current
 from live.clusters import cluster
 from live.witness import in_thread, until
 
-ALL = ("lock", "guarded", "redlock", "cache", "once", "events", "schedule", "inspect", "break", "permits", "leader")
+ALL = ("lock", "guarded", "redlock", "cache", "once", "events", "schedule", "inspect", "break", "permits", "election")
 RAW = "app:jobs"
 """A key that both tenants use, see ``key=``."""
 
@@ -109,7 +109,7 @@ def test_only_who_may_inspect_lists_names(box: Box) -> None:
     """And of all prefixes: the server knows no pattern for SCAN."""
     with tenants(box) as (a, b), b.lock("secret name"):
         assert b"b:{secret name}" in set(a.client.scan_iter("b:*"))
-        for features in (ALL[:7], ("permits", "leader")):
+        for features in (ALL[:7], ("permits", "election")):
             assert not {"+scan", "+keys"} & set(access.rule(features, prefix="a:"))
 
 

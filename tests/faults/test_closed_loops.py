@@ -355,9 +355,9 @@ HALVES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         lambda url, name, **options: aio.MultiLock(url, [name, f"{name}-too"], **options),
         lambda url, name, **options: holdfast.MultiLock(url, [name, f"{name}-too"], **options),
     ),
-    "Leader": (
-        lambda url, name, **options: aio.Leader(url, name, **options)._seat,
-        holdfast.Leader,
+    "Election": (
+        lambda url, name, **options: aio.Election(url, name, **options)._seat,
+        holdfast.Election,
     ),
     "once": (
         lambda url, name, **options: SimpleNamespace(acquire=aio.once(url, name, keep=60, **options)(nothing)),

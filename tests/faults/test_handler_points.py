@@ -40,7 +40,7 @@ KINDS: dict[str, Callable[[str, str], Any]] = {
     "RWLock.read": lambda url, name: holdfast.RWLock(url, name).read,
     "RWLock.write": lambda url, name: holdfast.RWLock(url, name).write,
     "MultiLock": lambda url, name: holdfast.MultiLock(url, [name, f"{name}-too"]),
-    "Leader": holdfast.Leader,
+    "Election": holdfast.Election,
 }
 
 
@@ -89,7 +89,7 @@ def enter(lock: Any) -> None:
 
 
 def take(lock: Any) -> None:
-    if isinstance(lock, holdfast.Leader):
+    if isinstance(lock, holdfast.Election):
         lock.campaign()
         lock.resign()
     else:

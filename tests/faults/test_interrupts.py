@@ -260,7 +260,7 @@ class BetweenSteps(Tracer):
 
 
 @pytest.mark.fault(11)
-@pytest.mark.parametrize("kind", ["Lock", "FairLock", "MultiLock", "MultiLock, fair", "Leader", "Redlock"])
+@pytest.mark.parametrize("kind", ["Lock", "FairLock", "MultiLock", "MultiLock, fair", "Election", "Redlock"])
 def test_row_11_an_operation_that_is_dropped_says_nothing(
     server: PrivateServer, new_server: NewServer, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,15 +276,15 @@ def test_row_11_an_operation_that_is_dropped_says_nothing(
         "FairLock": lambda: holdfast.FairLock(url, name),
         "MultiLock": lambda: holdfast.MultiLock(url, names),
         "MultiLock, fair": lambda: holdfast.MultiLock([holdfast.FairLock(url, one) for one in names]),
-        "Leader": lambda: holdfast.Leader(url, name),
+        "Election": lambda: holdfast.Election(url, name),
         "Redlock": lambda: holdfast.Redlock(urls, name),
     }
     number, where = 0, "the first"
     while where:
         number += 1
         lock = makes[kind]()
-        (lock.campaign if kind == "Leader" else lock.acquire)()
-        end = lock.resign if kind == "Leader" else lock.release
+        (lock.campaign if kind == "Election" else lock.acquire)()
+        end = lock.resign if kind == "Election" else lock.release
         tracer = BetweenSteps(number)
         before = sys.gettrace()
         try:

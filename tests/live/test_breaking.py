@@ -308,12 +308,12 @@ def test_who_redeems_a_ticket_that_was_broken_is_told_so(server: PrivateServer, 
 
 
 def test_observers_of_a_leader_that_is_broken_are_told(server: PrivateServer, name: str, breaks: Callable[..., Any]) -> None:
-    leader = holdfast.Leader(server.url, name)
+    leader = holdfast.Election(server.url, name)
     leader.campaign()
     seen: queue.Queue[Any] = queue.Queue()
 
     def observe() -> None:
-        for who in holdfast.Leader(server.url, name).observe():
+        for who in holdfast.Election(server.url, name).observe():
             seen.put(who)
             if who is None:
                 return

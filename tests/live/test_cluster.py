@@ -159,8 +159,8 @@ def test_who_holds_it_is_said(nodes: Cluster, name: str) -> None:
 
 
 def test_an_election(nodes: Cluster, name: str) -> None:
-    one, two = (holdfast.Leader(nodes.url, name, candidate=who) for who in ("one", "two"))
-    changes = holdfast.Leader(nodes.url, name).observe()
+    one, two = (holdfast.Election(nodes.url, name, candidate=who) for who in ("one", "two"))
+    changes = holdfast.Election(nodes.url, name).observe()
     assert next(changes) is None
     with ThreadPoolExecutor(2) as others:
         seen = others.submit(next, changes)

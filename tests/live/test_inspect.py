@@ -284,7 +284,7 @@ def test_what_several_share(server: PrivateServer, name: str, face: str) -> None
         fences = [stack.enter_context(holdfast.Semaphore(server.url, "slots", 5, prefix=prefix)).fence for _ in range(3)]
         room = holdfast.RWLock(server.url, "room", prefix=prefix)
         stack.enter_context(room.read)
-        term = stack.enter_context(holdfast.Leader(server.url, "chief", candidate="node-1", prefix=prefix))
+        term = stack.enter_context(holdfast.Election(server.url, "chief", candidate="node-1", prefix=prefix))
         found = {lock.name: lock for lock in see.locks()}
         slots, reading, chief = found["slots"], see.show("room"), see.show("chief")
         shown = see.show("slots")
@@ -292,7 +292,7 @@ def test_what_several_share(server: PrivateServer, name: str, face: str) -> None
     assert sorted(holder.fence for holder in shown.holders) == fences
     assert {holder.pid for holder in shown.holders} <= {os.getpid(), None}
     assert (reading.kind, reading.used, len(reading.holders)) == ("rwlock", 1, 1)
-    assert (chief.kind, chief.leader, term.fence <= chief.fence) == ("leader", "node-1", True)
+    assert (chief.kind, chief.leader, term.fence <= chief.fence) == ("election", "node-1", True)
     with holdfast.RWLock(server.url, "room", prefix=prefix).write:
         assert see.show("room").used == see.show("room").limit
 

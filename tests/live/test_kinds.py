@@ -116,7 +116,7 @@ def test_elections_and_tickets_too(server: PrivateServer, look: redis.Redis, nam
         look.delete(*look.keys(f"hf:{{{of}}}*"))
 
     async def there() -> None:
-        await aio.Leader(server.url, name).campaign(5)
+        await aio.Election(server.url, name).campaign(5)
 
     lock = holdfast.FairLock(server.url, f"{name}-lock")
     lock.acquire()
@@ -132,8 +132,8 @@ def test_elections_and_tickets_too(server: PrivateServer, look: redis.Redis, nam
             if not held:
                 stack.pop_all().close()
         attempts: list[Callable[[], object]] = [
-            lambda: holdfast.Leader(server.url, name).campaign(5),
-            lambda: holdfast.Leader(server.url, name).leader(),
+            lambda: holdfast.Election(server.url, name).campaign(5),
+            lambda: holdfast.Election(server.url, name).leader(),
             lambda: asyncio.run(there()),
             lock.ticket,
             holdfast.redeem(server.url, ticket).acquire,
@@ -162,7 +162,7 @@ def test_on_several_servers_too(new_server: NewServer, name: str, used: str, hel
             stack.pop_all().close()
         for attempt in (
             holdfast.Redlock(urls, name).acquire,
-            holdfast.Leader(urls, name).campaign,
+            holdfast.Election(urls, name).campaign,
             lambda: asyncio.run(there()),
         ):
             with pytest.raises(holdfast.ConfigError) as refused:

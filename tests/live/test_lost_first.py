@@ -197,7 +197,7 @@ def test_several_at_once(face: Face, server: PrivateServer, look: redis.Redis, n
 def test_a_leader_is_none_any_more_before_the_next_is_elected(
     face: Face, server: PrivateServer, look: redis.Redis, name: str
 ) -> None:
-    candidates = kind(face, "Leader")
+    candidates = kind(face, "Election")
     first, second = (candidates(server.url, name, candidate=who) for who in ("first", "second"))
     face.call(first.campaign)
     event = first.lease.lost
@@ -212,7 +212,7 @@ def test_a_leader_is_none_any_more_before_the_next_is_elected(
 def test_an_observer_is_told_that_nobody_leads_when_the_leader_knows_it(
     face: Face, server: PrivateServer, look: redis.Redis, name: str
 ) -> None:
-    leader, other = (kind(face, "Leader")(server.url, name) for _ in range(2))
+    leader, other = (kind(face, "Election")(server.url, name) for _ in range(2))
     face.call(leader.campaign)
     event = leader.lease.lost
     assert face.call(other.leader) is not None

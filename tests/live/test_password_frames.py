@@ -114,7 +114,7 @@ MAKERS: dict[str, Callable[[Any, str], object]] = {
     "MultiLock": lambda face, url: face.MultiLock(url, ["x", "y"]),
     "Semaphore": lambda face, url: face.Semaphore(url, "x", 2),
     "RWLock": lambda face, url: face.RWLock(url, "x"),
-    "Leader": lambda face, url: face.Leader(url, "x"),
+    "Election": lambda face, url: face.Election(url, "x"),
     "Event": lambda face, url: face.Event(url, "x"),
     "CountDownLatch": lambda face, url: face.CountDownLatch(url, "x", 2),
     "Barrier": lambda face, url: face.Barrier(url, "x", 2),

@@ -261,8 +261,8 @@ def test_not_of_permits_and_not_of_leadership(face: Face, server: PrivateServer,
     with pytest.raises(ConfigError, match="tickets are for locks"):
         face.call(semaphore.lease.ticket)
     face.call(semaphore.release)
-    leader = (holdfast if face.name == "sync" else holdfast.aio).Leader(server.url, f"{name}-leader")
+    leader = (holdfast if face.name == "sync" else holdfast.aio).Election(server.url, f"{name}-leader")
     face.call(leader.campaign)
-    with pytest.raises(ConfigError, match="use the leader's hand_over, not a ticket"):
+    with pytest.raises(ConfigError, match=r"use Election\.hand_over, not a ticket"):
         face.call(leader.lease.ticket)
     face.call(leader.resign)

@@ -84,7 +84,7 @@ async def multilock(url: str, name: str) -> None:
 
 
 async def leader(url: str, name: str) -> None:
-    async with aio.Leader(url, name, wait=5) as lease:
+    async with aio.Election(url, name, wait=5) as lease:
         assert lease.fence
 
 
@@ -196,7 +196,7 @@ FAMILY: dict[str, Callable[[str, str], Awaitable[None]]] = {
     "Semaphore": semaphore,
     "RWLock": rwlock,
     "MultiLock": multilock,
-    "Leader": leader,
+    "Election": leader,
     "Event": event,
     "CountDownLatch": latch,
     "Barrier": barrier,

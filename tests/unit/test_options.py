@@ -121,7 +121,7 @@ def test_options_are_by_keyword(make: Callable[..., object]) -> None:
 @pytest.mark.parametrize("face", [holdfast, aio], ids=["sync", "asyncio"])
 @pytest.mark.parametrize(
     "kind",
-    ["Lock", "FairLock", "RLock", "Semaphore", "RWLock", "MultiLock", "Leader", "Barrier", "Event", "Redlock", "redeem"],
+    ["Lock", "FairLock", "RLock", "Semaphore", "RWLock", "MultiLock", "Election", "Barrier", "Event", "Redlock", "redeem"],
 )
 def test_what_is_forgotten_or_too_much_is_told_of_the_class_that_users_know(face: Any, kind: str) -> None:
     for arguments in ((URL,), (URL, "x", 2, None, 30, "more")):
@@ -130,7 +130,7 @@ def test_what_is_forgotten_or_too_much_is_told_of_the_class_that_users_know(face
                 getattr(face, kind)(*arguments)
 
 
-@pytest.mark.parametrize("make", [holdfast.Leader, aio.Leader], ids=["sync", "asyncio"])
+@pytest.mark.parametrize("make", [holdfast.Election, aio.Election], ids=["sync", "asyncio"])
 def test_a_leader_takes_no_option_that_would_mean_nothing(make: Callable[..., object]) -> None:
     several = [f"{URL}{number}" for number in range(3)]
     for client, option, where in ((several, "guard", "one server"), (URL, "max_ttl", "several servers")):

@@ -124,7 +124,7 @@ FEATURES = {
         keys=("<prefix>{*", "<prefix>proc:*"),
         channels=("<prefix>inbox:*",),
     ),
-    "leader": Feature(
+    "election": Feature(
         scripts=(
             "lock/acquire",
             "lock/release",

@@ -169,3 +169,7 @@ class Lease(TellsLoss, leases.BaseLease):
         self._may_be_awaited()
         if not self._hand_on():
             await self._driver.run(self._release())
+
+
+class Term(Lease):
+    """The lease of one term of a leader, from its election to its end. The fence is the number of the term."""

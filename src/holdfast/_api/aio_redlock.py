@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast import aio
-from holdfast._api import aio_rlock
+from holdfast._api import aio_lease, aio_rlock
 from holdfast._api.redlock import BaseQuorumLease, BaseRedlock
 from holdfast._runtime.drivers.aio_quorum import Driver
 from holdfast._runtime.process import current
@@ -37,6 +37,16 @@ class Redlock(BaseRedlock[Lease], aio.Lock):
 
     def _new_driver(self) -> Driver:
         return Driver(current(), self._endpoint)
+
+
+class Term(BaseQuorumLease, aio_lease.Term):
+    """One term of a leader that a majority of the servers has elected."""
+
+
+class Seat(Redlock):
+    """The lock of an election over several servers."""
+
+    _lease_type = Term  # type: ignore[assignment]
 
 
 class RLock(aio_rlock.RLock, Redlock):

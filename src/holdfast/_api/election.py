@@ -1,4 +1,4 @@
-"""What `Leader` of both faces shares: who the candidate is, its lock and its term, errors in the user's words."""
+"""What the `Election` of the sync API and of the asyncio API share: the candidate, its lock, its term, the errors."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class BaseSeat(lock.BaseLock[Any]):
     """The lock of an election on one server, for one candidate: each stands in the server's line for itself."""
 
     _shared = False
-    leader: BaseLeader[Any]
+    election: BaseElection[Any]
 
     @property
     def office(self) -> Office:
         return Office(self._spec, side_key(self._spec.keys[0], b"observers"))
 
     def _new_attempt(self, process: Process) -> Attempt:  # noqa: ARG002
-        leader = self.leader
+        ours = self.election
         observers = self.office.observers
-        return Candidacy(self._spec, tally=self._tally, name=leader.candidate, value=leader.value, observers=observers)
+        return Candidacy(self._spec, tally=self._tally, name=ours.candidate, value=ours.value, observers=observers)
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
         assert isinstance(attempt, Candidacy)
@@ -60,11 +60,11 @@ class BaseSeat(lock.BaseLock[Any]):
     def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:
         if busy.process == PAUSED:
             return super()._busy(busy, holder, waited)
-        return not_elected(self.leader, holder, waited, busy.remaining)
+        return not_elected(self.election, holder, waited, busy.remaining)
 
 
 class BaseTerm(leases.BaseLease):
-    """One term of a leader, for both faces."""
+    """What a term on one server can do that others cannot, for both APIs."""
 
     _attempt: Candidacy
 
@@ -73,7 +73,7 @@ class BaseTerm(leases.BaseLease):
         await election.vacate(self._attempt.office)
 
     async def _proclaim(self, value: str) -> None:
-        """Operation behind `Leader.proclaim`."""
+        """Operation behind `Election.proclaim`."""
         self.check()
         self._attempt.value = value
         try:
@@ -84,7 +84,7 @@ class BaseTerm(leases.BaseLease):
             self._taken_away()
 
     async def _hand_over(self, to: str) -> None:
-        """Operation behind `Leader.hand_over`."""
+        """Operation behind `Election.hand_over`."""
         self.check()
         tenure = self._tenure
         tenure.over = True  # while nobody knows who leads, this one does not believe to
@@ -113,7 +113,7 @@ class BaseTerm(leases.BaseLease):
 
     def _may_hand_over(self) -> None:
         raise ConfigError(
-            f"the lead of {self.name!r} is handed over to a candidate: use the leader's hand_over, not a ticket",
+            f"the lead of {self.name!r} is handed over to a candidate: use Election.hand_over, not a ticket",
             parameter="ticket",
         )
 
@@ -129,8 +129,8 @@ class BaseTerm(leases.BaseLease):
         raise self._lease_lost()
 
 
-class BaseLeader(Generic[L]):
-    """Who the candidate is, for both faces."""
+class BaseElection(Generic[L]):
+    """Options and state of one candidate, for both APIs."""
 
     _seat: Any
     """The lock: a `BaseSeat`, or one over several servers."""
@@ -140,11 +140,11 @@ class BaseLeader(Generic[L]):
     _seat_type: type[Any]
 
     @staticmethod
-    def _redlock() -> type[Any]:
-        """The lock over several servers, of this face."""
+    def _quorum_seat() -> type[Any]:
+        """Return the class of the lock over several servers."""
         raise NotImplementedError
 
-    @hides_client("Leader.__init__")
+    @hides_client("Election.__init__")
     def __init__(
         self,
         client: object | Sequence[object] | Mapping[str, object],
@@ -160,18 +160,18 @@ class BaseLeader(Generic[L]):
         max_ttl: float = LONGEST_LEASE,
         **mistaken: Never,
     ) -> None:
-        refuse_mistaken(mistaken, "Leader")
+        refuse_mistaken(mistaken, "Election")
         options = {"ttl": ttl, "wait": wait, "on_lost": on_lost, "prefix": prefix}
         if are_several(client):
             if guard is not False:
-                raise ConfigError("guard is for a Leader on one server", parameter="guard")
-            seat = self._redlock()(client, name, max_ttl=max_ttl, **options)
+                raise ConfigError("guard is for an Election on one server", parameter="guard")
+            seat = self._quorum_seat()(client, name, max_ttl=max_ttl, **options)
         else:
             if max_ttl != LONGEST_LEASE:
-                raise ConfigError("max_ttl is for a Leader on several servers", parameter="max_ttl")
+                raise ConfigError("max_ttl is for an Election on several servers", parameter="max_ttl")
             self._caller = self._caller_type(client)
             seat = self._seat_type(client, name, guard=guard, **options)
-            seat.leader = self
+            seat.election = self
         if candidate is not None:
             _check_name(candidate, "candidate")
         self._candidate, self._value = candidate, checked_value(value)
@@ -191,27 +191,27 @@ class BaseLeader(Generic[L]):
 
     @property
     def candidate(self) -> str:
-        """Name of the candidate."""
+        """Name of this candidate."""
         return self._candidate or f"{socket.gethostname()}:{os.getpid()}"
 
     @property
     def value(self) -> str:
-        """What it says when it leads."""
+        """The text that this candidate proclaims when it leads."""
         return self._value
 
     @property
     def is_leader(self) -> bool:
-        """True while this candidate leads, and may rely on that. Asks no server."""
+        """True while this candidate leads and may rely on that. Asks no server."""
         return self.term is not None
 
     @property
     def term(self) -> int | None:
-        """Number of the term while this candidate leads, else None: the fence of its lease. Asks no server."""
+        """The number of the term, which is its fence, while this candidate leads, else None. Asks no server."""
         lease = self._seat.lease
         return lease.fence if lease is not None and lease.remaining() > 0 else None
 
     def statistics(self) -> LockStatistics:
-        """What has happened to this candidate: as of a `Lock`. Asks no server."""
+        """Return how often this candidate was elected, and how long it waited and led. Asks no server."""
         found: LockStatistics = self._seat.statistics()
         return found
 
@@ -225,7 +225,7 @@ class BaseLeader(Generic[L]):
         return NotHeld(f"{self.candidate!r} does not lead {self.name!r}", name=self.name, key=self.key)
 
     def _leading(self, what: str) -> Any:
-        """The term of this candidate, for what only a leader may do. Raises NotHeld, and as `_office`."""
+        """Return the term of this candidate, for what only a leader may do. Raises NotHeld, and as `_office`."""
         self._office(what)
         lease = self._seat.lease
         if not isinstance(lease, BaseTerm):
@@ -243,7 +243,7 @@ class BaseLeader(Generic[L]):
         )
 
     async def _change(self, watch: Watch) -> Elected | None:
-        """Operation behind `Leader.observe` and `Leader.leader`."""
+        """Operation behind `Election.observe` and `Election.leader`."""
         office = self._office("observing")
         try:
             found = await election.change(office, watch)
@@ -256,14 +256,14 @@ class BaseLeader(Generic[L]):
         return found
 
 
-def not_elected(leader: BaseLeader[Any], holder: bytes | None, waited: float, remaining: float | None = None) -> LockTimeout:
-    """The error for a campaign that took too long."""
+def not_elected(ours: BaseElection[Any], holder: bytes | None, waited: float, remaining: float | None = None) -> LockTimeout:
+    """Return the error for a campaign that took too long."""
     who = holder.decode(errors="replace") if holder else None
     return LockTimeout(
-        f"{leader.candidate!r} was not elected to {leader.name!r} within {waited:.1f} s: "
+        f"{ours.candidate!r} was not elected to {ours.name!r} within {waited:.1f} s: "
         f"{who or 'somebody else'} leads; campaign again, or wait for longer",
-        name=leader.name,
-        key=leader.key,
+        name=ours.name,
+        key=ours.key,
         waited=waited,
         holder=who,
         remaining=remaining,

@@ -71,7 +71,8 @@ class LockInfo:
     """For people: bytes that are no UTF-8 are escaped in it."""
     key: bytes
     kind: str
-    """"lock", "leader", "semaphore", "rwlock", "event", "latch", "barrier"; "foreign": a lock of another make; "other": no."""
+    """"lock", "election", "semaphore", "rwlock", "event", "latch", "barrier"; "foreign": a lock of another library; "other":
+    no lock."""
     holders: tuple[Holder, ...]
     """Of `locks`: one of them."""
     waiters: int
@@ -167,7 +168,7 @@ def text(raw: bytes) -> str:
 def _kind(sight: Sight) -> str:
     if sight.type == "string":
         foreign = not sight.holds[0].process
-        return "foreign" if foreign else "leader" if sight.leader else "lock"
+        return "foreign" if foreign else "election" if sight.leader else "lock"
     kind = sight.format.split(" ")[0]
     if kind in KINDS:
         return kind

@@ -85,7 +85,7 @@ class BaseInspector(Generic[C]):
         if lock.kind in {"semaphore", "rwlock"}:
             return break_lock.break_permits(where, lock.key, [one.mark for one in holders], by_whom(by))
         return break_lock.break_lock(
-            where, lock.key, holders[0].mark, by_whom(by), prefix=self._prefix, leads=lock.kind == "leader"
+            where, lock.key, holders[0].mark, by_whom(by), prefix=self._prefix, leads=lock.kind == "election"
         )
 
     def _broken(self, lock: LockInfo, answers: list[break_lock.Outcome | WireError]) -> Broken | None:

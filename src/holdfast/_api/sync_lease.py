@@ -119,3 +119,7 @@ class Lease(TellsLoss, leases.BaseLease):
             # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
             self._driver.run(self._abandoned())
             raise
+
+
+class Term(Lease):
+    """The lease of one term of a leader, from its election to its end. The fence is the number of the term."""

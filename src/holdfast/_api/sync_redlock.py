@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._api import options, redlock, sync_lock, sync_rlock
+from holdfast._api import options, redlock, sync_lease, sync_lock, sync_rlock
 from holdfast._api.redlock import BaseQuorumLease, BaseRedlock
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.drivers.sync_quorum import Driver
@@ -37,6 +37,16 @@ class Redlock(BaseRedlock[Lease], sync_lock.Lock):
 
     def _new_driver(self) -> Driver:
         return Driver(current(), self._endpoint)
+
+
+class Term(BaseQuorumLease, sync_lease.Term):
+    """One term of a leader that a majority of the servers has elected."""
+
+
+class Seat(Redlock):
+    """The lock of an election over several servers."""
+
+    _lease_type = Term  # type: ignore[assignment]
 
 
 class RLock(sync_rlock.RLock, Redlock):

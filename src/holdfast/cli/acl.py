@@ -25,7 +25,7 @@ FEATURES = (
     "once",
     "schedule",
     "permits",
-    "leader",
+    "election",
     "inspect",
     "break",
     "events",
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--once", action="store_true", help="there is once, too")
     add("--inspect", action="store_true", help="a user that only sees locks, their tokens too: ls, show, wait, watch")
     add("--break", action="store_true", help="a user that sees locks, and can take them away: break")
-    add("--leader", action="store_true", help="there are elections, too")
+    add("--election", action="store_true", help="there are elections, too")
     add("--events", action="store_true", help="there are events, latches or barriers, too")
     add("--schedule", action="store_true", help="there are schedules, too")
     add("--permits", action="store_true", help="there are semaphores or read-write locks, too")

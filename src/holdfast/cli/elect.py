@@ -22,7 +22,7 @@ from holdfast.cli.supervise import Interrupted, Signals
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LeaseLost, LockTimeout, QuorumError, ServerError
 
 if TYPE_CHECKING:
-    from holdfast._api.sync_election import Elected, Leader
+    from holdfast._api.sync_election import Elected, Election
     from holdfast.cli.supervise import Lease
 
 TAKES_COMMAND = True
@@ -87,13 +87,13 @@ def main(args: argparse.Namespace) -> int:
         return next(code for kind, code in _CODES.items() if isinstance(error, kind))
 
 
-def leader(args: argparse.Namespace, urls: list[str], wait: float | None) -> Leader:
+def leader(args: argparse.Namespace, urls: list[str], wait: float | None) -> Election:
     """The candidate that the options describe."""
-    from holdfast._api.sync_election import Leader
+    from holdfast._api.sync_election import Election
 
     options = {name: value for name in ("prefix", "max_ttl") if (value := getattr(args, name)) is not None}
     servers = urls[0] if len(urls) == 1 else urls
-    return Leader(servers, args.name, candidate=args.candidate, value=args.value, ttl=args.ttl, wait=wait, **options)
+    return Election(servers, args.name, candidate=args.candidate, value=args.value, ttl=args.ttl, wait=wait, **options)
 
 
 class Reign(run.Run):

@@ -33,7 +33,7 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from holdfast._api.sync_election import Leader
+    from holdfast._api.sync_election import Election
     from holdfast._api.sync_lock import Lock
     from holdfast.cli.supervise import Lease
 
@@ -182,7 +182,7 @@ class Run:
         self.args, self.urls, self.guard = args, urls, guard
         self.signals = Signals()
         self.terminal = Terminal()
-        self.locks: list[Lock | Leader] = []
+        self.locks: list[Lock | Election] = []
         self.attempts = 0
         self.started = False
         """The guardian was told to start the command, in the latest attempt."""

@@ -19,7 +19,7 @@ import redis
 import holdfast
 from holdfast import ConfigError, LeaseLost, LockTimeout, NoCandidate, NotHeld, aio
 from holdfast._api.caller import Caller
-from holdfast._api.sync_election import Elected, Leader
+from holdfast._api.sync_election import Elected, Election
 from holdfast._core.requests import Command
 from live.witness import until
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 CANDIDATE = """
 import sys
-from holdfast import Leader
-leader = Leader(sys.argv[1], sys.argv[2], candidate=sys.argv[3], ttl=float(sys.argv[4]))
+from holdfast import Election
+leader = Election(sys.argv[1], sys.argv[2], candidate=sys.argv[3], ttl=float(sys.argv[4]))
 while True:
     term = leader.campaign()
     print(term.fence, flush=True)
@@ -94,7 +94,7 @@ def observed(client: object, name: str) -> Iterator[Callable[[], Elected | None]
     seen: Queue[Elected | None] = Queue()
 
     def observe() -> None:
-        for who in Leader(client, name).observe():
+        for who in Election(client, name).observe():
             seen.put(who)
             if who is not None and who.name == "the end":
                 return
@@ -104,7 +104,7 @@ def observed(client: object, name: str) -> Iterator[Callable[[], Elected | None]
     try:
         yield lambda: seen.get(timeout=20)
     finally:
-        with Leader(client, name, candidate="the end", ttl=5):
+        with Election(client, name, candidate="the end", ttl=5):
             thread.join(20)
     assert not thread.is_alive()
 
@@ -119,16 +119,16 @@ def queued(server: PrivateServer, name: str, *candidates: str) -> None:
 
 
 def test_a_term_in_all_its_words(server: PrivateServer, name: str) -> None:
-    one = Leader(server.url, name, candidate="one", value="http://one")
+    one = Election(server.url, name, candidate="one", value="http://one")
     assert (one.is_leader, one.term, one.lease, one.leader()) == (False, None, None, None)
     term = one.campaign()
     assert one.campaign() is term, "it leads already"
     assert (one.is_leader, one.term, one.lease) == (True, term.fence, term)
-    two = Leader(server.url, name, candidate="two")
+    two = Election(server.url, name, candidate="two")
     assert two.leader() == one.leader() == Elected("one", term.fence, "http://one")
     one.proclaim("http://other")
     assert two.leader() == ("one", term.fence, "http://other")
-    never = Leader(server.url, name, candidate="two", wait=0.0)
+    never = Election(server.url, name, candidate="two", wait=0.0)
     tries: tuple[Callable[[], object], ...] = (lambda: two.campaign(wait=0), never.__enter__)
     for trying in tries:
         with pytest.raises(LockTimeout, match=rf"'two' was not elected to '{name}' within \d\.\d s: one leads") as failed:
@@ -149,7 +149,7 @@ def test_a_term_in_all_its_words(server: PrivateServer, name: str) -> None:
 
 def test_the_same_for_asyncio(server: PrivateServer, name: str) -> None:
     async def main() -> None:
-        one, two = (aio.Leader(server.url, name, candidate=who) for who in ("one", "two"))
+        one, two = (aio.Election(server.url, name, candidate=who) for who in ("one", "two"))
         changes = two.observe()
         assert await anext(changes) is None
         async with one as term:
@@ -176,7 +176,7 @@ def test_the_same_for_asyncio(server: PrivateServer, name: str) -> None:
 def test_a_body_whose_leadership_is_lost_is_cancelled(server: PrivateServer, name: str) -> None:
     async def main() -> None:
         with pytest.raises(LeaseLost):
-            async with aio.Leader(server.url, name, ttl=2):
+            async with aio.Election(server.url, name, ttl=2):
                 with redis.Redis.from_url(server.url) as client:
                     client.delete(f"hf:{{{name}}}")
                 await asyncio.sleep(60)
@@ -191,7 +191,7 @@ def test_observers_see_each_leader_in_order(server: PrivateServer, name: str) ->
     with observed(server.url, name) as saw:
         assert saw() is None
         for candidate in ("one", "two"):
-            with Leader(server.url, name, candidate=candidate) as term:
+            with Election(server.url, name, candidate=candidate) as term:
                 assert saw() == (candidate, term.fence, "")
             assert saw() is None
 
@@ -234,13 +234,13 @@ def test_observers_outlive_a_restart_and_a_lost_memory(new_server: NewServer) ->
     server = new_server(port=True)
     with observed(server.url, "x") as saw:
         assert saw() is None
-        leader = Leader(server.url, "x", candidate="one", ttl=2)
+        leader = Election(server.url, "x", candidate="one", ttl=2)
         first = leader.campaign().fence
         assert saw() == ("one", first, "")
         server.kill()
         server.restart()  # and it has forgotten
         assert saw() is None
-        second = Leader(server.url, "x", candidate="two", ttl=2)
+        second = Election(server.url, "x", candidate="two", ttl=2)
         term = second.campaign()
         assert term.fence > first
         assert saw() == ("two", term.fence, "")
@@ -256,7 +256,7 @@ def test_observers_outlive_a_restart_and_a_lost_memory(new_server: NewServer) ->
 def test_to_whom_it_is_handed_over_leads_wherever_he_stands_in_line(
     server: PrivateServer, name: str, candidates: Candidates
 ) -> None:
-    leader = Leader(server.url, name, candidate="zero")
+    leader = Election(server.url, name, candidate="zero")
     with observed(server.url, name) as saw:
         saw()
         term = leader.campaign()
@@ -280,7 +280,8 @@ def test_to_whom_it_is_handed_over_leads_wherever_he_stands_in_line(
 
 
 def test_a_candidate_that_died_is_none(server: PrivateServer, name: str, candidates: Candidates) -> None:
-    with Leader(server.url, name) as term, redis.Redis.from_url(server.url, decode_responses=True) as client:
+    leader = Election(server.url, name)
+    with leader as term, redis.Redis.from_url(server.url, decode_responses=True) as client:
         dead = candidates.start("dead")
         queued(server, name, "dead")
         (place,) = client.zrange(f"hf:{{{name}}}:queue", 0, -1)
@@ -290,7 +291,7 @@ def test_a_candidate_that_died_is_none(server: PrivateServer, name: str, candida
         dead.wait()
         until(lambda: not client.pubsub_channels(inbox))
         with pytest.raises(NoCandidate, match="there are no candidates"):
-            term.hand_over("dead")  # type: ignore[attr-defined]
+            leader.hand_over("dead")
         term.check()
 
 
@@ -301,15 +302,15 @@ def test_a_candidate_that_died_is_none(server: PrivateServer, name: str, candida
 def test_with_a_client_that_decodes(server: PrivateServer, name: str, protocol: Any) -> None:
     with (
         redis.Redis.from_url(server.url, decode_responses=True, protocol=protocol) as client,
-        Leader(client, name, candidate="one", value="\u00e9") as term,
+        Election(client, name, candidate="one", value="\u00e9") as term,
     ):
-        assert Leader(client, name).leader() == ("one", term.fence, "\u00e9")
+        assert Election(client, name).leader() == ("one", term.fence, "\u00e9")
 
 
 def test_over_several_servers(new_server: NewServer) -> None:
     urls = [new_server(port=True).url for _ in range(3)]
     holdfast.declare_new(urls)
-    one, two = (Leader(urls, "x", candidate=who, wait=0.2) for who in ("one", "two"))
+    one, two = (Election(urls, "x", candidate=who, wait=0.2) for who in ("one", "two"))
     first = one.campaign().fence
     with pytest.raises(LockTimeout, match="'two' was not elected to 'x'"):
         two.campaign()
@@ -325,17 +326,17 @@ def test_what_is_somebody_elses_is_left_alone(server: PrivateServer, name: str) 
     caller = Caller(server.url)
     for key in (f"hf:{{{name}}}", f"hf:{{{name}}}:state", f"hf:{{{name}}}:observers"):
         caller.ask(Command(("SADD", key, "theirs"), 1.0), key.encode())
-        leader = Leader(server.url, name)
+        leader = Election(server.url, name)
         for use in (leader.campaign, leader.leader):
             with pytest.raises(ConfigError, match="holds a set"):
                 use()
         caller.ask(Command(("DEL", key), 1.0), key.encode())
-    assert Leader(server.url, name).leader() is None
+    assert Election(server.url, name).leader() is None
 
 
 @pytest.mark.parametrize("wrong", [{"candidate": ""}, {"candidate": "a\nb"}, {"value": b"x"}, {"candidate": 5}, {"ttl": 0}])
 def test_options_are_checked(server: PrivateServer, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        Leader(server.url, "x", **wrong)
+        Election(server.url, "x", **wrong)
     with pytest.raises(TypeError, match="ttl="):
-        Leader(server.url, "x", timeout=5)  # type: ignore[arg-type]
+        Election(server.url, "x", timeout=5)  # type: ignore[arg-type]
