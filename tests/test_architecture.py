@@ -430,6 +430,55 @@ def test_scripts_are_plain_text_with_declared_keys() -> None:
     assert {(name, command) for name, command in called if command not in ALLOWED} == set()
 
 
+INCLUDE = re.compile(r"^ *-- INCLUDE +(\S+)$", re.MULTILINE)
+
+
+def lua_code(name: str) -> str:
+    """A file of Lua without comments and texts."""
+    text = (ROOT / "_lua" / f"{name}.lua").read_text()
+    return re.sub(r"'[^'\n]*'", "''", re.sub(r"--[^\n]*", "", text))
+
+
+def top_names(code: str) -> set[str]:
+    """The constants and functions that a file defines for those that include it."""
+    return set(re.findall(r"^local (?:function )?(\w+)", code, re.MULTILINE))
+
+
+def own_names(code: str) -> set[str]:
+    """All that a file defines anywhere: local variables, functions, their arguments, variables of loops."""
+    forms = (r"\blocal (?:function )?([\w, ]+)", r"\bfunction ?\w*\(([^)]*)\)", r"\bfor ([\w, ]+?) (?:in|=)")
+    return {name for form in forms for text in re.findall(form, code) for name in re.findall(r"\w+", text)}
+
+
+OF_LUA = {
+    "ARGV", "KEYS", "and", "break", "do", "else", "elseif", "end", "err", "false", "for", "function", "if", "in",
+    "ipairs", "local", "math", "nil", "not", "ok", "or", "pairs", "redis", "repeat", "return", "string", "table", "then",
+    "tonumber", "true", "type", "unpack", "until", "while",
+}  # fmt: skip
+
+
+def free_names(code: str) -> set[str]:
+    """What a file uses and does not define; fields of tables do not count."""
+    return set(re.findall(r"(?<![.\w])[A-Za-z_]\w*", code)) - own_names(code)
+
+
+def test_a_file_includes_what_it_uses_and_no_more() -> None:
+    """An included file reads no variable of those that include it: all that it uses it defines, includes, or is given."""
+    code = {name: lua_code(name) for name in SCRIPTS}
+    origin = {word: name for name in SCRIPTS if "/_" in name for word in top_names(code[name])}
+    wrong = {}
+    for name in SCRIPTS:
+        included = set(INCLUDE.findall((ROOT / "_lua" / f"{name}.lua").read_text()))
+        fields = set(re.findall(r"[{,]\s*(\w+) = ", code[name]))
+        needed = {word: origin.get(word) for word in free_names(code[name]) - OF_LUA if word in origin or word not in fields}
+        lacking = {word for word, file in needed.items() if file not in included}
+        idle = included - set(needed.values())
+        reads = {"KEYS", "ARGV"} & free_names(code[name]) if "/_" in name else set()
+        if lacking or idle or reads:
+            wrong[name] = (lacking, idle, reads)
+    assert wrong == {}
+
+
 def constant(name: str, text: str) -> int:
     found = re.search(rf"^local {name} = (\d+)", text, re.MULTILINE)
     assert found

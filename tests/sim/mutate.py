@@ -211,19 +211,20 @@ class Copy:
     def _swap_scripts(mutation: Mutation) -> Callable[[], None]:
         """In the script, or in all that include it."""
         lua: Any = importlib.import_module("holdfast._lua")
-        clean, planted = (
-            lua.whole(text).encode() for text in ((PACKAGE / mutation.file).read_text("utf-8"), patched(mutation))
-        )
-        scripts = [each for each in gc.get_objects() if type(each) is lua.Script and clean in each.body]
-        assert scripts, f"no script contains {mutation.file}"
+        scripts = [each for each in gc.get_objects() if type(each) is lua.Script]
+        file, planted, read = mutation.file.removeprefix("_lua/").removesuffix(".lua"), patched(mutation), lua.read
+        clean = [script.body for script in scripts]
 
-        def put(old: bytes, new: bytes) -> None:
+        def load(reading: Callable[[str], str]) -> None:
+            lua.read = reading
+            lua.parts.cache_clear()
             for script in scripts:
-                script.body = script.body.replace(old, new)
+                script.body = lua.source(script.name).encode()
                 script.sha = lua.sha1_hex(script.body)
 
-        put(clean, planted)
-        return partial(put, planted, clean)
+        load(lambda name: planted if name == file else read(name))
+        assert clean != [script.body for script in scripts], f"no script contains {mutation.file}"
+        return partial(load, read)
 
     def part(self, name: str) -> Any:
         """A module of the copy."""

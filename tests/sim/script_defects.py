@@ -58,7 +58,7 @@ TAKING = (
         "acquire-claim-not-extended",
         "_lua/lock/acquire.lua",
         "",
-        Nth("dropped", 9),
+        Nth("dropped", 10),
         "who asks for the full lease after a hand-over has the claim window only",
     ),
     Mutation(
@@ -75,7 +75,7 @@ TAKING = (
         "place-without-deadline",
         "_lua/lock/acquire.lua",
         "",
-        Nth("dropped", 16),
+        Nth("dropped", 17),
         "who joins the queue has no deadline, and does not count",
     ),
     Mutation(
@@ -252,15 +252,15 @@ PAUSING = (
     Mutation(
         "pause-ignored",
         "_lua/lock/_quarantine.lua",
-        "",
-        Instead("pause = answer[2]", "pause = nil"),
+        "lock_quarantine",
+        Instead("return answer[2], nil", "return nil, nil"),
         "a server that has forgotten who holds a guarded lock grants it at once",
     ),
     Mutation(
         "handed-over-in-pause",
         "_lua/lock/release.lua",
         "",
-        Nth("always", 9),
+        Nth("always", 10),
         "who gives back or gives up hands over a guarded lock that the server may have forgotten",
     ),
     Mutation(

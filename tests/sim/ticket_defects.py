@@ -28,7 +28,7 @@ TICKETS = (
         "ticket-giver-not-dead",
         "_lua/lock/exchange_token.lua",
         "",
-        Nth("dropped", 14),
+        Nth("dropped", 15),
         "who has handed the lock on is not declared dead: a late copy of what he has sent takes it again",
     ),
     _defect(

@@ -1,7 +1,9 @@
 """The scripts that run on the server: one file, one contract (KEYS / ARGV / RETURNS) each.
 
-A line ``-- INCLUDE  _queue`` stands for the text of that file: what only few runs need comes behind what ends most of them.
-Nothing else is ever put into a script: names and values travel in KEYS and ARGV alone.
+A line ``-- INCLUDE  shared/_state`` stands for the text of that file, once in a script: where it is named first. So each file
+names all that it uses, and what only few runs need comes behind what ends most of them. An included file has constants and
+functions with arguments, and reads no variable of the file that includes it. Nothing else is ever put into a script: names and
+values travel in KEYS and ARGV alone.
 """
 
 from __future__ import annotations
@@ -19,16 +21,32 @@ except ImportError:
 R = TypeVar("R")
 
 
-@functools.cache  # several include the same
-def source(name: str) -> str:
-    """Text of a script, with what it includes."""
+def read(name: str) -> str:
+    """Return the text of a file, which is named as in ``lock/acquire``."""
     with open(f"{__path__[0]}/{name}.lua", encoding="utf-8") as file:  # noqa: PTH123 (pathlib imports slowly)
-        return whole(file.read())
+        return file.read()
 
 
-def whole(text: str) -> str:
-    """A script with the text of what it includes."""
-    return re.sub(r"^-- INCLUDE +(\S+)\n", lambda include: source(include[1]), text, flags=re.MULTILINE)
+@functools.cache  # several include the same
+def parts(name: str) -> list[str]:
+    """Return the text of a file in parts: what stands before its first include, the name of that, what stands behind it, ..."""
+    return re.split(r"^ *-- INCLUDE +(\S+)\n", read(name), flags=re.MULTILINE)
+
+
+def source(name: str) -> str:
+    """Return the text of a script with what it includes."""
+    return _joined(name, set())
+
+
+def _joined(name: str, included: set[str]) -> str:
+    first, *rest = parts(name)
+    found = [first]
+    for include, text in zip(rest[::2], rest[1::2], strict=True):
+        if include not in included:
+            included.add(include)
+            found.append(_joined(include, included))
+        found.append(text)
+    return "".join(found)
 
 
 def commands(name: str) -> set[str]:

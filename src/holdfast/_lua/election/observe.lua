@@ -7,7 +7,7 @@
 --          {-2, key, type} and {-3, version}  as in proclaim; {-8, key, field, text}  as in lock/acquire
 -- SINCE    Redis 5
 -- MODEL    models/election.pml
--- INCLUDE  shared/_constants
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 local lock, state, observers, ms, hope = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), ARGV[2]
 local VALUE = 65536  -- bytes of what a leader may say

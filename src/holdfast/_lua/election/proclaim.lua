@@ -6,8 +6,8 @@
 --          {-3, version}                      written by an incompatible release
 -- SINCE    Redis 5
 -- MODEL    models/election.pml
--- INCLUDE  shared/_grant
 -- INCLUDE  shared/_state
+-- INCLUDE  shared/_grant
 -- INCLUDE  shared/_notify
 local lock, state, queue, observers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, term = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -6,9 +6,12 @@
 --          {-2, key, type} and {-3, version}  as in proclaim; {-8, key, field, text}  as in lock/acquire
 -- SINCE    Redis 5
 -- MODEL    models/election.pml
--- INCLUDE  shared/_grant
+-- INCLUDE  shared/_constants
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
--- INCLUDE  lock/_handover
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_inbox
+-- INCLUDE  shared/_waiters
 -- INCLUDE  shared/_notify
 local lock, state, queue, observers, token, wanted = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2]
 local MOST = 1000  -- so many in line are looked at: others want the server, too

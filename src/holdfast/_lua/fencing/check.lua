@@ -5,7 +5,6 @@
 --          number; nothing was written
 -- SINCE    Redis 5
 -- MODEL    models/lease.pml
--- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse
 local text = redis.call('GET', KEYS[2])
 local seen = whole(text or 0)

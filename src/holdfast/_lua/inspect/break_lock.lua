@@ -12,8 +12,10 @@
 --
 -- Who had it is told: '4 <token> <by whom>' in its inbox. Its token is dead from now on, or a late copy of the request that took the
 -- lock might take it again. The first write is DEL: a script may go on writing when memory is full if its first write frees some.
--- INCLUDE  shared/_grant
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
+-- INCLUDE  shared/_inbox
+-- INCLUDE  shared/_notify
 -- INCLUDE  lock/_handover
 local lock, state, queue, hopefuls, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder = redis.pcall('GET', lock)
@@ -41,6 +43,6 @@ if waiters > 0 and not (marker and redis.call('EXISTS', marker) == 1) then
   heir = hand_over(lock, state, queue, now, false, fence)
 end
 for _, hope in ipairs(redis.call('ZRANGE', hopefuls, 0, 99)) do
-  publish(inbox_of(lock, hope), '3 ' .. hope)
+  notify(lock, hope)
 end
 return {1, fence, type(heard) == 'number' and heard > 0 and 1 or 0, short(heir and string.match(heir, '^[^.]+'))}

@@ -10,8 +10,9 @@
 -- MODEL    models/permits.pml
 --
 -- The first write is ZREM: a script may go on writing when memory is full if its first write frees some.
--- INCLUDE  shared/_constants
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
+-- INCLUDE  shared/_inbox
 -- INCLUDE  permit/_permits
 local p, refusal = open_permits(KEYS[1], KEYS[2], KEYS[3], '')
 if refusal then return refusal end

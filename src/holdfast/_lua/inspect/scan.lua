@@ -11,7 +11,6 @@
 -- MODEL    models/handover.pml
 --
 -- No token is ever answered: its mark is part of a hash, and says only whether two are the same.
--- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse
 local most = tonumber(ARGV[1])
 local time = redis.call('TIME')

@@ -1,6 +1,10 @@
--- Shared by the scripts of a lock: the direct hand-over. Stands behind _state.
---
--- MODEL           models/handover.pml
+-- Shared by the scripts of a lock: the direct hand-over.
+-- MODEL    models/handover.pml
+-- INCLUDE  shared/_constants
+-- INCLUDE  shared/_parse
+-- INCLUDE  shared/_state
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_inbox
 -- INCLUDE  shared/_waiters
 
 -- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.

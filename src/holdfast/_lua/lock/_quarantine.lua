@@ -1,15 +1,18 @@
--- For the scripts of a lock on one server: whether the server grants it, if it has guard=. The marker is the last of KEYS then, the
--- longest lease (ms) the last of ARGV. A free lock that is not granted is answered as one that is held, by process 'guard', for as
--- long as that goes on: so all stand in line meanwhile. Stands behind _state; `now` is the time.
--- MODEL           models/amnesia.pml
-local pause, denied  -- ms for which nothing is granted; what is answered instead of anything
-if #KEYS % 3 == 1 then
+-- For the scripts of a lock on one server that has guard=: whether the server grants it. Included where only these get.
+-- MODEL    models/amnesia.pml
 -- INCLUDE  shared/_marker
-  local _, answer = quarantine(KEYS[#KEYS], tonumber(ARGV[#ARGV]), '', now)
-  if answer and answer[1] == -5 then pause = answer[2] else denied = answer end
-  if answer and answer[1] == -6 then
-    denied = {err = 'ERR the users of this server have agreed on guard=' .. answer[2] / 1000 .. ': say the same'}
-  elseif answer and answer[1] == -7 then
-    denied = {err = 'ERR key ' .. KEYS[#KEYS] .. ' is not that of guard=: delete it if nobody uses it'}
+
+-- For how many ms nothing is granted, or nil; and what is answered instead of anything, or nil. A free lock that is not granted is
+-- answered as one that is held, by process 'guard', for as long as that goes on: so all stand in line meanwhile. `marker`: its
+-- key. `longest`: the longest lease (ms). `now`: server us.
+local function lock_quarantine(marker, longest, now)
+  local _, answer = quarantine(marker, longest, '', now)
+  if not answer then return nil, nil end
+  if answer[1] == -5 then return answer[2], nil end
+  if answer[1] == -6 then
+    return nil, {err = 'ERR the users of this server have agreed on guard=' .. answer[2] / 1000 .. ': say the same'}
+  elseif answer[1] == -7 then
+    return nil, {err = 'ERR key ' .. marker .. ' is not that of guard=: delete it if nobody uses it'}
   end
+  return nil, answer
 end

@@ -5,7 +5,7 @@
 --          his fences: how many more he wants, else '0' where another follows; the longest lease in ms, with a marker
 -- RETURNS  {1, first fence, last fence}       held, for the full lease; the same again for the same token, unless more are wanted
 --          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use}
---                                             busy; remaining -1: the holder's key has no expiry; process 'guard': see _pause
+--                                             busy; remaining -1: the holder's key has no expiry; process 'guard': see _quarantine
 --          {-1}                               this token was declared dead: a late copy of a request given up long ago
 --          {-2, key, type}                    somebody's data is in the way; nothing was written
 --          {-3, version}                      written by an incompatible release
@@ -14,6 +14,7 @@
 -- MODEL    models/handover.pml
 --
 -- Who joins tells the holder's process, if it is another one, that somebody outside waits: '2 <holder's token>' in its inbox.
+-- INCLUDE  shared/_constants
 -- INCLUDE  shared/_grant
 local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, ttl = ARGV[1], tonumber(ARGV[2])
@@ -32,6 +33,8 @@ if not KEYS[4] and redis.call('EXISTS', lock, queue) == 0 then
 end
 
 -- INCLUDE  shared/_state
+-- INCLUDE  shared/_inbox
+-- INCLUDE  shared/_waiters
 -- INCLUDE  lock/_handover
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
@@ -42,7 +45,11 @@ if type(waiters) == 'table' then return refused(queue, waiters) end
 if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end
 
 local now, last = now_us(), fields[1]
--- INCLUDE  lock/_quarantine
+local pause, denied
+if KEYS[4] then
+  -- INCLUDE  lock/_quarantine
+  pause, denied = lock_quarantine(KEYS[4], tonumber(ARGV[#ARGV]), now)
+end
 if denied then return denied end
 if holder == token and last then
   keep_alive(state, queue, fields[4], ttl, now)

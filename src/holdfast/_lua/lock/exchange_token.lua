@@ -16,8 +16,8 @@
 -- Who has handed it on is declared dead in the same run: no late copy of what it has sent does anything any more, and a ticket is
 -- known for used. Those in line keep their places. The first write is PEXPIRE: a script may go on writing when memory is full if
 -- its first write needs none.
--- INCLUDE  shared/_grant
 -- INCLUDE  shared/_state
+-- INCLUDE  shared/_grant
 local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
 local giver, heir, ttl, ends = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local holder = redis.pcall('GET', lock)
@@ -33,7 +33,11 @@ if holder == heir and last then
   return {1, last - BLOCK + 1, last, math.floor(now / 1000) + redis.call('PTTL', lock)}
 end
 if string.find(dead, heir, 1, true) then return {-5} end
--- INCLUDE  lock/_quarantine
+local pause, denied
+if KEYS[4] then
+  -- INCLUDE  lock/_quarantine
+  pause, denied = lock_quarantine(KEYS[4], tonumber(ARGV[#ARGV]), now)
+end
 if denied then return denied end
 if pause then return {-6, pause} end
 if holder ~= giver then

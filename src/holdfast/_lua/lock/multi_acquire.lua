@@ -7,8 +7,8 @@
 -- SINCE    Redis 5
 -- MODEL    models/several.pml
 --
--- INCLUDE  shared/_grant
 -- INCLUDE  shared/_state
+-- INCLUDE  shared/_grant
 local now, found, answer = now_us(), {}, {}
 for i = 1, #KEYS / 3 do
   local token = ARGV[2 * i - 1]

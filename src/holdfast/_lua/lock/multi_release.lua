@@ -7,8 +7,8 @@
 -- MODEL    models/several.pml
 --
 -- The first writes are DEL: a script may go on writing when memory is full if its first write frees some.
--- INCLUDE  shared/_grant
 -- INCLUDE  shared/_state
+-- INCLUDE  shared/_waiters
 -- INCLUDE  lock/_handover
 local answers = {}
 for i = 1, #KEYS / 3 do

@@ -8,12 +8,17 @@
 --          {-1} no such place: start again with a new token | {-2, key, type}, {-3, version} and {-8, key, field, text} as in acquire
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
--- INCLUDE  shared/_grant
 -- INCLUDE  shared/_state
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_waiters
 -- INCLUDE  lock/_handover
 local answers = {listens(ARGV[1]) and 1 or 0}
 local now = now_us()
--- INCLUDE  lock/_quarantine
+local pause, denied
+if #KEYS % 3 == 1 then
+  -- INCLUDE  lock/_quarantine
+  pause, denied = lock_quarantine(KEYS[#KEYS], tonumber(ARGV[#ARGV]), now)
+end
 
 local function refresh(lock, state, queue, token, ttl)
   local holder = redis.pcall('GET', lock)

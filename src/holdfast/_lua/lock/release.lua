@@ -19,8 +19,8 @@ elseif type(holder) == 'table' then
 end
 if mode == 'release' and redis.call('EXISTS', queue) == 0 then return answer end
 
--- INCLUDE  shared/_grant
 -- INCLUDE  shared/_state
+-- INCLUDE  shared/_waiters
 -- INCLUDE  lock/_handover
 local waiters = redis.pcall('ZCARD', queue)
 if type(waiters) == 'table' then return answer end
@@ -34,7 +34,11 @@ if mode == 'bury' then
 end
 if waiters > 0 and answer ~= -1 then
   local now = now_us()
--- INCLUDE  lock/_quarantine
+  local pause, denied
+  if KEYS[4] then
+    -- INCLUDE  lock/_quarantine
+    pause, denied = lock_quarantine(KEYS[4], tonumber(ARGV[#ARGV]), now)
+  end
   if not (pause or denied) then hand_over(lock, state, queue, now, false, fields[1]) end
 end
 return answer

@@ -8,7 +8,7 @@
 -- MODEL    models/lease.pml
 --
 -- The first write is PEXPIRE: a script may go on writing when memory is full if its first write needs none.
--- INCLUDE  shared/_grant
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 local now = now_us()
 local answers = {}

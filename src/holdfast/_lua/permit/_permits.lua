@@ -1,12 +1,16 @@
 -- Shared by the scripts of permits, of which there are a number, and of which each holder has some: semaphores and read-write
--- locks. Who holds them, and the direct hand-over to who waits. Stands behind _state.
+-- locks. Who holds them, and the direct hand-over to who waits.
 --
 -- holders (zset):  token -> until when (server ms) its permits count. A token ends in '*' and how many it wants.
 -- state (hash):    as a lock's, but v = 'semaphore 1' or 'rwlock 1', and besides: limit = how many there are,
 --                  was = how many there have ever been, used = how many are held,
 --                  h:<token> = fence, number of permits and number of the last renewal of a holder
 -- queue (zset):    as a lock's
--- MODEL            models/permits.pml
+-- MODEL    models/permits.pml
+-- INCLUDE  shared/_constants
+-- INCLUDE  shared/_parse
+-- INCLUDE  shared/_state
+-- INCLUDE  shared/_inbox
 -- INCLUDE  shared/_waiters
 
 local function wanted(token)

@@ -42,6 +42,7 @@ if redis.call('EXISTS', queue) == 0 then
 end
 
 -- INCLUDE  shared/_state
+-- INCLUDE  shared/_waiters
 -- INCLUDE  permit/_permits
 local p, refusal = open_permits(holders, state, queue, token)
 if refusal then return refusal end

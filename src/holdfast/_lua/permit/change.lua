@@ -4,8 +4,6 @@
 -- RETURNS  1 it has so many, or has had fewer before | 0 it is no holder
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
--- INCLUDE  shared/_constants
--- INCLUDE  shared/_state
 -- INCLUDE  permit/_permits
 local token, permits = ARGV[1], tonumber(ARGV[2])
 local p = open_permits(KEYS[1], KEYS[2], KEYS[3], token)

@@ -5,7 +5,6 @@
 --          {-2, key, type}, {-3, version} and {-8, key, field, text} as in acquire
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
--- INCLUDE  shared/_constants
 -- INCLUDE  shared/_state
 -- INCLUDE  permit/_permits
 local p, refusal = open_permits(KEYS[1], KEYS[2], KEYS[3], '')

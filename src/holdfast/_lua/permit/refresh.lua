@@ -8,8 +8,7 @@
 --          {-1} no such place: start again with a new token | {-2, key, type}, {-3, version} and {-8, key, field, text} as in acquire
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
--- INCLUDE  shared/_constants
--- INCLUDE  shared/_state
+-- INCLUDE  shared/_waiters
 -- INCLUDE  permit/_permits
 local answers = {listens(ARGV[1]) and 1 or 0}
 

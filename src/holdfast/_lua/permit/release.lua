@@ -21,8 +21,8 @@ if mode == 'release' and redis.call('EXISTS', queue) == 0 then
   end
 end
 
--- INCLUDE  shared/_constants
 -- INCLUDE  shared/_state
+-- INCLUDE  shared/_waiters
 -- INCLUDE  permit/_permits
 local p = open_permits(holders, state, queue, token)
 if not p then return 0 end

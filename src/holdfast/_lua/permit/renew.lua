@@ -8,8 +8,6 @@
 -- MODEL    models/permits.pml
 --
 -- The first write is PEXPIRE, or ZREM: a script may go on writing when memory is full if its first write needs none.
--- INCLUDE  shared/_constants
--- INCLUDE  shared/_state
 -- INCLUDE  permit/_permits
 local answers = {}
 

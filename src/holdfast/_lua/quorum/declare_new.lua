@@ -6,7 +6,6 @@
 --          and votes again in so many ms | {-6, ms} and {-7, digest} another longest lease, or list, was agreed on
 -- SINCE    Redis 5
 -- MODEL    models/amnesia.pml
--- INCLUDE  shared/_constants
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_marker
 local marker, longest, servers, what = KEYS[1], tonumber(ARGV[1]), ARGV[2], ARGV[3]

@@ -18,9 +18,8 @@ elseif type(holder) == 'table' then
 end
 if mode == 'release' and redis.call('EXISTS', hopefuls) == 0 then return answer end
 
--- INCLUDE  shared/_grant
 -- INCLUDE  shared/_state
--- INCLUDE  shared/_inbox
+-- INCLUDE  shared/_notify
 local WINDOW = 100  -- ms for which the lock is kept for who was told that it is free: two trips, even to a distant server
 local now = now_us()
 local fields = redis.pcall('HMGET', state, 'dead', 'v', 'keep', 'next')
@@ -42,7 +41,7 @@ if (mode ~= 'leave' and answer == 1) or (gone and answer ~= -1) then
     local first = redis.call('ZRANGE', hopefuls, 0, 0, 'WITHSCORES')
     if not first[1] then break end
     redis.call('ZREM', hopefuls, first[1])
-    local heard = publish(inbox_of(lock, first[1]), '3 ' .. first[1])
+    local heard = notify(lock, first[1])
     if type(heard) == 'number' and heard > 0 then
       local until_ms = integer(math.floor(now / 1000) + WINDOW)
       redis.call('HSET', state, 'next', first[1] .. ' ' .. integer(tonumber(first[2])) .. ' ' .. until_ms)

@@ -24,10 +24,12 @@
 --                   inbox. In the state, next = '<id> <since> <until, server ms>': who was told last that the lock is
 --                   free. For so long nobody gets it who has waited for less; or a holder who comes back at once would always be
 --                   quicker. Who has waited for longest wins over the choice of any server: so these cannot block each other.
--- INCLUDE  shared/_grant
+-- INCLUDE  shared/_constants
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
--- INCLUDE  shared/_marker
+-- INCLUDE  shared/_grant
 -- INCLUDE  shared/_inbox
+-- INCLUDE  shared/_marker
 local lock, state, hopefuls, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, hint, hope = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[6]
 local AHEAD = 2000000  -- us by which the callers may move the fence ahead of this server's clock

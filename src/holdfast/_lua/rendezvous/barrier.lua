@@ -27,7 +27,7 @@
 -- done (zset):     token that does not wait any more -> until when that is remembered (server ms)
 -- waiters (zset):  id of who wants to be told when the action is over -> until when (server ms)
 -- action (string): token of who runs the action, under a lease
--- INCLUDE  shared/_grant
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_notify
 local state, places, done, waiters, action = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

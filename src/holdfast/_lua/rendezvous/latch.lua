@@ -15,7 +15,7 @@
 -- state (hash):    v = format, count, left = how many are missing, opened, born, round = when it was set back (server us)
 -- waiters (zset):  id of who wants to be told -> until when (server ms)
 -- done (zset):     tokens of calls, and names that were counted -> until when that is remembered (server ms)
--- INCLUDE  shared/_grant
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_notify
 local state, waiters, done = KEYS[1], KEYS[2], KEYS[3]

@@ -1,5 +1,5 @@
--- Shared by the scripts of a schedule. Stands behind _state and _inbox.
--- MODEL           models/schedule.pml
+-- Shared by the scripts of a schedule.
+-- MODEL    models/schedule.pml
 --
 -- base (hash):     v = format version, changes = another number whenever something was changed by hand,
 --                  seq:<hope> = number of the last request of that process, who:<hope> = '<since (server us)> <its name>'
@@ -15,6 +15,9 @@
 --                  '<number> <status> <scheduled> <ticks> <last of them> <started> <ended> <attempt> <fence>\n<host>\n<text>',
 --                  times in server us
 -- run (string):    the lease of a run, as that of a lock, with a state beside it
+-- INCLUDE  shared/_parse
+-- INCLUDE  shared/_state
+-- INCLUDE  shared/_notify
 local KEEP_JOB = 8640000000  -- ms a schedule outlives its last use: a hundred days
 local ATTEMPTS = 3  -- runs of one tick, where each of them crashes
 local QUEUE = 100  -- what waits to be run, of one job
@@ -48,13 +51,13 @@ local function forget(base, serving, now_ms)
 end
 
 -- Tells all processes that serve the schedule, but this one, to look.
-local function tell(base, serving, now_ms, me)
+local function tell_runners(base, serving, now_ms, me)
   forget(base, serving, now_ms)
   local line = redis.call('ZRANGE', serving, 0, -1, 'WITHSCORES')
   for i = 1, #line, 2 do
     local hope, deadline = line[i], tonumber(line[i + 1])
     if deadline >= now_ms and hope ~= me then
-      publish(inbox_of(base, hope), '3 ' .. hope)
+      notify(base, hope)
     end
   end
 end

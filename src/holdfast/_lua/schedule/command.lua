@@ -5,9 +5,8 @@
 --          {-2, key, type} {-3, version}: not ours
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
--- INCLUDE  shared/_grant
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
--- INCLUDE  shared/_inbox
 -- INCLUDE  schedule/_job
 local base, serving, jobs, job, log = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local what, id = ARGV[1], ARGV[2]
@@ -50,6 +49,6 @@ elseif what == 'remove' then
   redis.call('ZREM', jobs, ARGV[3])
 end
 changed(base, known[1])
-tell(base, serving, math.floor(now / 1000), '')
+tell_runners(base, serving, math.floor(now / 1000), '')
 stay(base, serving)
 return {1, count}

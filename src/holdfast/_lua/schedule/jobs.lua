@@ -7,7 +7,7 @@
 --          entries as in the keys, without token
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
--- INCLUDE  shared/_constants
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 local base, serving = KEYS[1], KEYS[2]
 local now = now_us()

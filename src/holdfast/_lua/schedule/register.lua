@@ -10,9 +10,8 @@
 --          {-5, number of the job, its other origin, who serves that}: refused
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
--- INCLUDE  shared/_grant
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
--- INCLUDE  shared/_inbox
 -- INCLUDE  schedule/_job
 local base, serving, jobs = KEYS[1], KEYS[2], KEYS[3]
 local hope, host, mode = ARGV[1], ARGV[3], ARGV[4]
@@ -90,5 +89,5 @@ end
 if news then changed(base, known[1]) end
 redis.call('PEXPIRE', jobs, KEEP_JOB)
 stay(base, serving)
-if news then tell(base, serving, now_ms, hope) end
+if news then tell_runners(base, serving, now_ms, hope) end
 return answers

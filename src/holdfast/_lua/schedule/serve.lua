@@ -17,9 +17,9 @@
 --          {-1}: there is no such job | {-2, key, type} {-3, version} {-4, message} {-8, key, field, text}: not a schedule of ours, nothing was done to it
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
--- INCLUDE  shared/_grant
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
--- INCLUDE  shared/_inbox
+-- INCLUDE  shared/_grant
 -- INCLUDE  schedule/_job
 local base, serving = KEYS[1], KEYS[2]
 local hope, number, host = ARGV[1], tonumber(ARGV[2]), ARGV[5]
@@ -286,6 +286,6 @@ while at <= #KEYS do
 end
 if notify then
   changed(base, known[2])
-  tell(base, serving, now_ms, hope)
+  tell_runners(base, serving, now_ms, hope)
 end
 return answers

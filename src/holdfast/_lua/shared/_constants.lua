@@ -1,4 +1,4 @@
--- Shared by the scripts that read numbers of the format: see also _whole.
+-- Numbers of the format, for all scripts.
 -- MODEL    models/handover.pml
 local CLAIM = 2000   -- ms a granted waiter has to take up what it was given
 local KEEP = 600000  -- ms the side keys outlive their last use, at least

@@ -1,6 +1,5 @@
 -- Shared by the scripts that take a lock: the numbers of the format, and the grant itself. See _state for what the keys hold.
 -- MODEL    models/handover.pml
--- INCLUDE  shared/_constants
 local BLOCK = 33     -- fences of one grant: its own, and those with which its process passes the lock on among its threads
 
 -- Writes the lock for `token` and draws its block of fences; answers the first and the last. The lock key comes last: nothing

@@ -1,9 +1,11 @@
 -- Shared by the scripts that grant nothing on a server which may have forgotten what it granted: the delayed restart of
--- Redlock, made automatic. A lease that was forgotten has ended by then. Stands behind _state.
+-- Redlock, made automatic. A lease that was forgotten has ended by then.
 --
 -- marker (hash, without expiry):  run = run id of the server, since = when it began to count that time (server ms; 0: it was
 --                declared new), lease = the longest lease (ms), servers = digest of the servers that vote together, if any
--- MODEL           models/amnesia.pml
+-- MODEL    models/amnesia.pml
+-- INCLUDE  shared/_parse
+-- INCLUDE  shared/_state
 
 local function run_id()
   local info = redis.call('INFO', 'server')

@@ -6,8 +6,9 @@
 --                at:<token> = until when (server ms) the place of that waiter counts,
 --                as:<token> = name under which it stands for election; leader, term, name, value = token and term of who last
 --                said that he leads, what he is called, and what he has said besides; given = token that handed over last
--- MODEL           models/handover.pml
--- INCLUDE         shared/_parse
+-- MODEL    models/handover.pml
+-- INCLUDE  shared/_constants
+-- INCLUDE  shared/_parse
 --
 -- Numbers go into redis.call as they are (it writes all their digits); only where text is built do they need integer().
 local function integer(n)

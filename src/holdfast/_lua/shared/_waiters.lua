@@ -1,7 +1,7 @@
--- Shared by the scripts of a lock and of permits: who stands in line. Stands behind _state.
+-- Shared by the scripts of a lock and of permits: who stands in line.
 --
 -- queue (zset):  token -> arrival (server us). A token is here if and only if state has its at: field.
--- MODEL           models/handover.pml
+-- MODEL    models/handover.pml
 -- INCLUDE  shared/_inbox
 local PLACE = 3000  -- ms a place counts after the last sign of life: three refreshes
 

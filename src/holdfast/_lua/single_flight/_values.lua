@@ -1,4 +1,4 @@
--- Shared by the scripts of single flight: what a value is, and when it is void. Stands behind _state.
+-- Shared by the scripts of single flight: what a value is, and when it is void.
 --
 -- value (string):    '1 <kind> <fence> <fresh> <kept> <cost> <tag> <tag>...', a newline, the data. Fence of the load that stored
 --                    it; until when (server ms) it is fresh; for how long (ms) it is kept beyond that; us that the load took
@@ -10,7 +10,8 @@
 -- floors (zset):     tag -> fence: what has that tag and no higher fence is void; '' is every value's tag
 -- floor (string):    the highest of them, for the plain command. A server whose memory is short may throw away each of these:
 --                    a value without a floor is not fresh at first glance, and void if the state knows none either
--- MODEL              models/flight.pml
+-- MODEL    models/flight.pml
+-- INCLUDE  shared/_parse
 
 local HEAD = 4096  -- bytes of a value's first line, at most: its tags take 4,000
 

@@ -7,7 +7,7 @@
 -- MODEL    models/flight.pml
 --
 -- The first write is DEL: a script may go on writing when memory is full if its first write frees some.
--- INCLUDE  shared/_grant
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_notify
 -- INCLUDE  single_flight/_values

@@ -18,8 +18,9 @@
 -- MODEL    models/flight.pml
 --
 -- Early: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede Prevention" (VLDB 2015).
--- INCLUDE  shared/_grant
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
+-- INCLUDE  shared/_grant
 -- INCLUDE  single_flight/_values
 local value, load, state, floors, floor, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, lease, hope, stale = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])

@@ -5,9 +5,9 @@
 --          {-2, key, type} and {-3, version} as in get_or_lease
 -- SINCE    Redis 5
 -- MODEL    models/flight.pml
--- INCLUDE  shared/_grant
+-- INCLUDE  shared/_constants
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
--- INCLUDE  single_flight/_values
 local state, floors, floor = KEYS[1], KEYS[2], KEYS[3]
 local FEW = 100  -- so many floors are not worth the search for those that nothing is below
 local fields, refusal = read_state(state, '')

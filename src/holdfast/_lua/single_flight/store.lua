@@ -9,7 +9,8 @@
 --          {-2, key, type} and {-3, version} as in get_or_lease
 -- SINCE    Redis 5
 -- MODEL    models/flight.pml
--- INCLUDE  shared/_grant
+-- INCLUDE  shared/_constants
+-- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_notify
 -- INCLUDE  single_flight/_values
