@@ -13,7 +13,6 @@ from holdfast.testing.ladder.locks import HERE, KEY, TTL, LockOfLadder
 from holdfast.testing.sim.network import END, Wire
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
-from holdfast.testing.sim.state import entry_name
 from holdfast.testing.sim.stepwise import Mishap, Step, Stepwise
 from holdfast.testing.sim.worker import LATER, Worker
 from holdfast.testing.sim.world import EPOCH
@@ -74,16 +73,16 @@ class LadderWorld(Stepwise):
         done at once. What is left to choose is the order in which servers are asked, and when sleepers wake."""
         self.pipes = [pipe for pipe in self.pipes if pipe.messages]
         for entry in self.ready:
-            return [Step(entry_name(entry), partial(self._take, entry))]
+            return [Step(partial(self._take, entry))]
         for pipe in self.pipes:
             if pipe is pipe.wire.down or pipe.messages[0] is END:
-                return [Step(f"{pipe.wire.label} hears", pipe.deliver)]
-        steps = [Step(f"{pipe.wire.label} is served", pipe.deliver) for pipe in self.pipes]
-        steps += [Step(entry_name(entry), partial(self._fire, entry)) for entry in self.due()]
+                return [Step(pipe.deliver)]
+        steps = [Step(pipe.deliver) for pipe in self.pipes]
+        steps += [Step(partial(self._fire, entry)) for entry in self.due()]
         if self.successor == "replica" and self.servers[0].reachable:
             primary, replica = (_keyspace(server) for server in self.servers)
             if primary.dump() != replica.dump():
-                steps.append(Step("the replica catches up", lambda: replica.load(primary.dump())))
+                steps.append(Step(lambda: replica.load(primary.dump())))
         return steps
 
     def _of_servers(self) -> Iterator[Mishap]:

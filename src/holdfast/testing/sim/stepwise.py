@@ -13,8 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._core.requests import Run
-from holdfast.testing.sim.network import END, show
-from holdfast.testing.sim.state import entry_name
+from holdfast.testing.sim.network import END
 from holdfast.testing.sim.world import EPOCH, Entry, Stuck, World
 
 if TYPE_CHECKING:
@@ -28,10 +27,12 @@ INSTANT = 3e-6
 PAUSE = 1.5
 """How long a paused process is away, in leases (`Stepwise.ttl`)."""
 
-
 DEAF = 0.5
 """How long published messages get lost, in leases (`Stepwise.ttl`)."""
 
+OF_MESSAGES = frozenset(("lost-request", "lost-reply", "slow", "duplicate"))
+OF_PROCESSES = frozenset(("crash", "pause", "cancel"))
+"""Kinds of faults; most scenarios have one kind, and what could go wrong is asked at every step."""
 
 Mishap = tuple[str, str, Callable[[], object]]
 """A fault that is possible now: its kind, whom it hits, and how."""
@@ -40,8 +41,6 @@ Mishap = tuple[str, str, Callable[[], object]]
 class Step(NamedTuple):
     """Something that can happen next."""
 
-    label: str
-    """Names it, the same in each run with the same choices before."""
     do: Callable[[], object]
     fault: bool = False
     late: bool = False
@@ -99,7 +98,7 @@ class Stepwise(World):
             if steps:
                 if self.pending() and all(step.late for step in steps):
                     # What a fault holds up may arrive later still.
-                    steps.append(Step("time passes", self._pass_time))
+                    steps.append(Step(self._pass_time))
                 return steps + (self._fault_steps() if self.budget else [])
             self._pass_time()
 
@@ -111,25 +110,21 @@ class Stepwise(World):
         if at_once is not None:
             return [at_once]
         ready = self._first_of_each() if self.in_turn else self.ready
-        steps = [Step(entry_name(entry), lambda entry=entry: self._take(entry)) for entry in ready]  # type: ignore[misc]
+        steps = [Step(partial(self._take, entry)) for entry in ready]
         self.held = [(since, pipe) for since, pipe in self.held if pipe in self.pipes]
         held = {pipe for _, pipe in self.held}
-        steps += [Step(f"{_of(pipe)} arrives", pipe.deliver) for pipe in self.pipes if pipe not in held]
-        steps += [
-            Step(f"{_of(pipe)} arrives late", partial(self._let_go, pipe), late=True)
-            for since, pipe in self.held
-            if self.now > since
-        ]
-        return steps + [Step(entry_name(entry), lambda entry=entry: self._fire(entry)) for entry in self.due()]  # type: ignore[misc]
+        steps += [Step(pipe.deliver) for pipe in self.pipes if pipe not in held]
+        steps += [Step(partial(self._let_go, pipe), late=True) for since, pipe in self.held if self.now > since]
+        return steps + [Step(partial(self._fire, entry)) for entry in self.due()]
 
     def _at_once(self) -> Step | None:
         """What only one process sees: something that is ready, or an answer that arrives."""
         for entry in self.ready:
-            return Step(entry_name(entry), partial(self._take, entry))
+            return Step(partial(self._take, entry))
         held = {pipe for _, pipe in self.held}
         for pipe in self.pipes:
             if (pipe is pipe.wire.down or pipe.messages[0] is END) and pipe not in held:
-                return Step(f"{_of(pipe)} arrives", pipe.deliver)
+                return Step(pipe.deliver)
         return None
 
     def _first_of_each(self) -> list[Entry]:
@@ -176,13 +171,13 @@ class Stepwise(World):
 
     def _fault_steps(self) -> list[Step]:
         return [
-            Step(f"{kind} {whom}", lambda kind=kind, whom=whom, do=do: self._go_wrong(kind, whom, do), fault=True)  # type: ignore[misc]
+            Step(partial(self._go_wrong, kind, whom, do), fault=True)
             for kind, whom, do in (*self._of_messages(), *self._of_processes(), *self._of_servers())
             if kind in self.faults
         ]
 
     def _of_messages(self) -> Iterator[Mishap]:
-        for pipe in self.pipes:
+        for pipe in self.pipes if self.faults & OF_MESSAGES else ():
             message = pipe.messages[0]
             if message is END or not pipe.wire.open:
                 continue
@@ -192,7 +187,7 @@ class Stepwise(World):
                 yield "duplicate", _of(pipe), partial(self._double, pipe)
 
     def _of_processes(self) -> Iterator[Mishap]:
-        for process in self.processes:
+        for process in self.processes if self.faults & OF_PROCESSES else ():
             if process.here and any(not worker.done for worker in process.workers):
                 yield "crash", process.name, process.crash
                 yield "pause", process.name, partial(self._pause, process)
@@ -206,7 +201,7 @@ class Stepwise(World):
             yield "deaf", server.name, partial(self._deafen, server)
             yield "amnesia", server.name, partial(self._restart, server, forgets=float("inf"))
             yield "amnesia of the last", server.name, partial(self._restart, server, forgets=self.now - EPOCH)
-            for key in server.locks:
+            for key in server.locks if "foreign" in self.faults else ():
                 if server.keyspace.peek(key)[0]:
                     yield "foreign", server.name, partial(server.meddle, "DEL", key)
 
@@ -245,5 +240,5 @@ def _of(pipe: Pipe) -> str:
     if pipe is wire.down:
         what = "end" if message is END else "push" if hasattr(message, "channel") else "reply"
     else:
-        what = "end" if message is END else show(message).split(" ")[0]
+        what = "end" if message is END else str(message.script.name if isinstance(message, Run) else message.args[0])
     return f"{wire.label} {what}"
