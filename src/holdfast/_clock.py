@@ -8,9 +8,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import Any
-
-from holdfast._core.requests import Now, Wall
 
 _read: Callable[[], float] = (
     functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
@@ -29,7 +26,3 @@ def wall() -> float:
     """Unix time in seconds, as this machine's clock shows it. People and NTP set it: for nothing but to be compared with what
     others read off theirs."""
     return time.time() + ahead
-
-
-READ: dict[type, Callable[[Any], Any]] = {Now: lambda _: clock(), Wall: lambda _: wall()}
-"""How a driver answers who asks what time it is."""

@@ -19,7 +19,8 @@ from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import Astray
 from holdfast._core.requests import Disagreement, TooFew, WireError
 from holdfast._lazy import later
-from holdfast._runtime.drivers.aio import Driver, close, driver_for
+from holdfast._runtime.drivers.aio import Runner, close
+from holdfast._runtime.drivers.choice import aio_driver_for
 from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
@@ -125,8 +126,8 @@ class Lock(lock.BaseLock[Lease]):
     def _start(self) -> None:
         self._current: Lease | None = None
         self._entered: lease.Entered[Lease] = lease.Entered()
-        self._home: Driver | None = None
-        self._users: dict[Driver, int] = {}
+        self._home: Runner | None = None
+        self._users: dict[Runner, int] = {}
         """How many tasks await it, by what asks for them: where its server changes, those who came before wait on."""
 
     @property
@@ -241,7 +242,7 @@ class Lock(lock.BaseLock[Lease]):
                 raise self._user_error(error) from error
         self._settle(cluster)
 
-    def _driver(self) -> Driver:
+    def _driver(self) -> Runner:
         driver = self._home
         loop = asyncio.get_running_loop()
         if driver is None or driver.process is not current() or loop not in driver.process.drivers or driver.loop is not loop:
@@ -255,7 +256,7 @@ class Lock(lock.BaseLock[Lease]):
             driver = self._home = self._new_driver()
         return driver
 
-    def _awaits(self, driver: Driver) -> bool:
+    def _awaits(self, driver: Runner) -> bool:
         """A task awaits the lock there."""
         if driver.process is current() and not driver.loop.is_closed():
             return True
@@ -265,14 +266,10 @@ class Lock(lock.BaseLock[Lease]):
     def _used_elsewhere(self) -> RuntimeError:
         return RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
 
-    def _new_driver(self) -> Driver:
-        if self._cluster is None:
-            return driver_for(current(), self._endpoint)
-        from holdfast._runtime.drivers.aio_cluster import ShardDriver
+    def _new_driver(self) -> Runner:
+        return aio_driver_for(current(), self._endpoint)
 
-        return driver_for(current(), self._endpoint, ShardDriver)
-
-    async def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
+    async def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> Lease | Busy:
         result = self._at_once(attempt)
         if result is None:
             attempt.slot = driver.slot()

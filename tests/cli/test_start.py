@@ -24,7 +24,7 @@ OURS = """
     holdfast._core.lock.local_acquire holdfast._core.struct holdfast._core.lock.ports holdfast._core.operation
     holdfast._core.lock.release holdfast._api.options holdfast._api.error_map holdfast._net.transport
     holdfast._core.deadlock.wait_graph holdfast._core.lock.server_queue holdfast._runtime holdfast._clock
-    holdfast._runtime.keeper.inbox_wait holdfast._runtime.flag holdfast._runtime.drivers.subscriptions
+    holdfast._runtime.keeper.inbox_wait holdfast._runtime.flag holdfast._runtime.drivers.choice holdfast._runtime.keeper.lines
     holdfast._runtime.keeper.thread holdfast._runtime.keeper.long_leases holdfast._net.pipelined_connection
     holdfast._runtime.closed_loops holdfast._runtime.process holdfast._runtime.drivers.replication
     holdfast._runtime.drivers.sync holdfast._runtime.drivers.keep_alive holdfast._net holdfast._net.sync_connection

@@ -33,7 +33,7 @@ from holdfast._core.lock.ports import Place
 from holdfast._lua import source
 from holdfast._net.cluster import Cluster, Shard
 from holdfast._net.url import from_url
-from holdfast._runtime.drivers.sync_cluster import place_of
+from holdfast._runtime.keeper.cluster_connection import place_of
 from live.clusters import cluster
 from live.witness import in_thread, until
 

@@ -47,7 +47,7 @@ def fails_once(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> thr
 
 
 def test_a_connection_that_is_open_just_when_the_keeper_ends_is_closed(server: PrivateServer) -> None:
-    before, keeper = open_sockets(), Keeper("p", dict)
+    before, keeper = open_sockets(), Keeper("p", lambda _waits, _labels: "{}")
     link, end = keeper._link(from_url(server.url)), keeper._end
     assert isinstance(link, Link)
 
@@ -63,7 +63,7 @@ def test_a_connection_that_is_open_just_when_the_keeper_ends_is_closed(server: P
 
 def test_what_is_left_to_do_when_the_keeper_has_ended_opens_nothing(server: PrivateServer) -> None:
     answers: list[object] = []
-    before, keeper = open_sockets(), Keeper("p", dict)
+    before, keeper = open_sockets(), Keeper("p", lambda _waits, _labels: "{}")
     end = keeper._end
 
     def asked_too_late() -> None:

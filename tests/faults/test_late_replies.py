@@ -23,7 +23,7 @@ from holdfast._clock import clock
 from holdfast._local.server import private
 from holdfast._local.server.process import PrivateServer
 from holdfast._net.aio_connection import Multiplex
-from holdfast._runtime.fanout import RECENT
+from holdfast._runtime.fanout import RECENT, fleets_of
 from holdfast._runtime.process import current
 
 TTL, LATE = 30, 400
@@ -211,7 +211,7 @@ def cut(three: Three, lock: Any) -> None:
     """Cut the connections, and wait until both ends know it, so that nobody asks in vain."""
     for proxy in three.proxies:
         proxy.cut()
-    fleets = current().fleets(lock._endpoint)._idle
+    fleets = fleets_of(current(), lock._endpoint)._idle
     idle = [link.sock for fleet in fleets for link in fleet._links]
     until(lambda: len(select.select(idle, [], [], 0)[0]) == len(idle))
     until(lambda: all(clock() > fleet._looked_at + RECENT for fleet in fleets))

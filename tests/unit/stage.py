@@ -137,8 +137,8 @@ class Stage:
             patch.setattr(module, "current", lambda: self.process)
         for module in (sync_lock, aio):
             patch.setattr(module, "clock", lambda: self.server.now)
-        patch.setattr(sync_lock, "Driver", SyncDriver)
-        patch.setattr(aio, "driver_for", AioDriver)
+        patch.setattr(sync_lock, "driver_for", SyncDriver)
+        patch.setattr(aio, "aio_driver_for", AioDriver)
 
     def scripts(self) -> list[tuple[object, ...]]:
         """What was sent: script, then its arguments without the token."""

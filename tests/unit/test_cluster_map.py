@@ -25,7 +25,8 @@ from holdfast._net.cluster import HOPS, LEAST, Cluster, Shard, Step
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.slots import SLOTS, id_within, slot_of
 from holdfast._net.url import from_url
-from holdfast._runtime.drivers.sync_cluster import ShardDriver, ShardLine
+from holdfast._runtime.drivers.sync_cluster import ShardDriver
+from holdfast._runtime.keeper.cluster_connection import ShardLine
 from holdfast._runtime.process import Process
 from holdfast.errors import ConfigError
 

@@ -26,6 +26,10 @@ from holdfast._runtime.process import Process
 from unit.waiters import waiter
 
 
+def no_record(_waits: object, _labels: object) -> str:
+    return "{}"
+
+
 def test_each_token_is_the_id_of_the_process_and_a_secret_of_its_own() -> None:
     process = Process()
     tokens = [process.token() for _ in range(200)]
@@ -52,7 +56,7 @@ class Absent(System):
 
 
 def test_who_is_to_wait_wakes_the_keeper() -> None:
-    keeper = Keeper("aaaaaaaaaaaa", dict, Absent())
+    keeper = Keeper("aaaaaaaaaaaa", no_record, Absent())
     keeper._wake_at = math.inf
     assert not keeper.enlist(Endpoint(), waiter())
     assert keeper._wake_at <= keeper.clock()
@@ -61,7 +65,7 @@ def test_who_is_to_wait_wakes_the_keeper() -> None:
 
 
 def test_a_keeper_that_has_ended_opens_nothing() -> None:
-    keeper = Keeper("aaaaaaaaaaaa", dict, Absent())
+    keeper = Keeper("aaaaaaaaaaaa", no_record, Absent())
     keeper._stopping = True
     keeper.run()
     answers = list[object]()
@@ -96,7 +100,7 @@ def test_nobody_waits_for_a_keeper_that_is_busy() -> None:
     """However often it is poked, until it looks."""
 
     called = list[int]()
-    keeper = Keeper("aaaaaaaaaaaa", dict, Absent())
+    keeper = Keeper("aaaaaaaaaaaa", no_record, Absent())
     for number in range(20_000):
         keeper.call(partial(called.append, number))
     keeper._stopping = True
@@ -186,7 +190,7 @@ class Driver:
 def test_a_driver_is_watched_also_if_that_was_interrupted() -> None:
     """The next operation in the loop says again that the driver is to be watched."""
     for number in range(100):
-        keeper = Keeper("aaaaaaaaaaaa", dict, Absent())
+        keeper = Keeper("aaaaaaaaaaaa", no_record, Absent())
         loops, ended = Loops(keeper), list[object]()
         driver = Driver(ended.append)
         done = not interrupted(partial(loops.watch, cast("Any", driver)), number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._api.caller import AioCaller
@@ -10,9 +10,9 @@ from holdfast._api.inspect import Broken, Holder, LockInfo, describe
 from holdfast._api.inspector import BaseInspector, parts_of
 from holdfast._core.inspect import break_lock, scan
 from holdfast._core.inspect.scan import LINE
-from holdfast._core.requests import Answer, AskPlace, Call, WireError
+from holdfast._core.requests import Answer, AskPlace, Call, ServerAwaited, WireError
 from holdfast._net.redaction import hides_client
-from holdfast._runtime.drivers.aio import Driver, driver_for
+from holdfast._runtime.drivers.aio import Driver, kept
 from holdfast._runtime.process import current
 
 T = TypeVar("T")
@@ -103,11 +103,13 @@ class _Driver(Driver):
         super().__init__(current(), endpoints[0])
         self._callers = callers
         self._parts = parts_of(endpoints)
-        self._do |= {AskPlace: self._ask}
+
+    def awaited(self, request: AskPlace | ServerAwaited) -> Awaitable[Any]:
+        return self._ask(request) if isinstance(request, AskPlace) else super().awaited(request)
 
     async def _ask(self, request: AskPlace) -> Answer[Any]:
         if request.all_of:
-            driver = driver_for(self.process, self._parts[request.place])
+            driver = kept(self.process, self._parts[request.place], Driver)
         else:
             driver = await self._callers[request.place].driver(b"")
         return await driver.run(_only(request.call))

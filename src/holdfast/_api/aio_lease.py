@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._api import lease as leases
 from holdfast._core.lock.records import Grant
-from holdfast._runtime.drivers.aio import Driver
+from holdfast._runtime.drivers.aio import Runner
 from holdfast.errors import LeaseLost, NotHeld
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class TellsLoss:
     cancelled, ``on_lost`` called."""
 
     name: Any
-    _driver: Driver
+    _driver: Runner
     _event: Any
     """None where nobody has asked for it."""
     _on_lost: Callable[..., object] | None
@@ -125,7 +125,7 @@ class TellsLoss:
 class Lease(TellsLoss, leases.BaseLease):
     """One acquisition of a lock: what ``async with`` gives."""
 
-    def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
+    def __init__(self, lock: Lock, driver: Runner, grant: Grant) -> None:
         # All of ours before: a lease that is lost already is told so while it is made.
         self._driver = driver
         self._event: asyncio.Event | None = None

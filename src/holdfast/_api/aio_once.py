@@ -21,7 +21,7 @@ from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import MAX_SIZE
 from holdfast._core.single_flight.flight import Found, Load, Loading
 from holdfast._net.redaction import hides_client
-from holdfast._runtime.drivers.aio import Driver
+from holdfast._runtime.drivers.aio import Runner
 from holdfast.errors import ConfigError
 
 P = ParamSpec("P")
@@ -185,7 +185,7 @@ class once(once_base.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         await driver.run(self._succeeded(running, value))
         return Outcome(value, "ran", found.fence)
 
-    async def _look(self, job: Job, attempt: Attempt) -> tuple[Driver, Found | Load | Loading]:
+    async def _look(self, job: Job, attempt: Attempt) -> tuple[Runner, Found | Load | Loading]:
         try:
             driver = await self._caller.driver(job.site.value)
             found = await driver.run(flight.look(job.site, self._wish, attempt))

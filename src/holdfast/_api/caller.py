@@ -57,19 +57,18 @@ class Caller:
 
     def driver(self, key: bytes) -> sync.Driver:
         """For operations about ``key``. Raises WireError."""
+        from holdfast._runtime.drivers.choice import driver_for
+
         cluster = self._endpoint.cluster
         if cluster is not None:
             from holdfast._net.slots import slot_of
-            from holdfast._runtime.drivers.sync_cluster import ShardDriver
 
             if not cluster.known:
                 cluster.refresh(self.timeout)
-            return ShardDriver(current(), cluster.shard(slot_of(key)))
+            return driver_for(current(), cluster.shard(slot_of(key)))
         driver = self._driver
         if driver is None or driver.process is not current():
-            from holdfast._runtime.drivers.sync import Driver
-
-            driver = self._driver = Driver(current(), self._endpoint)
+            driver = self._driver = driver_for(current(), self._endpoint)
         return driver
 
 
@@ -78,10 +77,10 @@ class AioCaller:
 
     @hides_client()
     def __init__(self, client: object) -> None:
-        from holdfast._runtime.drivers.aio import driver_for  # here: those who use threads only do without asyncio
+        from holdfast._runtime.drivers.choice import aio_driver_for  # here: those who use threads only do without asyncio
 
         self._endpoint: Endpoint = client if isinstance(client, Endpoint) else resolve(client, "asyncio")
-        self._driver_for = driver_for
+        self._driver_for = aio_driver_for
 
     def each(self) -> list[AioCaller]:
         """One for each server that has some of the keys: of a Cluster, for all primaries that are known."""
@@ -125,11 +124,10 @@ class AioCaller:
         if cluster is None:
             return self._driver_for(current(), self._endpoint)
         from holdfast._net.slots import slot_of
-        from holdfast._runtime.drivers.aio_cluster import ShardDriver
 
         if not cluster.known:
             import asyncio
 
             await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, self.timeout)
         shard: Endpoint = cluster.shard(slot_of(key))
-        return self._driver_for(current(), shard, ShardDriver)
+        return self._driver_for(current(), shard)

@@ -20,7 +20,7 @@ from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import INFINITY, Attempt, Grant
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import Astray
-from holdfast._core.requests import Disagreement, On, TooFew, WireError
+from holdfast._core.requests import Disagreement, TooFew, WireError
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current
 from holdfast.errors import ConfigError, HoldfastError, LeaseLost, LockTimeout, NotHeld
@@ -173,12 +173,10 @@ class Whole:
     def begin(self, locks: Sequence[Any], drivers: Sequence[Any]) -> Any:
         """With these, each asked for by its driver; answers who drives all."""
         main = drivers[0]
-        alone = [driver.endpoint is not main.endpoint for driver in drivers]
         self.parts = [
-            Part(self, lock, driver, driver if far else None) for lock, driver, far in zip(locks, drivers, alone, strict=True)
+            Part(self, lock, driver, None if driver.endpoint is main.endpoint else driver)
+            for lock, driver in zip(locks, drivers, strict=True)
         ]
-        if any(alone):
-            main._do.setdefault(On, lambda request: request.home.run(request.operation))
         return main
 
     def on_loss(self) -> None:

@@ -24,6 +24,7 @@ from holdfast._core.requests import Answer, Command, Disagreement, Poll, Run, To
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import on_one_server, resolve
+from holdfast._runtime.fanout import fleets_of
 from holdfast._runtime.process import Process, current
 from holdfast.errors import ConfigError, HoldfastError, QuorumError
 
@@ -145,7 +146,7 @@ class BaseRedlock(lock_base.BaseLock[L]):
         keeper = process.keeper
         if keeper is not self._keeper:
             self._keeper, self._gate = keeper, keeper.board(Board, self._endpoint, self._spec)
-        horizon = process.fleets(self._endpoint).horizon
+        horizon = fleets_of(process, self._endpoint).horizon
         return Candidate(self._spec, gate=self._gate, since=clock(), panel=self._panel, horizon=horizon, tally=self._tally)
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:

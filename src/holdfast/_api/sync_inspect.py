@@ -10,7 +10,7 @@ from holdfast._api.inspect import Broken, Holder, LockInfo, describe
 from holdfast._api.inspector import BaseInspector, parts_of
 from holdfast._core.inspect import break_lock, scan
 from holdfast._core.inspect.scan import LINE
-from holdfast._core.requests import Answer, AskPlace, Call, WireError
+from holdfast._core.requests import Answer, AskPlace, Call, ServerRequest, WireError
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.drivers.sync import Driver
 from holdfast._runtime.process import current
@@ -102,7 +102,9 @@ class _Driver(Driver):
         super().__init__(current(), endpoints[0])
         self._callers = callers
         self._parts = parts_of(endpoints)
-        self._do |= {AskPlace: self._ask}
+
+    def do(self, request: AskPlace | ServerRequest) -> Any:
+        return self._ask(request) if isinstance(request, AskPlace) else super().do(request)
 
     def _ask(self, request: AskPlace) -> Answer[Any]:
         if request.all_of:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._api import lease as leases
 from holdfast._core.lock.records import Grant
 from holdfast._log import logger
-from holdfast._runtime.drivers.sync import Driver
+from holdfast._runtime.drivers.sync import Runner
 from holdfast._runtime.flag import Flag
 from holdfast.errors import HoldfastError
 
@@ -62,7 +62,7 @@ class TellsLoss:
 class Lease(TellsLoss, leases.BaseLease):
     """One acquisition of a lock: what ``with`` gives."""
 
-    def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
+    def __init__(self, lock: Lock, driver: Runner, grant: Grant) -> None:
         # All of ours before: a lease that is lost already is told so while it is made.
         self._driver = driver
         super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001

@@ -17,7 +17,8 @@ from holdfast._core.lock.records import Attempt
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import Astray
 from holdfast._core.requests import Disagreement, TooFew, WireError
-from holdfast._runtime.drivers.sync import Driver
+from holdfast._runtime.drivers.choice import driver_for
+from holdfast._runtime.drivers.sync import Runner
 from holdfast._runtime.process import current
 from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
@@ -71,7 +72,7 @@ class Lock(lock.BaseLock[Lease]):
     def _start(self) -> None:
         self._current: Lease | None = None
         self._entered: lease.Entered[Lease] = lease.Entered()
-        self._home: Driver | None = None
+        self._home: Runner | None = None
 
     @property
     def lease(self) -> Lease | None:
@@ -195,20 +196,16 @@ class Lock(lock.BaseLock[Lease]):
                 raise self._user_error(error) from error
         self._settle(cluster)
 
-    def _driver(self) -> Driver:
+    def _driver(self) -> Runner:
         driver = self._home
         if driver is None or driver.process is not current():
             driver = self._home = self._new_driver()
         return driver
 
-    def _new_driver(self) -> Driver:
-        if self._cluster is None:
-            return Driver(current(), self._endpoint)
-        from holdfast._runtime.drivers.sync_cluster import ShardDriver
+    def _new_driver(self) -> Runner:
+        return driver_for(current(), self._endpoint)
 
-        return ShardDriver(current(), self._endpoint)
-
-    def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
+    def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> Lease | Busy:
         result = self._at_once(attempt)
         if result is None:
             attempt.slot = driver.slot()

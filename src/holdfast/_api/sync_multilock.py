@@ -13,7 +13,7 @@ from holdfast._api.sync_lock import Lock
 from holdfast._clock import clock
 from holdfast._core.lock import multilock
 from holdfast._core.lock.server_queue import Astray
-from holdfast._runtime.drivers.sync import Driver
+from holdfast._runtime.drivers.sync import Runner
 from holdfast._runtime.process import Process
 from holdfast.errors import HoldfastError
 
@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError
 class MultiLease(TellsLoss, multilocks.BaseMultiLease):
     """One acquisition of several locks: what ``with`` gives."""
 
-    def __init__(self, lock: MultiLock, driver: Driver, whole: multilocks.Whole) -> None:
+    def __init__(self, lock: MultiLock, driver: Runner, whole: multilocks.Whole) -> None:
         super().__init__(whole, lock.name, lock._on_lost)
         self._driver = driver
         self._event: threading.Event = _Lost(self)
@@ -92,14 +92,14 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], Lock):
         """Take the locks within ``wait``. Raises LockTimeout, ServerError."""
         return super().__enter__()  # type: ignore[return-value]
 
-    def _driver(self) -> Driver:
-        driver: Driver = self._locks[0]._driver()
+    def _driver(self) -> Runner:
+        driver: Runner = self._locks[0]._driver()
         return driver
 
     def _new_attempt(self, process: Process) -> Any:  # noqa: ARG002 - each lock has its own
         return multilocks.Whole(threading.get_ident())
 
-    def _take(self, driver: Driver, attempt: Any, wait: float | None) -> Any:
+    def _take(self, driver: Runner, attempt: Any, wait: float | None) -> Any:
         until = None if wait is None else clock() + wait
         self._tally.waits(attempt)
         while True:

@@ -21,7 +21,7 @@ from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import MAX_SIZE
 from holdfast._core.single_flight.flight import Found, Load, Loading
 from holdfast._net.redaction import hides_client
-from holdfast._runtime.drivers.sync import Driver
+from holdfast._runtime.drivers.sync import Runner
 from holdfast.errors import ConfigError
 
 P = ParamSpec("P")
@@ -178,7 +178,7 @@ class once(once_base.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         driver.run(self._succeeded(running, value))
         return Outcome(value, "ran", found.fence)
 
-    def _look(self, job: Job, attempt: Attempt) -> tuple[Driver, Found | Load | Loading]:
+    def _look(self, job: Job, attempt: Attempt) -> tuple[Runner, Found | Load | Loading]:
         try:
             driver = self._caller.driver(job.site.value)
             found = driver.run(flight.look(job.site, self._wish, attempt))

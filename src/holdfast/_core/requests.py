@@ -511,3 +511,21 @@ class Send(Instant[None]):
     def __init__(self, call: Run[Any], until: float) -> None:
         self.call = call
         self.until = until
+
+
+# Which requests drivers do
+
+ServerInstant = Now | Wall | Draw | Delist[Any] | Withdraw | Meet | Tend[Any] | Leave[Any] | Send
+ServerAwaited = Run[Any] | Command | Replicate | On | Sleep | Park[Any] | Enlist[Any] | Wait[Any] | Enroll | Hark
+ServerRequest = ServerInstant | ServerAwaited
+"""Of an operation on one server, or in a Cluster."""
+
+QuorumInstant = Now | Draw | GiveBack | Withdraw
+QuorumAwaited = Poll | On | Sleep | Park[Any] | Enroll | Hark
+QuorumRequest = QuorumInstant | QuorumAwaited
+"""Of an operation on several servers that vote together."""
+
+ClientInstant = Now | Chance
+ClientAwaited = AskClient | Try | Sleep
+ClientRequest = ClientInstant | ClientAwaited
+"""Of a transaction."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from holdfast._runtime.drivers.aio import Driver
-    from holdfast._runtime.keeper.thread import Keeper
+    import asyncio
+    from collections.abc import Coroutine
+
+    from holdfast._runtime.keeper.ports import KeeperThread
 
 EVERY = 0.5
 """Seconds between two looks, as long as operations run in some loop: nothing tells that a loop is closed."""
@@ -15,17 +17,32 @@ UNDER_WAY = 2.0
 """Seconds within which a server has long been sent what an operation has left."""
 
 
+class LoopDriver(Protocol):
+    """A driver of an event loop (`_runtime.drivers.aio.Runner`)."""
+
+    loop: asyncio.AbstractEventLoop
+    stream: Any
+    """Its connection."""
+    running: set[Coroutine[Any, Any, Any]]
+    """The operations that have begun, and not ended."""
+    unwatched: bool
+    """Nobody looks whether its loop is closed while they run."""
+
+    def end(self, operation: Coroutine[Any, Any, Any]) -> None:
+        """Nobody drives it any more: end it, as far as nothing has to be awaited."""
+
+
 class Loops:
     """Looks after the drivers of event loops."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: KeeperThread) -> None:
         self._keeper = keeper
-        self._drivers: set[Driver] = set()
+        self._drivers: set[LoopDriver] = set()
         """Those in which operations run; or did so at the last look."""
         self._looks = False
         self._ended_at = float("-inf")
 
-    def watch(self, driver: Driver) -> None:
+    def watch(self, driver: LoopDriver) -> None:
         """Operations run in it. Any thread may say so."""
         with self._keeper.mutex:
             self._drivers.add(driver)

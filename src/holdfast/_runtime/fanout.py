@@ -280,3 +280,8 @@ class Fleets:
 
     def sockets(self) -> list[socket.socket]:
         return [sock for fleet in self._idle for sock in fleet.sockets()]
+
+
+def fleets_of(process: Process, endpoints: tuple[Endpoint, ...]) -> Fleets:
+    """Those of a process to these servers."""
+    return process.own(endpoints, lambda: Fleets(endpoints, process))

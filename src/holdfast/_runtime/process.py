@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from holdfast._core.lock.ports import Wait
 from holdfast._core.names import PROCESS
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.system import SYSTEM, System
@@ -25,8 +26,20 @@ if TYPE_CHECKING:
     from holdfast._core.requests import GiveBack, Hopeful
     from holdfast._net.client_adapter import Calls
     from holdfast._net.sync_pool import Pool
-    from holdfast._runtime.drivers.aio import Driver
-    from holdfast._runtime.fanout import Fleets
+    from holdfast._runtime.closed_loops import LoopDriver
+
+
+class Connections(Protocol):
+    """What a process owns."""
+
+    def clear(self) -> None:
+        """Close those that are idle."""
+
+    def sockets(self) -> list[socket.socket]:
+        """All of them, for a forked child to let go of."""
+
+
+C = TypeVar("C", bound=Connections)
 
 
 class Process:
@@ -42,11 +55,11 @@ class Process:
         self._tokens: list[str] = []
         self._mutex = threading.RLock()  # a signal handler may use locks, too, in the middle of any line below
         self._pools: dict[Endpoint, Pool | Calls] = {}
-        self._fleets: dict[tuple[Endpoint, ...], Fleets] = {}
+        self._owned: dict[Hashable, Any] = {}
         self._clients: dict[Hashable, Any] = {}
         self._keepers: list[Keeper] = []
         """The first is the keeper; a list, so that a signal handler and whom it interrupts never replace each other's."""
-        self.drivers: dict[asyncio.AbstractEventLoop, dict[Endpoint, Driver]] = {}
+        self.drivers: dict[asyncio.AbstractEventLoop, dict[Endpoint, LoopDriver]] = {}
         """Of the asyncio face, with their connections, by the loop they belong to."""
 
     @property
@@ -79,6 +92,17 @@ class Process:
         """What others may know about this process."""
         return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
 
+    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
+        """The record of this process, with these waits in it, and the labels of locks by their keys."""
+        from holdfast._core import control_records  # here: most commands are over before the first record is written
+
+        told: list[dict[str, Any]] = []
+        if waits:
+            from holdfast._runtime.keeper import wait_report  # here: hardly anybody waits so
+
+            told = [wait_report.told(wait, [*self.drivers]) for wait in waits]
+        return control_records.write(self.facts(), told, labels)
+
     def pool(self, endpoint: Endpoint) -> Pool | Calls:
         with self._mutex:
             pool = self._pools.get(endpoint)
@@ -86,15 +110,11 @@ class Process:
                 pool = self._pools.setdefault(endpoint, pool_to(endpoint, self.system))
             return pool
 
-    def fleets(self, endpoints: tuple[Endpoint, ...]) -> Fleets:
-        """Connections to several servers at once."""
-        from holdfast._runtime.fanout import Fleets
-
+    def own(self, key: Hashable, make: Callable[[], C]) -> C:
+        """Connections of another kind, made when they are first wanted."""
         with self._mutex:
-            fleets = self._fleets.get(endpoints)
-            if fleets is None:
-                fleets = self._fleets.setdefault(endpoints, Fleets(endpoints, self))
-            return fleets
+            owned = self._owned.get(key)
+            return self._owned.setdefault(key, make()) if owned is None else owned  # type: ignore[no-any-return]
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """A client of redis-py that is ours, made when it is first wanted."""
@@ -114,7 +134,7 @@ class Process:
             with self._mutex:
                 if self._keeper is None or self._keeper.ended:
                     _warn_where_threads_stall()
-                    keeper = Keeper(self.id, self.facts, self.system)
+                    keeper = Keeper(self.id, self.record, self.system)
                     for ended in [one for one in self._keepers if one.ended]:
                         self._keepers.remove(ended)
                     self._keepers.append(keeper)
@@ -155,7 +175,7 @@ class Process:
             if keeper is not None:
                 keeper.stop(0.5)  # first: from here on it ends also if this is interrupted
             self._keepers = []
-            pools = [*self._pools.values(), *self._fleets.values()]
+            pools = [*self._pools.values(), *self._owned.values()]
             clients, self._clients = [*self._clients.values()], {}
         for client in clients:
             from holdfast._net.own_clients import to_close  # here: most have none
@@ -174,7 +194,7 @@ class Process:
         Closing alone would do for the server to see the parent's end, but the objects that own the sockets are copies too
         and would close whatever gets the same number later. Nothing is shut down: the parent goes on using the connection.
         """
-        sockets = [sock for pool in [*self._pools.values(), *self._fleets.values()] for sock in pool.sockets()]
+        sockets = [sock for pool in [*self._pools.values(), *self._owned.values()] for sock in pool.sockets()]
         if self._keeper is not None:
             sockets += self._keeper.sockets()
         sockets += [s for drivers in self.drivers.values() for driver in drivers.values() for s in driver.stream.sockets()]

@@ -6,11 +6,10 @@ import asyncio
 import functools
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
-from holdfast._clock import READ
-from holdfast._core.lock.records import Waiter
-from holdfast._core.operation import drop
+from holdfast._clock import wall
+from holdfast._core.operation import UNDONE, drop
 from holdfast._core.requests import (
     Answer,
     Call,
@@ -18,22 +17,36 @@ from holdfast._core.requests import (
     Delist,
     Draw,
     Enlist,
+    Enroll,
+    Hark,
+    Instant,
+    Leave,
+    Meet,
     Now,
+    On,
     Outcome,
     Park,
+    Poll,
     Replicate,
     Run,
+    Send,
     Sleep,
+    Tend,
     TimedOut,
     Wait,
+    Wall,
+    Withdraw,
 )
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import ReplyError, check, forgotten, pack, parsed
 from holdfast._net.transport import stream_to
-from holdfast._runtime.drivers.keep_alive import tending
-from holdfast._runtime.drivers.replication import Replicas
-from holdfast._runtime.drivers.subscriptions import at_once, in_tasks
+from holdfast._runtime.drivers import keep_alive
+from holdfast._runtime.drivers.replication import replicate
 from holdfast._runtime.process import Process, current
+
+if TYPE_CHECKING:
+    from holdfast._core.lock.records import Attempt, Waiter
+    from holdfast._core.requests import Hopeful, ServerAwaited, ServerInstant
 
 T = TypeVar("T")
 
@@ -97,39 +110,28 @@ class AioSlot:
         return self._outcomes.pop(0) if self._outcomes else None
 
 
-class Driver:
-    """Does what operations ask, on one server, in one event loop."""
+class Runner:
+    """Drives operations in one event loop. A subclass says which requests it knows, and does them."""
 
+    process: Process
+    endpoint: Any
+    """The server that is asked; or a tuple of several."""
+    servers: tuple[Endpoint, ...]
+    loop: asyncio.AbstractEventLoop
+    stream: Any
+    """Its connection: closed with its loop."""
     running: set[Coroutine[Any, Any, Any]]
     """The operations that have begun, and not ended."""
     unwatched = False
     """Nobody looks whether its loop is closed while they run."""
 
-    def __init__(self, process: Process, endpoint: Endpoint) -> None:
-        self.process = process
-        self.endpoint: Any = endpoint
-        self.loop = asyncio.get_running_loop()
-        self.running: set[Coroutine[Any, Any, Any]] = set()
-        self._clock = now = process.clock
-        self.stream = stream_to(endpoint, process.system)
-        self._at_once: dict[type, Callable[[Any], Any]] = {
-            **READ,
-            Now: lambda _: now(),
-            Draw: lambda _: process.token(),
-            Delist: self._delist,
-            **tending(self, endpoint, id(self)),
-            **at_once(self, (endpoint,)),
-        }
-        self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
-            Run: self.call,
-            Command: self.call,
-            Replicate: Replicas(process, endpoint).ask_in_thread,
-            Sleep: lambda request: asyncio.sleep(request.seconds),
-            Park: lambda request: request.attempt.slot.park(request.attempt.until),
-            Enlist: self._enlist,
-            Wait: self._wait,
-            **in_tasks(self, (endpoint,)),
-        }
+    def at_once(self, request: Any) -> Any:
+        """Do what an operation asks for, an `Instant`; returns the reply."""
+        raise NotImplementedError
+
+    def awaited(self, request: Any) -> Awaitable[Any]:
+        """Begin to do what an operation asks for, anything else; the reply is to be awaited."""
+        raise NotImplementedError
 
     def slot(self) -> AioSlot:
         """Where an attempt waits."""
@@ -145,8 +147,7 @@ class Driver:
             request = operation.send(None)
             while True:
                 try:
-                    at_once = self._at_once.get(type(request))
-                    reply = at_once(request) if at_once is not None else await self._do[type(request)](request)
+                    reply = self.at_once(request) if isinstance(request, Instant) else await self.awaited(request)
                 except asyncio.CancelledError as cancelled:
                     await self._finish(operation, cancelled)
                     raise
@@ -179,22 +180,20 @@ class Driver:
     def end(self, operation: Coroutine[Any, Any, Any], *, begun: bool = True) -> None:
         """Nobody drives it any more: what it does to clean up is done, as far as nothing has to be awaited; what it would send
         is left to the keeper."""
-        from holdfast._core.requests import (
-            On,  # here: hardly ever
-            Poll,
-        )
-
-        at_last = {
-            **self._at_once,
-            On: lambda request: request.home.end(request.operation, begun=False),
-            Poll: lambda _: None,  # nobody has answered
-        }
         try:
-            drop(operation, at_last, begun=begun)
+            drop(operation, self._at_last, begun=begun)
         except Exception:  # noqa: BLE001, S110 - as what a task ends with that nobody awaits
             pass
         finally:
             self.running.discard(operation)
+
+    def _at_last(self, request: object) -> Any:
+        """As far as nothing has to be awaited."""
+        if isinstance(request, Instant):
+            return self.at_once(request)
+        if isinstance(request, On):
+            return request.home.end(request.operation, begun=False)
+        return None if isinstance(request, Poll) else UNDONE  # of a poll: nobody has answered
 
     async def _finish(self, operation: Coroutine[Any, Any, Any], cancelled: asyncio.CancelledError) -> None:
         async def rest() -> None:
@@ -202,8 +201,7 @@ class Driver:
                 request = operation.throw(cancelled)
                 while True:
                     try:
-                        at_once = self._at_once.get(type(request))
-                        reply = at_once(request) if at_once is not None else await self._do[type(request)](request)
+                        reply = self.at_once(request) if isinstance(request, Instant) else await self.awaited(request)
                     except Exception as error:  # noqa: BLE001 - as in run
                         request = operation.throw(error)
                     else:
@@ -222,6 +220,88 @@ class Driver:
             await asyncio.wait([task], timeout=CLEAN_UP)
         except asyncio.CancelledError:
             pass  # cancelled once more: stop waiting; the caller raises the first one
+
+    def _park(self, request: Park[Attempt]) -> Awaitable[None]:
+        slot = request.attempt.slot
+        assert isinstance(slot, AioSlot)
+        return slot.park(request.attempt.until)
+
+    def _slot_of(self, listener: Hopeful) -> AioSlot:
+        listener.slot = slot = listener.slot or self.slot()
+        return slot  # type: ignore[return-value]
+
+    async def _enroll(self, request: Enroll) -> None:
+        slot, process = self._slot_of(request.listener), self.process
+        while not process.listening(self.servers, request.listener) and process.clock() < request.until:
+            await slot.get(request.until)
+
+    def _hark(self, request: Hark) -> Awaitable[Outcome | None]:
+        return self._slot_of(request.listener).get(request.until)
+
+
+class Driver(Runner):
+    """Does what operations ask, on one server, in one event loop."""
+
+    def __init__(self, process: Process, endpoint: Endpoint) -> None:
+        self.process = process
+        self.endpoint = endpoint
+        self.servers = (endpoint,)
+        self.loop = asyncio.get_running_loop()
+        self.running = set()
+        self._clock = process.clock
+        self.stream = stream_to(endpoint, process.system)
+
+    def at_once(self, request: ServerInstant) -> Any:  # noqa: PLR0911 - one for each kind of request
+        match request:
+            case Draw():
+                return self.token()
+            case Now():
+                return self._clock()
+            case Delist():
+                return keep_alive.delist(self.process, self.endpoint, request.waiter)
+            case Withdraw():
+                return self.process.withdraw(self.servers, request.listener)
+            case Meet():
+                return self.process.keeper.crowd(self.endpoint, request.key, id(self))
+            case Tend():
+                return keep_alive.tend(self.process, self.endpoint, request.held)
+            case Leave():
+                return keep_alive.leave(self.process, self.endpoint, request.tenure)
+            case Send():
+                return self.process.keeper.insist(self.endpoint, request.call, request.until)
+            case Wall():
+                return wall()
+            case _:
+                assert_never(request)
+
+    def awaited(self, request: ServerAwaited) -> Awaitable[Any]:  # noqa: PLR0911 - one for each kind of request
+        match request:
+            case Run() | Command():
+                return self.call(request)
+            case Park():
+                return self._park(request)
+            case Enlist():
+                return self._enlist(request)
+            case Wait():
+                return self._wait(request)
+            case Sleep():
+                return asyncio.sleep(request.seconds)
+            case Enroll():
+                return self._enroll(request)
+            case Hark():
+                return self._hark(request)
+            case Replicate():
+                # Such a lock can afford a thread. If the task is cancelled, the thread goes on to its end: the script only
+                # renews, and finds nothing to renew when the lock was given up meanwhile.
+                return self.loop.run_in_executor(None, replicate, self.process, self.endpoint, request)
+            case On():
+                return request.home.run(request.operation)  # type: ignore[no-any-return]
+            case _:
+                assert_never(request)
+
+    def token(self) -> str:
+        """A new one."""
+        return self.process.token()
 
     async def call(self, call: Call) -> Answer[Any]:
         """Ask the server. Raises WireError."""
@@ -247,31 +327,33 @@ class Driver:
             check(reply, self.endpoint, self.stream.drop)
         return reply
 
-    def _delist(self, request: Delist[Waiter]) -> None:
-        keeper = self.process.running_keeper
-        if keeper is not None:
-            keeper.delist(self.endpoint, request.waiter)
-
     async def _enlist(self, request: Enlist[Waiter]) -> Outcome | None:
-        waiter: Any = request.waiter
+        waiter = request.waiter
         if self.process.keeper.enlist(self.endpoint, waiter):
             return None
+        slot = waiter.attempt.slot
+        assert isinstance(slot, AioSlot)
         outcome = None
         while outcome is None and waiter.awaits_inbox:
-            outcome = await waiter.attempt.slot.get(request.until)
+            outcome = await slot.get(request.until)
         return outcome
 
     async def _wait(self, request: Wait[Waiter]) -> Outcome:
-        waiter: Any = request.waiter
+        waiter = request.waiter
         if request.answer is not None:
             self.process.keeper.joined(self.endpoint, waiter, request.answer)
+        slot = waiter.attempt.slot
+        assert isinstance(slot, AioSlot)
         outcome: Outcome | None = None
         while outcome is None:
-            outcome = await waiter.attempt.slot.get(request.until)
+            outcome = await slot.get(request.until)
         return outcome
 
 
-def driver_for(process: Process, endpoint: Endpoint, kind: Callable[[Process, Endpoint], Driver] = Driver) -> Driver:
+R = TypeVar("R", bound=Runner)
+
+
+def kept(process: Process, endpoint: Endpoint, kind: Callable[[Process, Endpoint], R]) -> R:
     """The driver of the running loop for this server; its connection is shared by all tasks."""
     loop = asyncio.get_running_loop()
     drivers = process.drivers.get(loop)
@@ -282,11 +364,11 @@ def driver_for(process: Process, endpoint: Endpoint, kind: Callable[[Process, En
                 _finalisers.pop(other, None)
         drivers = process.drivers[loop] = {}
         _close_with_loop(loop)
-    driver = drivers.get(endpoint)
+    driver: Any = drivers.get(endpoint)
     if driver is None:
         driver = drivers[endpoint] = kind(process, endpoint)
         driver.unwatched = True
-    return driver
+    return driver  # type: ignore[no-any-return]  # one kind of driver for each endpoint
 
 
 _finalisers: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}

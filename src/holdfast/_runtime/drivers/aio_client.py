@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Awaitable, Callable, Hashable
+from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast._clock import clock
 from holdfast._core.requests import AskClient, Chance, Now, Sleep, Try
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.own_clients import to_close
-from holdfast._runtime.drivers import aio
+from holdfast._runtime.drivers.aio import Runner, kept
 from holdfast._runtime.process import Process, current
+
+if TYPE_CHECKING:
+    from holdfast._core.requests import ClientAwaited, ClientInstant
 
 
 class _Clients:
@@ -32,7 +35,7 @@ class _Clients:
         return []
 
 
-class Driver(aio.Driver):
+class Driver(Runner):
     """Does what transactions ask."""
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
@@ -41,13 +44,27 @@ class Driver(aio.Driver):
         self.loop = asyncio.get_running_loop()
         self.running = set()
         self.clients = _Clients()
-        self.stream: Any = self.clients
-        self._at_once = {Chance: lambda _: random.random(), Now: lambda _: clock()}  # noqa: S311 - no secret
-        self._do = {
-            AskClient: self._ask,
-            Try: lambda request: request.call(),
-            Sleep: lambda request: asyncio.sleep(request.seconds),
-        }
+        self.stream = self.clients
+
+    def at_once(self, request: ClientInstant) -> Any:
+        match request:
+            case Now():
+                return clock()
+            case Chance():
+                return random.random()  # noqa: S311 - no secret
+            case _:
+                assert_never(request)
+
+    def awaited(self, request: ClientAwaited) -> Awaitable[Any]:
+        match request:
+            case AskClient():
+                return self._ask(request)
+            case Try():
+                return request.call()  # type: ignore[no-any-return]
+            case Sleep():
+                return asyncio.sleep(request.seconds)
+            case _:
+                assert_never(request)
 
     def _be_watched(self) -> None:
         """What is left of a transaction is the server's."""
@@ -81,6 +98,4 @@ _HERE = Endpoint(host="transactions", port=0)
 
 def driver() -> Driver:
     """That of the running loop."""
-    found = aio.driver_for(current(), _HERE, Driver)
-    assert isinstance(found, Driver)
-    return found
+    return kept(current(), _HERE, Driver)

@@ -6,13 +6,13 @@ import asyncio
 from typing import Any
 
 from holdfast._clock import clock
-from holdfast._core.requests import Answer, Call, Command, Draw, Run, WireError
+from holdfast._core.requests import Answer, Call, Command, WireError
 from holdfast._net.aio_connection import Multiplex
 from holdfast._net.cluster import ASKING, LEAST, Cluster, Shard, Step
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack, value
-from holdfast._runtime.drivers.aio import Driver, driver_for
-from holdfast._runtime.drivers.sync_cluster import token_in
+from holdfast._runtime.drivers.aio import Driver, kept
+from holdfast._runtime.keeper.cluster_connection import token_in
 from holdfast._runtime.process import Process
 
 
@@ -23,14 +23,16 @@ class ShardDriver(Driver):
         assert isinstance(shard, Shard)
         super().__init__(process, shard)
         self._cluster = shard.cluster
-        self._at_once |= {Draw: lambda _: token_in(process, shard)}
-        self._do |= {Run: self._travel, Command: self._travel}
 
     async def ask(self, command: Command) -> Any:
         """Goes the way of all requests: the shard's own connection would stay with a server that owned its slots once."""
-        return (await self._travel(command)).value
+        return (await self.call(command)).value
 
-    async def _travel(self, call: Call) -> Answer[Any]:
+    def token(self) -> str:
+        return token_in(self.process, self.endpoint)
+
+    async def call(self, call: Call) -> Answer[Any]:
+        """Ask the server that owns the slot. Raises WireError."""
         journey, deadline = self._cluster.journey(call), clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
@@ -45,7 +47,7 @@ class ShardDriver(Driver):
         try:
             if step.asking:
                 return await _ask(step)
-            return await driver_for(self.process, step.endpoint).call(step.call)
+            return await kept(self.process, step.endpoint, Driver).call(step.call)
         except WireError as error:
             return error
 

@@ -5,42 +5,79 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast._clock import clock
-from holdfast._core.requests import OPENING, Answer, Call, Draw, GiveBack, NotSent, Now, Park, Poll, Run, Sleep, WireError
+from holdfast._core.requests import (
+    OPENING,
+    Answer,
+    Call,
+    Draw,
+    Enroll,
+    GiveBack,
+    Hark,
+    NotSent,
+    Now,
+    On,
+    Park,
+    Poll,
+    Run,
+    Sleep,
+    WireError,
+    Withdraw,
+)
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import forgotten, pack, value
-from holdfast._runtime.drivers import aio
-from holdfast._runtime.drivers.aio import driver_for
-from holdfast._runtime.drivers.subscriptions import at_once, in_tasks
+from holdfast._runtime.drivers.aio import Driver as ServerDriver
+from holdfast._runtime.drivers.aio import Runner, kept
 from holdfast._runtime.process import Process
+
+if TYPE_CHECKING:
+    from holdfast._core.requests import QuorumAwaited, QuorumInstant
 
 TURNS = 3
 """Of the loop, after the time for answers is over: it may have been held up, and answers be there that it has yet to read."""
 
 
-class Driver(aio.Driver):
+class Driver(Runner):
     """Does what operations ask, on several servers, in one event loop. The connections are those of the loop."""
 
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
         self.process = process
-        self.endpoint = endpoints
+        self.endpoint = self.servers = endpoints
         self.loop = asyncio.get_running_loop()
         self.running, self.unwatched = set(), True
-        self._streams = [driver_for(process, endpoint).stream for endpoint in endpoints]
-        self._at_once: dict[type, Callable[[Any], Any]] = {
-            Now: lambda _: clock(),
-            Draw: lambda _: process.token(),
-            GiveBack: lambda request: process.insist(endpoints, request),
-            **at_once(self, endpoints),
-        }
-        self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
-            Poll: self._poll,
-            Sleep: lambda request: asyncio.sleep(request.seconds),
-            Park: lambda request: request.attempt.slot.park(request.attempt.until),
-            **in_tasks(self, endpoints),
-        }
+        self._streams = [kept(process, endpoint, ServerDriver).stream for endpoint in endpoints]
+
+    def at_once(self, request: QuorumInstant) -> Any:
+        match request:
+            case Draw():
+                return self.process.token()
+            case Now():
+                return self.process.clock()
+            case GiveBack():
+                return self.process.insist(self.servers, request)
+            case Withdraw():
+                return self.process.withdraw(self.servers, request.listener)
+            case _:
+                assert_never(request)
+
+    def awaited(self, request: QuorumAwaited) -> Awaitable[Any]:
+        match request:
+            case Poll():
+                return self._poll(request)
+            case Park():
+                return self._park(request)
+            case Sleep():
+                return asyncio.sleep(request.seconds)
+            case Enroll():
+                return self._enroll(request)
+            case Hark():
+                return self._hark(request)
+            case On():
+                return request.home.run(request.operation)  # type: ignore[no-any-return]
+            case _:
+                assert_never(request)
 
     async def _poll(self, poll: Poll) -> None:
         enough = self.loop.create_future()

@@ -1,41 +1,36 @@
-"""How drivers do what `_core.keep_alive` asks for, in both faces."""
+"""What drivers of both faces hand on to the keeper: waiters that wait no more, and leases. None of it takes time."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-from holdfast._core.lock.records import Held
-from holdfast._core.requests import Leave, Meet, Send, Tend
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.records import Tenure
+    from holdfast._core.lock.records import Held, Tenure, Waiter
     from holdfast._net.endpoint import Endpoint
-    from holdfast._runtime.drivers import aio, sync
     from holdfast._runtime.keeper.thread import Keeper
+    from holdfast._runtime.process import Process
 
 
-def tending(driver: sync.Driver | aio.Driver, endpoint: Endpoint, loop: int = 0) -> dict[type, Callable[[Any], Any]]:
-    """What is left to the keeper. None of it takes time. ``loop``: tells event loops apart."""
-    process = driver.process
+def delist(process: Process, endpoint: Endpoint, waiter: Waiter) -> None:
+    """It waits no more, whatever came of it."""
+    keeper = process.running_keeper
+    if keeper is not None:
+        keeper.delist(endpoint, waiter)
 
-    def tend(request: Tend[Held]) -> None:
-        tenure, keeper = request.held.tenure, process.keeper
-        tenure.owner = keeper.refer(request.held, functools.partial(_dropped, keeper, endpoint, tenure))
-        keeper.watch(endpoint, tenure)
 
-    def leave(request: Leave[Tenure]) -> None:
-        keeper = process.running_keeper
-        if keeper is not None:
-            keeper.forget(endpoint, request.tenure)
+def tend(process: Process, endpoint: Endpoint, held: Held) -> None:
+    """Renew the lease of what is held, as long as somebody refers to it."""
+    tenure, keeper = held.tenure, process.keeper
+    tenure.owner = keeper.refer(held, functools.partial(_dropped, keeper, endpoint, tenure))
+    keeper.watch(endpoint, tenure)
 
-    return {
-        Tend: tend,
-        Leave: leave,
-        Send: lambda request: process.keeper.insist(endpoint, request.call, request.until),
-        Meet: lambda request: process.keeper.crowd(endpoint, request.key, loop),
-    }
+
+def leave(process: Process, endpoint: Endpoint, tenure: Tenure) -> None:
+    """Look after this lease no more."""
+    keeper = process.running_keeper
+    if keeper is not None:
+        keeper.forget(endpoint, tenure)
 
 
 def _dropped(keeper: Keeper, endpoint: Endpoint, tenure: Tenure) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
-from holdfast._clock import READ
-from holdfast._core.lock.records import Attempt, Waiter
+from holdfast._clock import wall
 from holdfast._core.operation import drop
 from holdfast._core.requests import (
     Answer,
@@ -15,50 +14,50 @@ from holdfast._core.requests import (
     Delist,
     Draw,
     Enlist,
+    Enroll,
+    Hark,
+    Leave,
+    Meet,
     Now,
+    On,
     Outcome,
     Park,
     Replicate,
     Run,
+    Send,
     Sleep,
+    Tend,
     TimedOut,
     Wait,
+    Wall,
+    Withdraw,
 )
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import ReplyError, check, forgotten, pack, parsed
-from holdfast._runtime.drivers.keep_alive import tending
-from holdfast._runtime.drivers.replication import Replicas
-from holdfast._runtime.drivers.subscriptions import in_threads
+from holdfast._runtime.drivers import keep_alive
+from holdfast._runtime.drivers.replication import replicate
 from holdfast._runtime.keeper import inbox_wait
 from holdfast._runtime.keeper.inbox_wait import Slot
 from holdfast._runtime.process import Process
 
+if TYPE_CHECKING:
+    from holdfast._core.lock.records import Attempt, Waiter
+    from holdfast._core.requests import Hopeful, ServerRequest
+
 T = TypeVar("T")
 
 
-class Driver:
-    """Does what operations ask, on one server, for one process."""
+class Runner:
+    """Drives operations on the calling thread. A subclass says which requests it knows, and does them."""
 
-    def __init__(self, process: Process, endpoint: Endpoint) -> None:
-        self.process = process
-        self.endpoint: Any = endpoint
-        self._pool = process.pool(endpoint)
-        self._clock = now = process.clock
-        self._do: dict[type, Callable[[Any], Any]] = {
-            **READ,
-            Now: lambda _: now(),
-            Run: self.call,
-            Command: self.call,
-            Replicate: Replicas(process, endpoint).ask,
-            Draw: lambda _: process.token(),
-            Sleep: lambda request: process.system.sleep(request.seconds),
-            Park: self._park,
-            Enlist: self._enlist,
-            Wait: self._wait,
-            Delist: self._delist,
-            **in_threads(self, (endpoint,)),
-            **tending(self, endpoint),
-        }
+    process: Process
+    endpoint: Any
+    """The server that is asked; or a tuple of several."""
+    servers: tuple[Endpoint, ...]
+
+    def do(self, request: Any) -> Any:
+        """Do what an operation asks for; returns the reply."""
+        raise NotImplementedError
 
     def slot(self) -> Slot:
         """Where an attempt waits."""
@@ -67,7 +66,7 @@ class Driver:
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Drive an operation to its end. An interrupt (KeyboardInterrupt, or what a signal handler raises) is thrown into
         it, so that it can clean up before the interrupt goes on."""
-        do = self._do
+        do = self.do
         reply: Any = None
         error: BaseException | None = None
         try:
@@ -78,7 +77,7 @@ class Driver:
                     else:
                         thrown, error = error, None
                         request = operation.throw(thrown)
-                    reply = do[type(request)](request)
+                    reply = do(request)
                 except StopIteration as stop:
                     return stop.value  # type: ignore[no-any-return]
                 except BaseException as caught:
@@ -88,6 +87,92 @@ class Driver:
         finally:
             if operation.cr_frame is not None:  # type: ignore[attr-defined]
                 drop(operation)  # an interrupt hit between two steps
+
+    def may_wait(self) -> None:
+        """Refuse what could never end."""
+        if self.process.keeper.in_change():
+            raise RuntimeError(
+                "a signal handler cannot wait for a lock just now: it has interrupted holdfast itself, which could hand over "
+                "nothing meanwhile; in a signal handler, ask with wait=0, or leave the work to another thread"
+            )
+
+    def _park(self, request: Park[Attempt]) -> None:
+        self.may_wait()
+        slot = request.attempt.slot
+        assert isinstance(slot, Slot)
+        outcome = slot.take(request.attempt.until)
+        if not (outcome is None or isinstance(outcome, TimedOut)):
+            # It has inherited a place in the queue, and the keeper was quicker than whoever left that place: `_wait` reads it.
+            slot.put(outcome)
+
+    def _slot_of(self, listener: Hopeful) -> Slot:
+        self.may_wait()
+        listener.slot = slot = listener.slot or self.slot()
+        return slot  # type: ignore[return-value]
+
+    def _enroll(self, request: Enroll) -> None:
+        slot, process = self._slot_of(request.listener), self.process
+        while not process.listening(self.servers, request.listener) and process.clock() < request.until:
+            slot.take(request.until)
+
+    def _hark(self, request: Hark) -> Outcome | None:
+        return self._slot_of(request.listener).take(request.until)
+
+
+class Driver(Runner):
+    """Does what operations ask, on one server, for one process."""
+
+    def __init__(self, process: Process, endpoint: Endpoint) -> None:
+        self.process = process
+        self.endpoint = endpoint
+        self.servers = (endpoint,)
+        self._pool = process.pool(endpoint)
+        self._clock = process.clock
+
+    def do(self, request: ServerRequest) -> Any:  # noqa: C901, PLR0911, PLR0912 - one for each kind of request
+        match request:
+            case Run() | Command():
+                return self.call(request)
+            case Draw():
+                return self.token()
+            case Now():
+                return self._clock()
+            case Park():
+                return self._park(request)
+            case Enlist():
+                return self._enlist(request)
+            case Wait():
+                return self._wait(request)
+            case Delist():
+                return keep_alive.delist(self.process, self.endpoint, request.waiter)
+            case Sleep():
+                return self.process.system.sleep(request.seconds)
+            case Enroll():
+                return self._enroll(request)
+            case Hark():
+                return self._hark(request)
+            case Withdraw():
+                return self.process.withdraw(self.servers, request.listener)
+            case Meet():
+                return self.process.keeper.crowd(self.endpoint, request.key, 0)
+            case Tend():
+                return keep_alive.tend(self.process, self.endpoint, request.held)
+            case Leave():
+                return keep_alive.leave(self.process, self.endpoint, request.tenure)
+            case Send():
+                return self.process.keeper.insist(self.endpoint, request.call, request.until)
+            case Replicate():
+                return replicate(self.process, self.endpoint, request)
+            case On():
+                return request.home.run(request.operation)
+            case Wall():
+                return wall()
+            case _:
+                assert_never(request)
+
+    def token(self) -> str:
+        """A new one."""
+        return self.process.token()
 
     def call(self, call: Call) -> Answer[Any]:
         """Ask the server. Raises WireError."""
@@ -105,28 +190,6 @@ class Driver:
         if type(reply) is ReplyError:
             check(reply, self.endpoint, self._pool.clear)
         return reply
-
-    def _delist(self, request: Delist[Waiter]) -> None:
-        keeper = self.process.running_keeper
-        if keeper is not None:
-            keeper.delist(self.endpoint, request.waiter)
-
-    def _park(self, request: Park[Attempt]) -> None:
-        self.may_wait()
-        slot = request.attempt.slot
-        assert isinstance(slot, Slot)
-        outcome = slot.take(request.attempt.until)
-        if not (outcome is None or isinstance(outcome, TimedOut)):
-            # It has inherited a place in the queue, and the keeper was quicker than whoever left that place: `_wait` reads it.
-            slot.put(outcome)
-
-    def may_wait(self) -> None:
-        """Refuse what could never end."""
-        if self.process.keeper.in_change():
-            raise RuntimeError(
-                "a signal handler cannot wait for a lock just now: it has interrupted holdfast itself, which could hand over "
-                "nothing meanwhile; in a signal handler, ask with wait=0, or leave the work to another thread"
-            )
 
     def _enlist(self, request: Enlist[Waiter]) -> Outcome | None:
         waiter = request.waiter

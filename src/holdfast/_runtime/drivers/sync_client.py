@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import random
 import time
+from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast._clock import clock
 from holdfast._core.requests import AskClient, Chance, Now, Sleep, Try
-from holdfast._runtime.drivers import sync
+from holdfast._runtime.drivers.sync import Runner
+
+if TYPE_CHECKING:
+    from holdfast._core.requests import ClientRequest
 
 
-class Driver(sync.Driver):
+class Driver(Runner):
     """Does what transactions ask."""
 
-    def __init__(self) -> None:
-        self._do = {
-            AskClient: lambda request: request.call(),
-            Try: lambda request: request.call(),
-            Chance: lambda _: random.random(),  # noqa: S311 - no secret
-            Now: lambda _: clock(),
-            Sleep: lambda request: time.sleep(request.seconds),
-        }
+    def do(self, request: ClientRequest) -> Any:
+        match request:
+            case AskClient() | Try():
+                return request.call()
+            case Now():
+                return clock()
+            case Chance():
+                return random.random()  # noqa: S311 - no secret
+            case Sleep():
+                return time.sleep(request.seconds)
+            case _:
+                assert_never(request)
 
 
 driver = Driver()

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, assert_never
 
-from holdfast._clock import clock
-from holdfast._core.requests import Draw, GiveBack, Now, Park, Poll, Sleep
+from holdfast._core.requests import Draw, Enroll, GiveBack, Hark, Now, On, Park, Poll, Sleep, Withdraw
 from holdfast._net.endpoint import Endpoint
-from holdfast._runtime.drivers import sync
-from holdfast._runtime.drivers.subscriptions import in_threads
+from holdfast._runtime.drivers.sync import Runner
+from holdfast._runtime.fanout import fleets_of
 from holdfast._runtime.process import Process
 
+if TYPE_CHECKING:
+    from holdfast._core.requests import QuorumRequest
 
-class Driver(sync.Driver):
+
+class Driver(Runner):
     """Does what operations ask, on several servers, for one process."""
 
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
         self.process = process
-        self.endpoint = endpoints
-        self._fleets = process.fleets(endpoints)
-        self._do: dict[type, Callable[[Any], Any]] = {
-            Poll: self._fleets.poll,
-            Now: lambda _: clock(),
-            Draw: lambda _: process.token(),
-            Sleep: lambda request: time.sleep(request.seconds),
-            Park: self._park,
-            **in_threads(self, endpoints),
-            GiveBack: lambda request: process.insist(endpoints, request),
-        }
+        self.endpoint = self.servers = endpoints
+        self._fleets = fleets_of(process, endpoints)
+
+    def do(self, request: QuorumRequest) -> Any:  # noqa: C901, PLR0911 - one for each kind of request
+        match request:
+            case Poll():
+                return self._fleets.poll(request)
+            case Draw():
+                return self.process.token()
+            case Now():
+                return self.process.clock()
+            case Park():
+                return self._park(request)
+            case Sleep():
+                return self.process.system.sleep(request.seconds)
+            case Enroll():
+                return self._enroll(request)
+            case Hark():
+                return self._hark(request)
+            case Withdraw():
+                return self.process.withdraw(self.servers, request.listener)
+            case GiveBack():
+                return self.process.insist(self.servers, request)
+            case On():
+                return request.home.run(request.operation)
+            case _:
+                assert_never(request)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._core.lock.node import Node
 
 if TYPE_CHECKING:
-    from holdfast._runtime.keeper.thread import Keeper
+    from holdfast._runtime.keeper.ports import KeeperThread
 
 LONG = 1.0
 """Age in seconds at which a lease counts as lasting. Both connections are opened then, because later may be too late: a server
@@ -22,7 +22,7 @@ PAUSE = 0.05
 class Lasting:
     """Sees which leases last, as long as there are any."""
 
-    def __init__(self, keeper: Keeper, nodes: Collection[Node]) -> None:
+    def __init__(self, keeper: KeeperThread, nodes: Collection[Node]) -> None:
         self._keeper = keeper
         self._nodes = nodes
         self._looks = False

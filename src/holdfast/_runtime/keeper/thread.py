@@ -26,16 +26,14 @@ from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.pipelined_connection import Link
 from holdfast._net.system import SYSTEM, System
-from holdfast._net.transport import line_to
 from holdfast._runtime.closed_loops import Loops
+from holdfast._runtime.keeper import lines
 from holdfast._runtime.keeper.long_leases import Lasting
 
 if TYPE_CHECKING:
     from holdfast._core.lock.ports import Wait
     from holdfast._core.quorum.nodes import Board
     from holdfast._core.single_flight.coalesce import Crowd
-    from holdfast._net.client_adapter import ForeignLine
-    from holdfast._runtime.drivers.sync_cluster import ShardLine
 
 log = logger("holdfast.keeper")
 
@@ -54,18 +52,21 @@ class _Reference(weakref.ref[Any]):
 class Keeper:
     """The thread, its selector, and the nodes it looks after. Other threads use the methods of the first block only."""
 
-    def __init__(self, process_id: str, facts: Callable[[], dict[str, Any]], system: System = SYSTEM) -> None:
+    def __init__(
+        self, process_id: str, record: Callable[[Sequence[Wait], Mapping[bytes, str]], str], system: System = SYSTEM
+    ) -> None:
         self.system = system
         self.clock = system.clock
         self.process_id = process_id
-        self.facts = facts
+        self.record = record
+        """What others may know about this process."""
         self.mutex = threading.RLock()  # a signal handler may use locks, too
         self.in_change: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
         self.selector = system.selector()
         self._nodes: dict[Endpoint, Node] = {}
         self._boards: dict[tuple[Endpoint, ...], Board] = {}
         self._crowds: Loose[tuple[Endpoint, bytes, int], Crowd] = Loose()
-        self._links: list[Link | ShardLine | ForeignLine] = []
+        self._links: list[lines.AnyLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._dropped: deque[_Reference] = deque()
         """Owners that are gone, and whose end the thread has not seen to yet."""
@@ -257,12 +258,9 @@ class Keeper:
     def _node(self, endpoint: Endpoint) -> Node:
         node = self._nodes.get(endpoint)
         if node is None:
-            place = None
-            if endpoint.cluster is not None:
-                from holdfast._runtime.drivers.sync_cluster import place_of
-
-                place = place_of(endpoint, self.process_id)
-            node = Node(self, endpoint.address, functools.partial(self._link, endpoint), place)
+            node = Node(
+                self, endpoint.address, functools.partial(self._link, endpoint), lines.place_of(endpoint, self.process_id)
+            )
             for other in [*self._nodes] if endpoint.cluster is not None else ():
                 if other.cluster is endpoint.cluster:
                     node.wait_graph = node.wait_graph.join(self._nodes[other].wait_graph)
@@ -286,12 +284,7 @@ class Keeper:
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,
     ) -> Line:
-        if endpoint.cluster is not None:
-            from holdfast._runtime.drivers.sync_cluster import ShardInbox, ShardLine
-
-            self._links.append(ShardLine(self, endpoint) if on_push is None else ShardInbox(self, endpoint, on_push, on_closed))
-        else:
-            self._links.append(line_to(self, endpoint, on_push, on_closed, system=self.system))
+        self._links.append(lines.line_to(self, endpoint, on_push, on_closed, self.system))
         if self.ended:  # what was left to do then opens nothing that nobody would close
             self._links[-1].close()
         return self._links[-1]
@@ -314,15 +307,6 @@ class Keeper:
             self._poke_in.send(b"x")
         except OSError:
             pass  # full: it will wake; or closed: it has ended
-
-    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
-        from holdfast._core import control_records  # here: most commands are over before the first record is written
-
-        if not waits:
-            return control_records.write(self.facts(), [], labels)
-        from holdfast._runtime.keeper.wait_report import told  # here: hardly anybody waits so
-
-        return control_records.write(self.facts(), [told(wait) for wait in waits], labels)
 
     def report(self, tenure: Tenure) -> None:
         """Tell the owner that his lease is lost; the mutex is not held."""

@@ -6,24 +6,27 @@ import functools
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from holdfast._clock import clock
 from holdfast._core.control_records import first_of
 from holdfast._core.lock.ports import Wait
-from holdfast._runtime.process import current
+
+if TYPE_CHECKING:
+    import asyncio
 
 LONGEST = 100
 """Characters of a name that are told."""
 
 
-def told(wait: Wait) -> dict[str, Any]:
-    """As it stands in the record of the process."""
+def told(wait: Wait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -> dict[str, Any]:
+    """As it stands in the record of the process, some of whose tasks run in these loops."""
     return {
         "lock": wait.lock,
         "since": _unix(wait.since),
         "id": f"{wait.owner:x}",
-        "who": _clean(name_of(wait.owner)[:LONGEST]),
+        "who": _clean(name_of(wait.owner, loops)[:LONGEST]),
         "holds": first_of(wait.holds),
         "yields": wait.yields,
     }
@@ -33,13 +36,12 @@ def _clean(text: str) -> str:
     return text.encode(errors="replace").decode()  # half a surrogate pair would make the record unreadable
 
 
-def name_of(owner: int) -> str:
+def name_of(owner: int, loops: Sequence[asyncio.AbstractEventLoop]) -> str:
     """Of a thread or task."""
     for thread in threading.enumerate():
         if thread.ident == owner:
             return thread.name
-    loops = [loop for loop in current().drivers if not loop.is_closed()]
-    for loop in loops:
+    for loop in [loop for loop in loops if not loop.is_closed()]:
         for task in sys.modules["asyncio"].all_tasks(loop):
             if id(task) == owner:
                 return str(task.get_name())

@@ -1,0 +1,111 @@
+"""What the keeper does for the locks of a Cluster: where it listens, and its lines, which go to whoever owns a slot."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Protocol
+
+from holdfast._clock import clock
+from holdfast._core.lock.ports import Line, Place, Then
+from holdfast._core.requests import Answer, Call, NotSent, Refused, WireError
+from holdfast._net.cluster import ASKING, Journey, Shard
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.pipelined_connection import Link
+from holdfast._net.slots import slot_of
+
+
+class Drawing(Protocol):
+    """The process, as it draws tokens."""
+
+    id: str
+
+    def token(self) -> str:
+        """A new token: a public part, which says whose it is, and a secret one."""
+
+
+class Lines(Protocol):
+    """The keeper, as a line that uses others sees it."""
+
+    def line_to(self, endpoint: Endpoint) -> Line:
+        """The line to a server, for requests."""
+
+
+def place_of(shard: Endpoint, process_id: str) -> Place:
+    """Where the node of a shard listens."""
+    assert isinstance(shard, Shard)
+    return Place(shard.identity(process_id), "SSUBSCRIBE" if shard.sharded else "SUBSCRIBE", slot_of, shard.near)
+
+
+def token_in(process: Drawing, shard: Endpoint) -> str:
+    """A new token, of one who listens there."""
+    assert isinstance(shard, Shard)
+    return shard.identity(process.id) + process.token()[len(process.id) :]
+
+
+class ShardLine:
+    """A line of the keeper for requests: sends each over its line to the server that is to answer it."""
+
+    sock: socket.socket | None = None
+    busy = False
+
+    def __init__(self, keeper: Lines, shard: Endpoint) -> None:
+        assert isinstance(shard, Shard)
+        self._keeper = keeper
+        self._endpoint = shard
+        self._cluster = shard.cluster
+
+    def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:  # noqa: ARG002 - each leg packs its own
+        """Send a call. ``then`` is called exactly once, by the keeper thread."""
+        self._go_on(self._cluster.journey(call), None, then)
+
+    def _go_on(self, journey: Journey, reply: Answer[Any] | WireError | bool | None, then: Then) -> None:
+        try:
+            step = journey.send(reply)  # type: ignore[arg-type]  # None starts it
+            while step is None:
+                self._cluster.refresh_soon()
+                step = journey.send(False)
+        except StopIteration as stop:
+            then(stop.value.value, stop.value.sent)
+            return
+        except WireError as error:
+            then(error, clock())
+            return
+
+        def on_answer(answer: Any, sent: float) -> None:
+            self._go_on(journey, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()), then)
+
+        line = self._keeper.line_to(step.endpoint)
+        if step.asking:
+            line.call(ASKING, lambda _answer, _sent: None)
+        line.call(step.call, on_answer)
+
+    def overdue(self, now: float) -> None:
+        """The lines it uses look after that."""
+
+    def next_at(self) -> float:
+        return float("inf")
+
+    def fail(self, why: str) -> None:
+        """They are others' too."""
+
+    def close(self) -> None:
+        """They are closed by the keeper."""
+
+    def stirs(self) -> bool:
+        return False
+
+    def take_back(self) -> None:
+        """Nobody has borrowed anything."""
+
+
+class ShardInbox(Link):
+    """The inbox of a shard: on the server that owns its slot, wherever that goes."""
+
+    def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
+        def on_answer(answer: Any, sent: float) -> None:
+            if isinstance(answer, Refused) and answer.code == "MOVED":  # the one we were sent to knew of it before we did
+                answer = NotSent(str(answer), answer.address)
+                self.fail("its slot was moved")
+            then(answer, sent)
+
+        super().call(call, on_answer, packed)

@@ -1,0 +1,50 @@
+"""Which lines the keeper has to an endpoint: those to a server, or those for the shard of a Cluster. It is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast._net import transport
+from holdfast._net.pipelined_connection import LinkKeeper
+
+if TYPE_CHECKING:
+    from holdfast._core.lock.ports import Line, Place
+    from holdfast._net.client_adapter import ForeignLine
+    from holdfast._net.endpoint import Endpoint
+    from holdfast._net.pipelined_connection import Link
+    from holdfast._net.system import System
+    from holdfast._runtime.keeper.cluster_connection import ShardLine
+
+    AnyLine = Link | ShardLine | ForeignLine
+
+
+class LineKeeper(LinkKeeper, Protocol):
+    """The keeper, as its lines see it."""
+
+    def line_to(self, endpoint: Endpoint) -> Line:
+        """The line to a server, for requests."""
+
+
+def place_of(endpoint: Endpoint, process_id: str) -> Place | None:
+    """Where in a Cluster the node of this endpoint listens; None: it is one server."""
+    if endpoint.cluster is None:
+        return None
+    from holdfast._runtime.keeper import cluster_connection
+
+    return cluster_connection.place_of(endpoint, process_id)
+
+
+def line_to(
+    keeper: LineKeeper,
+    endpoint: Endpoint,
+    on_push: Callable[[list[Any]], None] | None,
+    on_closed: Callable[[], None] | None,
+    system: System,
+) -> AnyLine:
+    """A new one; with ``on_push``: that for the inbox."""
+    if endpoint.cluster is None:
+        return transport.line_to(keeper, endpoint, on_push, on_closed, system=system)
+    from holdfast._runtime.keeper.cluster_connection import ShardInbox, ShardLine
+
+    return ShardLine(keeper, endpoint) if on_push is None else ShardInbox(keeper, endpoint, on_push, on_closed)
