@@ -1,7 +1,11 @@
-"""Loggers that load `logging` when there is something to say: a command under a lock is over sooner than that is imported."""
+"""What is said to those who use the library: loggers, and the line of theirs that a warning is about.
+
+Loggers load `logging` when there is something to say: a command under a lock is over sooner than that is imported.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -21,3 +25,11 @@ class _Later:
 def logger(name: str) -> Logger:
     """The same as ``logging.getLogger(name)`` to whoever uses it."""
     return cast("Logger", _Later(name))
+
+
+def of_the_user() -> int:
+    """For ``warnings.warn``: the level of the line that is not ours."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("holdfast."):
+        level, frame = level + 1, frame.f_back
+    return level

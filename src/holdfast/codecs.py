@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
-from holdfast._api import options
+from holdfast._log import of_the_user
 from holdfast.errors import ConfigError, HoldfastWarning
 
 __all__ = ["ERROR", "Codec", "Undecodable", "decode_error", "encode_error", "exception_types", "find"]
@@ -172,7 +172,7 @@ def _pickle() -> Codec:
         "codec='pickle': whoever can write to this server can run code in every process that reads the key; use it only where "
         "nobody else can, or codec='json'",
         HoldfastWarning,
-        options.of_the_user(),
+        of_the_user(),
     )
     return Codec("pickle", pickle.dumps, pickle.loads)
 

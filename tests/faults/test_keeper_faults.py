@@ -57,6 +57,7 @@ def test_a_connection_that_is_open_just_when_the_keeper_ends_is_closed(server: P
 
     keeper._end = opened_and_ended  # type: ignore[method-assign]
     keeper.stop(5)
+    keeper.thread.join(5)
     assert link._closed
     assert open_sockets() <= before
 
@@ -73,6 +74,7 @@ def test_what_is_left_to_do_when_the_keeper_has_ended_opens_nothing(server: Priv
 
     keeper._end = asked_too_late  # type: ignore[method-assign]
     keeper.stop(5)
+    keeper.thread.join(5)
     assert [type(answer) for answer in answers] == [NotSent]
     assert open_sockets() <= before
 

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast import aio
-from holdfast._api import error_map, lock, sync_lock
+from holdfast._api import aio_lock, error_map, lock, sync_lock
 from holdfast._core.lock.local_queue import Gate
 from holdfast._core.lock.records import Queue, Spec, Tenure
 from holdfast._core.lock.renewal import Renewing, renewal
@@ -133,12 +132,12 @@ class Stage:
         self.server = Server()
         self.script = Driver(self.server)
         self.process = Process(self.script)
-        for module in (sync_lock, aio, lock, error_map):
+        for module in (sync_lock, aio_lock, lock, error_map):
             patch.setattr(module, "current", lambda: self.process)
-        for module in (sync_lock, aio):
+        for module in (sync_lock, aio_lock):
             patch.setattr(module, "clock", lambda: self.server.now)
         patch.setattr(sync_lock, "driver_for", SyncDriver)
-        patch.setattr(aio, "aio_driver_for", AioDriver)
+        patch.setattr(aio_lock, "aio_driver_for", AioDriver)
 
     def scripts(self) -> list[tuple[object, ...]]:
         """What was sent: script, then its arguments without the token."""

@@ -202,7 +202,7 @@ def test_a_loss_is_told_once_however_many_notice_it(stage: Stage) -> None:
     calls: list[sync_lock.Lease] = []
     lock = Lock(URL, "x", on_lost=calls.append)
     with pytest.raises(LeaseLost), lock as first:
-        lease = sync_lock.Lease(lock, first._driver, lost_on_its_way(first))
+        lease = sync_lock.Lease(first._driver, lost_on_its_way(first), lock._on_lost)
         assert lease.lost.is_set(), "found lost when it was made"
         told(first._tenure)
         for thread in threading.enumerate():
@@ -228,7 +228,7 @@ def test_a_loss_is_told_once_in_asyncio_and_who_is_told_may_take_his_time(stage:
         await lock.acquire()
         first = lock.lease
         assert first is not None
-        lease = aio.Lease(lock, first._driver, lost_on_its_way(first))
+        lease = aio.Lease(first._driver, lost_on_its_way(first), lock._on_lost)
         assert lease.lost.is_set(), "found lost when it was made"
         for _ in range(2):
             for _ in range(3):

@@ -8,10 +8,10 @@ from typing import Any
 
 from holdfast._api import election
 from holdfast._api.aio_lease import Term
+from holdfast._api.aio_lock import FairLock, Lock
 from holdfast._api.caller import AioCaller
 from holdfast._clock import clock
 from holdfast._core.election import Elected, Watch
-from holdfast.aio import FairLock, Lock
 
 __all__ = ["Elected", "Election", "Term"]
 

@@ -15,7 +15,6 @@ from holdfast.errors import LeaseLost, NotHeld
 
 if TYPE_CHECKING:
     from holdfast._api.ticket import Ticket
-    from holdfast.aio import Lock
 
 
 class _Lost(asyncio.Event):
@@ -125,11 +124,11 @@ class TellsLoss:
 class Lease(TellsLoss, leases.BaseLease):
     """One acquisition of a lock: what ``async with`` gives."""
 
-    def __init__(self, lock: Lock, driver: Runner, grant: Grant) -> None:
+    def __init__(self, driver: Runner, grant: Grant, on_lost: Callable[..., object] | None) -> None:
         # All of ours before: a lease that is lost already is told so while it is made.
         self._driver = driver
         self._event: asyncio.Event | None = None
-        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
+        super().__init__(driver.process, driver.endpoint, grant, on_lost)
 
     def _forsaken(self) -> bool:
         several = None if self._whole is None else self._whole.lease

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Never
 
-from holdfast import aio
+from holdfast._api import aio_lock
 from holdfast._api import multilock as multilocks
 from holdfast._api.aio_lease import TellsLoss, _Lost
 from holdfast._clock import clock
@@ -50,7 +50,7 @@ class MultiLease(TellsLoss, multilocks.BaseMultiLease):
         await self._driver.run(self._release())
 
 
-class MultiLock(multilocks.BaseMultiLock[MultiLease], aio.Lock):
+class MultiLock(multilocks.BaseMultiLock[MultiLease], aio_lock.Lock):
     """Several locks, held together: all of them or none.
 
     They are taken in one order, whatever the order in which they are named, so those who want some of the same locks never
@@ -74,7 +74,7 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], aio.Lock):
         ConfigError: an option is out of range, or a lock is named twice; nothing was sent.
     """
 
-    _kind = aio.Lock
+    _kind = aio_lock.Lock
 
     @property
     def lease(self) -> MultiLease | None:  # type: ignore[override]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from holdfast import aio
-from holdfast._api import aio_lease, aio_rlock
+from holdfast._api import aio_lease, aio_lock
 from holdfast._api.redlock import BaseQuorumLease, BaseRedlock
 from holdfast._runtime.drivers.aio_quorum import Driver
 from holdfast._runtime.process import current
 
 
-class Lease(BaseQuorumLease, aio.Lease):
+class Lease(BaseQuorumLease, aio_lock.Lease):
     """One acquisition of a lock over several servers."""
 
 
-class Redlock(BaseRedlock[Lease], aio.Lock):
+class Redlock(BaseRedlock[Lease], aio_lock.Lock):
     """A `Lock` that a majority of several independent servers grants: it goes on while a minority of them is away.
 
     All servers are asked at the same time, and nobody waits for the slow once it is decided (Redlock, redis.io "Distributed
@@ -47,10 +46,3 @@ class Seat(Redlock):
     """The lock of an election over several servers."""
 
     _lease_type = Term  # type: ignore[assignment]
-
-
-class RLock(aio_rlock.RLock, Redlock):
-    """What `aio.RLock` is on several servers."""
-
-    _lease_type = Lease  # type: ignore[assignment]
-    _several = True

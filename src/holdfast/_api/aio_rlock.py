@@ -6,11 +6,12 @@ import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast._api import aio_redlock
 from holdfast._api.aio_lease import Lease
+from holdfast._api.aio_lock import Lock
 from holdfast._api.options import acquire_wait
 from holdfast._api.rlock import OwnedLease, Reentrant, holdings
 from holdfast._net.resolve import are_several
-from holdfast.aio import Lock
 from holdfast.errors import NotHeld
 
 __all__ = ["RLock"]
@@ -42,9 +43,7 @@ class RLock(Reentrant[Lease], Lock):
 
         def __new__(cls, client: object, *_args: Any, **_options: Any) -> Self:
             if cls is RLock and are_several(client):
-                from holdfast._api.aio_redlock import RLock as Several
-
-                return object.__new__(Several)
+                return object.__new__(_OnSeveralServers)
             return object.__new__(cls)
 
         __new__.__wrapped__ = Reentrant.__init__  # for help()
@@ -106,3 +105,15 @@ class RLock(Reentrant[Lease], Lock):
                 await self._leave(lease, error)
         finally:
             holdings().left(self._mark)
+
+
+class _OnSeveralServers(RLock, aio_redlock.Redlock):
+    """What an `RLock` is on several servers."""
+
+    _lease_type = aio_redlock.Lease  # type: ignore[assignment]
+    _several = True
+
+
+_OnSeveralServers.__name__ = _OnSeveralServers.__qualname__ = (
+    "RLock"  # so it is called in messages, and by who asks for its type
+)

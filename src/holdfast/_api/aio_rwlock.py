@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import aio
-from holdfast._api import rwlock
+from holdfast._api import aio_lock, rwlock
 from holdfast._api.aio_lease import Lease
 
 
@@ -21,7 +20,7 @@ class WriteLease(rwlock.BaseWriteLease, Lease):
         await self._driver.run(self._downgrade())
 
 
-class _Side(rwlock.Side, aio.Lock):
+class _Side(rwlock.Side, aio_lock.Lock):
     @staticmethod
     def _me() -> object:
         return asyncio.current_task()
@@ -75,9 +74,9 @@ class RWLock(rwlock.BaseRWLock[Lease]):
     _side_types = (_Side, WriteSide)
 
     @property
-    def read(self) -> aio.Lock:
+    def read(self) -> aio_lock.Lock:
         """Its readers' side: many may hold it, while no writer does."""
-        side: aio.Lock = self._read
+        side: aio_lock.Lock = self._read
         return side
 
     @property

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 
-from holdfast import aio
-from holdfast._api import permit
+from holdfast._api import aio_lock, permit
 from holdfast._api.aio_lease import Lease
 
 
-class Semaphore(permit.BaseSemaphore[Lease], aio.Lock):
+class Semaphore(permit.BaseSemaphore[Lease], aio_lock.Lock):
     """A number of permits that are held at the same time, anywhere: at most ``limit`` of them.
 
     A permit is a lease: the permits of a crashed holder come back when it ends. Each has a fence of its own, which rises from

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast import aio
+from holdfast._api import aio_lock
 from holdfast._api.ticket import BaseRedeem
 
 
-class redeem(BaseRedeem[aio.Lease], aio.Lock):  # noqa: N801 - reads as a function
+class redeem(BaseRedeem[aio_lock.Lease], aio_lock.Lock):  # noqa: N801 - reads as a function
     """A lock that another process has handed over, taken over by way of its ticket.
 
     ``async with`` gives an ordinary lease: renewed, with a fence greater than the giver's, given back at the end. Nobody waits:

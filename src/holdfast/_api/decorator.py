@@ -134,11 +134,17 @@ def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str
 def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
     several = are_several(client)
     if awaited:
-        from holdfast import aio
+        from holdfast._api import aio_lock
 
         if reentrant:
-            return aio.RLock
-        return aio.Redlock if several else aio.Lock
+            from holdfast._api import aio_rlock
+
+            return aio_rlock.RLock
+        if several:
+            from holdfast._api import aio_redlock
+
+            return aio_redlock.Redlock
+        return aio_lock.Lock
     if reentrant:
         from holdfast._api.sync_rlock import RLock
 

@@ -113,7 +113,7 @@ class Part:
 
     def hold(self, grant: Grant) -> None:
         lock = self.lock
-        self.lease = lease = lock._lease_type(lock, self._driver, grant)
+        self.lease = lease = lock._lease_type(self._driver, grant, lock._on_lost)
         lease._tenure.progressed(INFINITY)  # nobody can check in before all are there
         lock._keep(lease)
         lease._owner = self._whole.owner

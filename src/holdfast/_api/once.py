@@ -23,6 +23,7 @@ from holdfast._core.names import start
 from holdfast._core.requests import Refused, WireError
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.flight import Load, Loading, Record, Site, Wish
+from holdfast._log import of_the_user
 from holdfast._runtime.process import Process, describe
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, InProgress, LeaseLost, NotHeld, ResultNotKept
 
@@ -329,7 +330,7 @@ class BaseOnce:
             load.tenure.lost = load.lost or "it was forgotten meanwhile, or its time ran out"
         elif warning:
             ends = "; the function has run, and later calls raise ResultNotKept" if kept else ""
-            warnings.warn(warning + ends, HoldfastWarning, options.of_the_user())
+            warnings.warn(warning + ends, HoldfastWarning, of_the_user())
         return kept
 
 

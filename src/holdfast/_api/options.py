@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 import threading
 import warnings
 from typing import Any
@@ -13,6 +12,7 @@ from holdfast._core import names
 from holdfast._core.lock.records import Spec, answer_within
 from holdfast._core.lock.replies import CLAIM
 from holdfast._core.names import lock_keys
+from holdfast._log import of_the_user
 from holdfast.errors import ConfigError, HoldfastWarning
 
 LONGEST_LEASE = 60.0
@@ -76,14 +76,6 @@ def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
         )
     for name in mistaken:
         raise TypeError(f"{cls}() got an unexpected keyword argument {name!r}")
-
-
-def of_the_user() -> int:
-    """For ``warnings.warn``: the level of the line that is not ours."""
-    level, frame = 1, sys._getframe(1)  # noqa: SLF001
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("holdfast."):
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def warn_of_short(ttl: float) -> None:

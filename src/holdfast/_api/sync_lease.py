@@ -14,7 +14,6 @@ from holdfast._runtime.flag import Flag
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast._api.sync_lock import Lock
     from holdfast._api.ticket import Ticket
 
 log = logger("holdfast")
@@ -62,10 +61,10 @@ class TellsLoss:
 class Lease(TellsLoss, leases.BaseLease):
     """One acquisition of a lock: what ``with`` gives."""
 
-    def __init__(self, lock: Lock, driver: Runner, grant: Grant) -> None:
+    def __init__(self, driver: Runner, grant: Grant, on_lost: Callable[..., object] | None) -> None:
         # All of ours before: a lease that is lost already is told so while it is made.
         self._driver = driver
-        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
+        super().__init__(driver.process, driver.endpoint, grant, on_lost)
 
     @property
     def lost(self) -> threading.Event:

@@ -221,7 +221,7 @@ class Lock(lock.BaseLock[Lease]):
         if isinstance(result, Busy):
             self._tally.stayed_busy(attempt)
             return result
-        lease = self._lease_type(self, driver, result)
+        lease = self._lease_type(driver, result, self._on_lost)
         self._keep(lease)
         if result.queued or attempt.waited or self._tally.waiting:
             self._tally.waited(result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._api import options, redlock, sync_lease, sync_lock, sync_rlock
+from holdfast._api import options, redlock, sync_lease, sync_lock
 from holdfast._api.redlock import BaseQuorumLease, BaseRedlock
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.drivers.sync_quorum import Driver
@@ -47,13 +47,6 @@ class Seat(Redlock):
     """The lock of an election over several servers."""
 
     _lease_type = Term  # type: ignore[assignment]
-
-
-class RLock(sync_rlock.RLock, Redlock):
-    """What `reentrant.RLock` is on several servers."""
-
-    _lease_type = Lease  # type: ignore[assignment]
-    _several = True
 
 
 @hides_client()

@@ -6,6 +6,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast._api import sync_redlock
 from holdfast._api.options import acquire_wait
 from holdfast._api.rlock import Holding, Holdings, OwnedLease, Reentrant, holdings
 from holdfast._api.sync_lease import Lease
@@ -42,9 +43,7 @@ class RLock(Reentrant[Lease], Lock):
 
         def __new__(cls, client: object, *_args: Any, **_options: Any) -> Self:
             if cls is RLock and are_several(client):
-                from holdfast._api.sync_redlock import RLock as Several
-
-                return object.__new__(Several)
+                return object.__new__(_OnSeveralServers)
             return object.__new__(cls)
 
         __new__.__wrapped__ = Reentrant.__init__  # for help()
@@ -144,3 +143,15 @@ class RLock(Reentrant[Lease], Lock):
         """As threading.RLock's: take it as often as it was, however long that takes."""
         super().acquire(timeout=threading.TIMEOUT_MAX)
         self._held().count = count
+
+
+class _OnSeveralServers(RLock, sync_redlock.Redlock):
+    """What an `RLock` is on several servers."""
+
+    _lease_type = sync_redlock.Lease  # type: ignore[assignment]
+    _several = True
+
+
+_OnSeveralServers.__name__ = _OnSeveralServers.__qualname__ = (
+    "RLock"  # so it is called in messages, and by who asks for its type
+)

@@ -7,13 +7,14 @@ from collections.abc import Coroutine
 from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
 from holdfast._api.lease import BaseLease, Entered, Owned
-from holdfast._api.options import MIN_TTL, checked_wait, of_the_user, seconds
+from holdfast._api.options import MIN_TTL, checked_wait, seconds
 from holdfast._clock import clock as local_clock
 from holdfast._clock import wall
 from holdfast._core import timestamp
 from holdfast._core.lock.records import answer_within
 from holdfast._core.names import raw_key
 from holdfast._core.timestamp import Hold, Stamp, Strange, Theirs
+from holdfast._log import of_the_user
 from holdfast._runtime.flag import Flag
 from holdfast._runtime.process import Process
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld
