@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import hiredis
 
 from holdfast.testing.inmemory.front import Push, Session, encode
 from holdfast.testing.keyspace import Keyspace, ReplyError
-
-if TYPE_CHECKING:
-    from holdfast.testing.wired.world import World
 
 START = 1_700_000_000.0
 """What its clock shows at the beginning."""
@@ -57,10 +54,18 @@ class Peer:
             self.session.close()
 
 
+class TrueTime(Protocol):
+    """The world, as a server sees it."""
+
+    now: float
+    """True time in seconds."""
+    servers: list[Server]
+
+
 class Server:
     """One server. Its clock runs at ``rate``."""
 
-    def __init__(self, world: World, rate: float, complain: Callable[[str], None]) -> None:
+    def __init__(self, world: TrueTime, rate: float, complain: Callable[[str], None]) -> None:
         self._world = world
         self.rate = rate
         self.complain = complain

@@ -1,0 +1,165 @@
+"""The rooms of the house: who may import whom, and that nothing goes in circles. Imports for types count, and in functions."""
+
+from __future__ import annotations
+
+import ast
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import holdfast
+from holdfast._core import requests
+
+ROOT = Path(holdfast.__file__).parent
+
+ROOMS = {
+    # The ground: each stands on nothing, or on the one before.
+    "errors": "",
+    "_clock": "",
+    "_lazy": "",
+    "_log": "",
+    "_lua": "",
+    # Decides: pure.
+    "_core": "_lua errors",
+    # Servers and guardians of this machine.
+    "_local": "errors",
+    # Bytes.
+    "_net": "_clock _core _local _log _lua errors",
+    # Acts: one per process.
+    "_runtime": "_clock _core _log _net errors",
+    # What users hold.
+    "codecs": "_log errors",
+    "_api": "_clock _core _local _log _lua _net _runtime codecs errors",
+    "fencing": "_api _core _lua _net errors",
+    "doctor": "_api _core _lua _net errors",
+    "schedule": "_api _core _local _log _net _runtime errors",
+    "aio": "_api _lazy _runtime schedule",
+    "legacy": "_api _clock _core _lazy _log _net _runtime aio errors",
+    "django": "_api errors",
+    "sqlalchemy": "_api aio",
+    "holdfast": "_api _lazy _runtime aio errors fencing legacy schedule",
+    # The command line, benchmarks, test tools.
+    "bench": "_core _local _lua aio errors holdfast",
+    "cli": "_api _core _local _net _runtime bench doctor errors holdfast schedule",
+    "__main__": "cli",
+    "testing": "_api _clock _core _local _lua _net _runtime aio cli errors fencing schedule",
+    "cli.demo": "_core _local _net cli errors fencing holdfast testing",
+}
+"""Each room, from the ground up, and the rooms that its modules may import. It is the whole list: there are no exceptions."""
+
+SIMULATOR = {f"holdfast.testing.sim.{name}" for name in ("network", "permit_holders", "process", "server", "worker", "world")}
+"""One machine in six files, each part of which knows the others by type: the only circle that is left. It leaves this package
+with the judge."""
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Modules of ours that a file names, wherever in it: also under ``if TYPE_CHECKING``, and in functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from full & MODULES.keys()
+            if full - MODULES.keys() and node.module in MODULES:
+                yield str(node.module)
+
+
+ARROWS = {name: set(imported(path)) - {name} for name, path in MODULES.items()}
+
+
+def room_of(module: str) -> str:
+    inside = module.removeprefix("holdfast").removeprefix(".")
+    fits = [room for room in ROOMS if inside == room or inside.startswith(room + ".")]
+    return max(fits, key=len) if inside else "holdfast"
+
+
+def components(arrows: dict[str, set[str]]) -> Iterator[set[str]]:
+    """The strongly connected components of more than one module. (R. Tarjan, "Depth-First Search and Linear Graph Algorithms",
+    SIAM Journal on Computing 1, 1972.)"""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+
+    def visit(module: str) -> Iterator[set[str]]:
+        order[module] = lowest[module] = len(order)
+        stack.append(module)
+        for other in sorted(arrows[module]):
+            if other not in order:
+                yield from visit(other)
+                lowest[module] = min(lowest[module], lowest[other])
+            elif other in stack:
+                lowest[module] = min(lowest[module], order[other])
+        if lowest[module] == order[module]:
+            at = stack.index(module)
+            found = set(stack[at:])
+            del stack[at:]
+            if len(found) > 1:
+                yield found
+
+    for module in sorted(arrows):
+        if module not in order:
+            yield from visit(module)
+
+
+def test_components_are_found() -> None:
+    arrows = {"a": {"b"}, "b": {"c", "d"}, "c": {"b"}, "d": set(), "e": {"f"}, "f": {"e", "a"}}
+    assert list(components(arrows)) == [{"b", "c"}, {"e", "f"}]
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert list(components(ARROWS)) == [SIMULATOR]
+
+
+def test_rooms_import_what_they_may_and_nothing_else() -> None:
+    found = {
+        (room_of(module), room_of(other))
+        for module, others in ARROWS.items()
+        for other in others
+        if room_of(module) != room_of(other)
+    }
+    assert found == {(room, other) for room, allowed in ROOMS.items() for other in allowed.split()}
+
+
+def test_rooms_stand_on_those_before_them() -> None:
+    floors = list(ROOMS)
+    assert [
+        room for room, allowed in ROOMS.items() if any(floors.index(other) >= floors.index(room) for other in allowed.split())
+    ] == []
+
+
+# Requests
+
+
+def test_every_request_is_in_one_file_and_some_driver_does_it() -> None:
+    """That each driver does all of its own, mypy proves."""
+    path = ROOT / "_core" / "requests.py"
+    kinds = {
+        node.name: ast.unparse(node.bases[0])
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and node.bases and re.match(r"(Request|Instant)\[", ast.unparse(node.bases[0]))
+    }
+    elsewhere = [
+        f"{module}: {node.name}"
+        for module, other in MODULES.items()
+        if other != path and not module.startswith("holdfast.testing")
+        for node in ast.walk(ast.parse(other.read_text()))
+        if isinstance(node, ast.ClassDef) and any(re.match(r"(Request|Instant)\[", ast.unparse(base)) for base in node.bases)
+    ]
+    assert elsewhere == []
+    at_once = members(requests.ServerInstant, requests.QuorumInstant, requests.ClientInstant)
+    awaited = members(requests.ServerAwaited, requests.QuorumAwaited, requests.ClientAwaited) | {"AskPlace"}  # of `inspect`
+    assert at_once == {name for name, base in kinds.items() if base.startswith("Instant[")} - {"Instant"}
+    assert awaited == {name for name, base in kinds.items() if base.startswith("Request[")} - {"Instant"}
+
+
+def members(*unions: object) -> set[str]:
+    return {(typing.get_origin(kind) or kind).__name__ for union in unions for kind in typing.get_args(union)}
