@@ -286,6 +286,18 @@ def test_orders(own: PrivateServer, serving: Any) -> None:
             ask("job")
 
 
+def test_a_schedule_ends_also_where_it_cannot_leave(own: PrivateServer, serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(_book: object) -> None:
+        raise RuntimeError("no more threads")
+
+    monkeypatch.setattr("holdfast._core.schedule.loop.leave", fails)
+    monkeypatch.setattr("threading.excepthook", lambda _: None)  # that of the schedule's thread
+    served = serving(own.url, every=60)
+    started = time.monotonic()
+    served.stop(30)
+    assert time.monotonic() - started < 20
+
+
 def test_stopping_hands_over_at_once(own: PrivateServer, serving: Any) -> None:
     began, enough = threading.Event(), threading.Event()
 

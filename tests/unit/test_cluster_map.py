@@ -364,3 +364,16 @@ def test_any_answer_about_the_slots_is_taken_or_refused(amount: int) -> None:
     place = st.tuples(st.binary(max_size=5) | st.none() | st.integers(), st.integers() | st.none()).map(list)
     row = st.tuples(st.integers(-5, 20_000), st.integers(-5, 20_000), place).map(list)
     explore(amount, holds, st.lists(row | json_values, max_size=4), json_values)
+
+
+def test_a_silent_cluster_is_silent_for_whoever_asks_in_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster((("a", 1),), {}, None)
+
+    def silent(_until: float) -> None:
+        raise NotSent("no answer", cluster.address, silent=True)
+
+    monkeypatch.setattr(cluster, "_ask", silent)
+    for _ in range(2):
+        with pytest.raises(NotSent) as caught:
+            cluster.refresh(0.1)
+        assert caught.value.silent

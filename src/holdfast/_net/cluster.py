@@ -191,7 +191,7 @@ class Cluster:
         with self._turn:
             if clock() < self._asked_at + EVERY:
                 if self._failure is not None:
-                    raise type(self._failure)(str(self._failure), self.address)
+                    raise type(self._failure)(str(self._failure), self.address, silent=self._failure.silent)
                 return
             try:
                 self._ask(clock() + timeout)

@@ -127,7 +127,7 @@ class Schedule(BaseSchedule):
         return overview(self._ask(commands.survey(self._keys, self._caller.timeout)))
 
     def history(self, job: str, limit: int = 50) -> list[Record]:
-        """What became of the last ticks of a job, newest first. Raises ConfigError if the server knows no such job."""
+        """Return what became of the last ticks of a job, newest first. Raises ConfigError if the server knows no such job."""
         return self._history(job, self._ask(commands.look(self._keys, [job], limit, self._caller.timeout)).jobs)
 
     def pause(self, job: str) -> None:
@@ -197,8 +197,10 @@ class Service:
             log.exception("%s is served no more by this process", self._what)
         finally:
             engine.close()
-            self._drive(loop.leave(book))
-            self.over.set()
+            try:
+                self._drive(loop.leave(book))
+            finally:  # `Schedule.run` and `stop` wait for this
+                self.over.set()
 
     def _launch(self, going: Going, run: Run) -> Callable[[], object]:
         threading.Thread(target=self._body, args=(going, run), name=f"holdfast-job-{run.job}", daemon=True).start()
