@@ -52,7 +52,7 @@ class Codec:
         return f"<codec {self.name}>"
 
     def encode(self, value: Any, what: str) -> bytes:
-        """What is stored for a value. Raises ConfigError, which begins with ``what`` it was for, if it would not come back."""
+        """Return what is stored for a value. Raises ConfigError, which begins with ``what``, if it would not come back."""
         try:
             return self._dumps(value)
         except Exception as error:  # whatever a codec of the user's raises
@@ -113,7 +113,7 @@ def _to_json(value: Any) -> bytes:
 
 
 def _changed(value: Any, where: str) -> str:
-    """What in a value JSON would turn into something else; empty if that is none of the usual things."""
+    """Name the part of a value that JSON would turn into something else; empty if there is none of the usual ones."""
     if isinstance(value, tuple):
         return f"{where} is a tuple, which would come back as a list: store a list"
     if isinstance(value, list):
@@ -204,8 +204,8 @@ def exception_types(given: object, parameter: str) -> tuple[type[Exception], ...
 
 
 def encode_error(error: Exception) -> bytes:
-    """What is stored of an exception: its type's name, and those of its arguments and attributes that JSON can keep. What it
-    cannot is stored as its `repr`. No pickle. Its kind is `ERROR`."""
+    """Return what is stored for an exception: its type's name, its arguments and attributes; those that JSON cannot keep as
+    their `repr`. No pickle. Its kind is `ERROR`."""
     facts = {"type": _name(type(error)), "args": [_plain(arg) for arg in error.args], "facts": _plain_facts(vars(error))}
     return json.dumps(facts, ensure_ascii=False).encode("utf-8", "backslashreplace")
 

@@ -51,9 +51,9 @@ def hold(lock: Lock, using: str | None = None) -> Lease:
     """Take a lock inside a transaction that others have begun (``ATOMIC_REQUESTS``, for example), and hold it until that has
     been committed or rolled back; or until what was done in the ``atomic`` block around this has been rolled back.
 
-    What the transaction has read before this may be old. Django tells nobody that it is about to commit: call ``check()`` of
-    the lease after your last statement, or check its fence in what you write. Answers the lease; where the transaction has the
-    lock already, the one that it has. Raises LockTimeout, ServerError; TransactionManagementError where there is no
+    Rows that the transaction has read before this may be old. Django tells nobody that it is about to commit: call ``check()``
+    of the lease after your last statement, or check its fence in what you write. Answers the lease; where the transaction has
+    the lock already, the one that it has. Raises LockTimeout, ServerError; TransactionManagementError where there is no
     transaction.
     """
     connection = _in_transaction(using)
@@ -86,8 +86,8 @@ def _in_transaction(using: str | None) -> Any:
 
 
 class _Ending(Holding):
-    """What Django is to call after the commit. It has no such list for rollbacks, but forgets this one then, in whichever way
-    the transaction ends: the last thing that an object does is to be collected."""
+    """Return what Django is to call after the commit. It has no such list for rollbacks, but forgets this one then, in
+    whichever way the transaction ends: the last thing that an object does is to be collected."""
 
     def __call__(self) -> None:
         self.committed = True

@@ -62,7 +62,7 @@ class LockTimeout(HoldfastError, TimeoutError):
 
 
 class InProgress(LockTimeout):
-    """The same call is running already, and no result came within ``wait``. What a second click is told: try again later."""
+    """The same call is running already, and no result came within ``wait``. A second click may try again later."""
 
     since: float
     """Seconds since that call began."""

@@ -74,7 +74,7 @@ def release_after(target: Any, lease: Any) -> None:
 
 
 def _holding(target: Any, what: Any) -> Holding:
-    """What is held until the transaction of this one has ended, which is begun. Raises TypeError."""
+    """Return the locks that are held until this one's transaction has ended; the transaction is begun. Raises TypeError."""
     if hasattr(target, "registry"):
         target = target()  # of a scoped session
     inner = getattr(target, "sync_session", None) or getattr(target, "sync_connection", None)
@@ -104,7 +104,7 @@ def _joined(session: Session) -> Connection | None:
     if not isinstance(bind, Connection):
         return None
     fully = session.join_transaction_mode == "control_fully"
-    # What it has begun by itself it does not say otherwise; and to connect first would need to be awaited, for asyncio.
+    # A session tells nothing else of a transaction that it has begun by itself; and asyncio would have to await a connect.
     begun: Any = getattr(session.get_transaction(), "_connections", {}).values()
     if begun:
         ends = all(commits and bind.get_transaction() is transaction for _, transaction, commits, _ in begun)
@@ -122,7 +122,7 @@ class _Of(Holding):
 
 
 class _OfSession(_Of):
-    """What is held until the transaction of one session has ended."""
+    """The locks that are held until the transaction of one session has ended."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -148,8 +148,8 @@ class _OfSession(_Of):
 
 
 class _OfConnection(_Of):
-    """What is held until the transaction of one connection has ended. It tells before it commits, and not after: that is
-    known when it begins anew, or goes back to its pool."""
+    """The locks that are held until the transaction of one connection has ended. It tells before it commits, and not after:
+    that is known when it begins anew, or goes back to its pool."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()

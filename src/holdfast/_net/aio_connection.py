@@ -1,6 +1,6 @@
 """One connection per event loop and server, shared by all its tasks: commands leave in order, replies come in order.
 
-What the tasks ask in one turn of the loop leaves in one write. A cancelled task takes nothing with it: its reply is read and
+All requests of one turn of the loop leave in one write. A cancelled task takes nothing with it: its reply is read and
 dropped, and what it sends to undo its request goes behind it on the same connection.
 """
 
@@ -257,7 +257,7 @@ class Multiplex:
                 protocol.send(request.packed, request.timeout, request.future)
 
     def _lost(self, protocol: _Protocol) -> None:
-        """What was sent is unknown; what was not goes over the next connection."""
+        """Requests that were sent are unknown; the others go over the next connection."""
         if self._protocol is protocol:
             self._protocol = None
             self.told.clear()

@@ -2,7 +2,7 @@
 
 That works with every client, and costs more: a trip through its pool and its retries for each request, time limits that are the
 client's own, and a helper thread for each of the keeper's two lines, because such a client blocks whoever calls it. Its retries
-do no harm, as scripts may be sent twice. What fails is always unknown: nobody can say whether an earlier try has arrived.
+do no harm, as scripts may be sent twice. A failed request is always unknown: nobody can say whether an earlier try has arrived.
 
 An asyncio client can only be used in its event loop. The keeper's lines ask there too, so renewals depend on that loop.
 """
@@ -55,7 +55,7 @@ def _parts(packed: bytes) -> list[bytes]:
 
 
 def _error_reply(error: Exception, address: str) -> hiredis.ReplyError:
-    """What the server said, from what the client made of it. Raises Unknown if it said nothing."""
+    """Return the server's reply, from what the client made of it. Raises Unknown if it said nothing."""
     kinds = {cls.__name__ for cls in type(error).__mro__}
     for kind, code in _CODES.items():
         if kind in kinds:
@@ -291,7 +291,7 @@ class ForeignLine:
             return _error_reply(error, self._endpoint.address)
 
     def _result(self, result: Any, *, listens: bool = False) -> Any:
-        """What an asyncio client gives, waited for in its loop; what another one gives, as it is."""
+        """Wait for the result of an asyncio client in its loop; return that of another client as it is."""
         if not inspect.iscoroutine(result):
             return result
         loop = _loops.get(self._endpoint)

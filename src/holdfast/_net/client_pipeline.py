@@ -1,7 +1,7 @@
 """Pipelines of redis-py and valkey-py, where they are not good enough for a transaction.
 
-* When the answer to EXEC is lost, they raise WatchError, as if a key had changed. Whoever tries again then may do everything
-  twice. `chain` tells the two apart.
+* When the answer to EXEC is lost, they raise WatchError, as if a key had changed. Trying again may do everything twice
+  then. `chain` tells the two apart.
 * A connection that is closed in between is opened again without a word, and EXEC goes through without the WATCH. `Tripwire`
   lets it fail before anything is sent.
 * Those of clusters send MULTI and EXEC again on a new connection, which watches nothing: they are not used at all.
@@ -113,7 +113,7 @@ def named(command: Any) -> str:
 
 
 def brief(error: BaseException) -> str:
-    """What the server said, without the values that clients and servers repeat."""
+    """Return the server's error without the values that clients and servers repeat in it."""
     text = str(error).partition(", with args beginning with")[0]
     found = re.search(r"^Command # (\d+) .* of pipeline caused error: (?:\(['\"])?(.*?)(?:['\"],\))?$", text, re.DOTALL)
     return f"command {found[1]}: {found[2]}" if found else text
@@ -125,7 +125,7 @@ def is_moving(error: BaseException, slot: int | None) -> bool:
 
 
 class Verdict(NamedTuple):
-    """What came of an EXEC that failed."""
+    """Return what came of an EXEC that failed."""
 
     conflict: bool
     """Nothing was carried out, and doing it again may help."""
@@ -139,7 +139,7 @@ def verdict(error: BaseException, before: BaseException | None, slot: int | None
     """
     upon = chain(error, before)
     found = set().union(*map(kinds, upon))
-    # Whatever it was, the client cleans up behind it, and may come upon the tripwire then.
+    # The client cleans up after any failure, and may come upon the tripwire then.
     first = next((one for one in upon if not isinstance(one, Exception) or kinds(one) & (LOST | NOT_SENT)), upon[-1])
     why = (
         f"no answer to EXEC that can be read: {first}. It may or may not have been carried out, as a whole, and is not "

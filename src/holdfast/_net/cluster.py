@@ -1,8 +1,8 @@
 """A Cluster: who owns which slot, and where a request has to go.
 
-A request goes to the owner of its key's slot, over the connections that this process has to that server. What a process knows
-about its locks (`_core.lock.node`) does not depend on who that is: it is kept by `Shard`, all locks whose slots had the same
-owner when they were first used.
+A request goes to the owner of its key's slot, over the connections that this process has to that server. The state of a
+process's locks (`_core.lock.node`) does not depend on the slot's owner: it is kept by `Shard`, all locks whose slots had the
+same owner when they were first used.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Shard(Part):
         return owner.address if owner is not None else self.cluster.address
 
     def find(self, timeout: float) -> Endpoint:
-        """Who owns the slot of the inbox now. Raises NotSent."""
+        """Return the owner of the inbox's slot now. Raises NotSent."""
         self.cluster.refresh(timeout)
         owner = self.cluster.owner(self.anchor)
         if owner is None:
@@ -121,7 +121,7 @@ now. Returns the answer; raises WireError."""
 
 
 class Cluster:
-    """Who owns which slot, as far as is known. All methods may be called from any thread; `refresh` alone asks, and blocks."""
+    """The owner of each slot, as far as is known. Any thread may call the methods; `refresh` alone asks, and blocks."""
 
     def __init__(self, seeds: tuple[Address, ...], facts: dict[str, Any], remap: Callable[[Address], Address] | None) -> None:
         self.address = "cluster at " + ", ".join(f"{host}:{port}" for host, port in seeds)
@@ -149,7 +149,7 @@ class Cluster:
         self._mutex = threading.RLock()  # a signal handler may use locks, too
         self._turn = threading.RLock()
 
-    # Who owns what
+    # Owners of slots
 
     @property
     def known(self) -> bool:
@@ -168,7 +168,7 @@ class Cluster:
         return list(dict.fromkeys(owner for owner in self._owners if owner is not None))
 
     def shard(self, slot: int) -> Shard:
-        """Who looks after the locks of a slot: as long as it can, the same."""
+        """Return the server that looks after the locks of a slot: the same one for as long as possible."""
         owners, shard = self._owners, self._shard_of.get(slot)
         if shard is not None and (self.stale or owners[shard.anchor] is owners[slot]):
             return shard
@@ -250,7 +250,7 @@ class Cluster:
             sharded = self._sharded
             if sharded is None:
                 probe = connection.exchange(protocol.command("PUBSUB", "SHARDNUMSUB"))  # since Redis 7
-                # Who may not ask is told in the same way that the server knows it, or that it knows no such part of PUBSUB.
+                # A user without the right to ask gets the same kind of error as one that asks for an unknown part of PUBSUB.
                 sharded = type(probe) is not protocol.ReplyError or "pubsub|shardnumsub" in str(probe)
             return ranges, sharded
         finally:
@@ -278,7 +278,7 @@ class Cluster:
     def _endpoint(self, address: Address) -> Endpoint:
         return interned(**self.facts | {"host": address[0], "port": address[1]})
 
-    # Where a request goes
+    # The way of a request
 
     def journey(self, call: Call) -> Journey:
         """The way of one request to who can answer it."""
@@ -318,7 +318,7 @@ class Cluster:
         return Step(owner, call, False)
 
     def _onward(self, step: Step, slot: int, call: Call, failure: WireError) -> Step | None:
-        """Where the request goes next that this came of; None: nowhere."""
+        """Return where the request that led to this goes next; None: nowhere."""
         if not isinstance(failure, Refused):
             self.stale = True
             return None
@@ -357,7 +357,7 @@ def _is_place(host: str, port: str) -> bool:
 
 
 def _ranges(said: Any, told_by: Endpoint) -> list[tuple[int, int, list[tuple[bytes | None, int]]]]:
-    """Who owns which slots, as CLUSTER SLOTS answers it. Raises Refused for anything else."""
+    """Read the owners of slots from the answer to CLUSTER SLOTS. Raises Refused for anything else."""
     found = []
     for row in said if isinstance(said, list) else [None]:
         match row:

@@ -1,4 +1,4 @@
-"""Where a server is and how to log in."""
+"""The address of a server, and how to log in."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Topology(Protocol):
         """Its servers have sharded pub/sub."""
 
     def owner(self, slot: int) -> Endpoint | None:
-        """Who owns a slot, as far as is known."""
+        """Return the owner of a slot, as far as is known."""
 
     def primaries(self) -> Sequence[Endpoint]:
         """All that own slots, as far as is known."""
 
     def shard(self, slot: int) -> Endpoint:
-        """Who looks after the locks of a slot: as long as it can, the same."""
+        """Return the server that looks after the locks of a slot: the same one for as long as possible."""
 
     def refresh(self, timeout: float) -> None:
         """Ask who owns what, for ``timeout`` seconds at most. Blocks; raises NotSent, Refused."""
@@ -160,7 +160,7 @@ class Endpoint:
         return tls.context(dict(self.tls))
 
     def why(self, error: BaseException) -> str:
-        """What a failed connection is to be told as."""
+        """Return the error that tells of a failed connection."""
         if self.tls is None:
             return str(error)
         from holdfast._net import tls

@@ -30,7 +30,7 @@ CONNECTED_WITHIN = 0.2
 
 
 class LinkKeeper(Protocol):
-    """Who looks after connections, as they see him: the keeper, or a thread that asks several servers itself."""
+    """The owner of connections, as they see it: the keeper, or a thread that asks several servers itself."""
 
     @property
     def selector(self) -> selectors.BaseSelector:
@@ -166,7 +166,7 @@ class Link:
             request.then(NotSent(f"no connection to {address}", address, silent=self._silent), now)
             return
         self._queued.append(request)
-        # Where packets vanish, the kernel asks again after a second, and a short lease would end meanwhile: we try anew.
+        # When packets vanish, the kernel asks again after a second, and a short lease would end meanwhile: we try anew.
         self._due = min(self._due, now + max(request.call.timeout, CONNECTED_WITHIN))
         if not self._opening:
             self._opening = True

@@ -15,7 +15,7 @@ from holdfast._net.endpoint import Endpoint
 
 
 class Reader(hiredis.Reader):
-    """The parser of replies. Whatever it cannot read raises ``hiredis.ProtocolError``."""
+    """The parser of replies. Bytes that it cannot read raise ``hiredis.ProtocolError``."""
 
     def gets(self, *args: bool) -> Any:
         """Return the next reply; False if it has not come as a whole."""
@@ -34,7 +34,7 @@ def command(*parts: bytes | str | int) -> bytes:
 
 @functools.lru_cache(4096)
 def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str | int, ...], size: int) -> tuple[bytes, bytes]:
-    """What stands before and after a token of ``size`` characters in a request: the token alone is new each time."""
+    """The bytes of a request before and after a token of ``size`` characters: only the token is new each time."""
     whole = command("EVALSHA", script.sha, len(keys), *keys, b"\0" * size, *rest)
     # By its place: what stands before and after it may be anybody's text, and hold as many NULs.
     after = command("EVALSHA", *rest).partition(b"EVALSHA")[2]
@@ -86,7 +86,7 @@ def parsed(call: Call, reply: object) -> Any:
     try:
         return call.script.parse(reply)
     except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # No server of these answers so: a proxy, or somebody else's server. What it has done is anybody's guess.
+        # No server of these answers so: a proxy, or somebody else's server. Nobody knows what it has done.
         raise Unknown(f"the answer to {call.script.name!r} is none that this script gives") from error
 
 

@@ -41,7 +41,7 @@ def _of_foreign(client: Any, what: str) -> Endpoint:
 
 
 def _is_foreign(thing: type) -> bool:
-    """What was subclassed may connect in a way of its own."""
+    """A subclass may connect in a way of its own."""
     return thing.__module__.split(".")[0] not in {"redis", "valkey"}
 
 

@@ -68,7 +68,7 @@ class Sentinel:
                 said.append(str(error))
                 continue
             if not doubt:
-                # Who was right is asked first the next time. A copy, because other threads go through the list.
+                # The Sentinel that was right is asked first the next time. A copy, because other threads go through the list.
                 self.watchers = [watcher, *(other for other in self.watchers if other is not watcher)]
                 self._last = found
                 return found

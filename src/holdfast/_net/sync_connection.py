@@ -145,7 +145,7 @@ class Connection:
             raise self._unknown(error) from error
 
     def _later(self, size: int) -> bytes:
-        """What has not come at once."""
+        """The reply has not come at once."""
         if not self._system.readable(self.sock, self._timeout - MOMENT):
             raise TimeoutError
         return self._recv(size)

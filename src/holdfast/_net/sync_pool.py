@@ -43,7 +43,7 @@ machine is otherwise, and two to four threads always less."""
 
 
 class _Request:
-    """What one thread waits for."""
+    """The reply that one thread waits for."""
 
     __slots__ = ("answered", "bell", "error", "left", "packed", "reply", "sent", "timeout")
 
@@ -84,8 +84,8 @@ class _Lane:
         self._clock = system.clock
         self.connection: Connection | None = None
         self.over = False
-        # Whoever has the turn may send, read, and take requests from these; anybody may add to the queue. Re-entrant, because
-        # then a thread that was interrupted can find out, without a gap, whether it has it.
+        # The thread that has the turn may send, read, and take requests from these; any thread may add to the queue.
+        # Re-entrant: a thread that was interrupted can then find out, without a gap, whether it has it.
         self._turn = threading.RLock()
         self.busy = False
         self._queue: deque[_Request] = deque()
@@ -184,7 +184,7 @@ class _Lane:
         self._wake_next()
 
     def _batch(self) -> bytes:
-        """What is in the queue, which is in flight from now on."""
+        """Take the requests out of the queue: they are in flight from now on."""
         queue, now, batch = self._queue, self._clock(), []
         while queue:
             request = queue[0]
@@ -252,7 +252,7 @@ class _Lane:
         self._wake_all()
 
     def _wake_all(self) -> None:
-        """Whoever should have been woken and was not, is now; the others look, and go on waiting."""
+        """A thread that should have been woken and was not, is now; the others look, and go on waiting."""
         for request in [*self._waiting.values()]:
             request.wake()
 
@@ -330,7 +330,7 @@ class Pool:
         self._of_few.clear()
 
     def clear(self) -> None:
-        """Close what is idle. What is in use closes after it."""
+        """Close what is idle. A connection in use is closed after its use."""
         lane = self._lane
         self._replace(lane)
         lane.close()

@@ -1,4 +1,4 @@
-"""What drivers and connections need of the machine: time, randomness, sockets and threads.
+"""The machine as drivers and connections need it: time, randomness, sockets and threads.
 
 They get it as a constructor argument. Production passes `SYSTEM`; the histories of `holdfast.testing.wired` pass a machine
 whose time is virtual and whose sockets are scripted.

@@ -69,7 +69,7 @@ def _unusable(what: str, error: OSError) -> OSError:
 
 
 def why(error: BaseException, host: str) -> str:
-    """What a failed connection over TLS to ``host`` is to be told as."""
+    """Return the error that tells of a failed TLS connection to ``host``."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "TLS: " + _CERTIFICATE.get(error.verify_code, error.verify_message).format(host=host)
     if isinstance(error, ssl.SSLError) and error.reason and "EOF" not in error.reason:

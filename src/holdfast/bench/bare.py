@@ -1,4 +1,4 @@
-"""The floor: a socket and hiredis' parser, nothing else. What any lock on this server has to pay at least."""
+"""The floor: a socket and hiredis' parser, nothing else. The floor: the least that any lock on this server costs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pack(*parts: bytes | str | int) -> bytes:
 
 
 def _greeting(url: str) -> list[bytes]:
-    """What has to be said before anything else. Raises ConfigError for a URL that a bare socket cannot follow."""
+    """Return the commands that log in. Raises ConfigError for a URL that a bare socket cannot follow."""
     parts = urlsplit(url)
     if parts.scheme not in {"redis", "unix"}:
         raise ConfigError("measurements need a redis:// or unix:// URL", parameter="url")

@@ -1,6 +1,6 @@
 """A crowd on one lock: two processes, in each eight threads or eight tasks that take it, give it back and come again at once.
 
-With nothing to do inside, and with a millisecond of work. Who has waited how long is noted by each of the crowd; how many
+With nothing to do inside, and with a millisecond of work. Each of the crowd notes how long it has waited; how many
 commands reached the server, and in which order it served, is read off its own record (MONITOR) in a run of its own.
 """
 
@@ -56,7 +56,7 @@ class Turn(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What happened in one round."""
+    """The outcome of one round."""
 
     per_second: float
     jain: float
@@ -65,7 +65,7 @@ class Slice(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """What the processes are told."""
+    """The orders to the processes."""
 
     contender: str
     key: str

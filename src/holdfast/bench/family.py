@@ -1,6 +1,6 @@
 """The other kinds of locks beside the plain one: free, taken again by who has them, and handed over to another process.
 
-What they do more than a `Lock` shall cost little: each is compared with it in the same run, in turns of a few milliseconds.
+The additional abilities shall cost little: each is compared with it in the same run, in turns of a few milliseconds.
 Hand-over is measured between two processes: within one, a `Lock` is passed on without a trip, and the others are not.
 """
 

@@ -1,4 +1,4 @@
-"""Where a measurement was made: without that a figure says nothing."""
+"""The machine of a measurement: without it a figure says nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each scenario is told: which server, and for how long; and how contenders take turns."""
+"""The plan of a measurement: which server, for how long, and how contenders take turns."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def turns(contenders: Sequence[str], rounds: int) -> Iterator[str]:
 
 
 def in_turns(contenders: Sequence[str], rounds: int, run: Callable[[str], T]) -> dict[str, list[T]]:
-    """What each contender's runs gave."""
+    """The results of each contender's runs."""
     found: dict[str, list[T]] = {name: [] for name in contenders}
     for name in turns(contenders, rounds):
         found[name].append(run(name))

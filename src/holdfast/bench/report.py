@@ -1,4 +1,4 @@
-"""What a scenario finds: a row for each contender, figures with targets and verdicts; as text and as JSON."""
+"""The report of a scenario: a row for each contender, figures with targets and verdicts; as text and as JSON."""
 
 from __future__ import annotations
 

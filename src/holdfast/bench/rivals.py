@@ -23,7 +23,7 @@ CONNECTIONS = 20_000
 
 
 class AnyLock(Protocol):
-    """What all locks for threads have in common."""
+    """The common interface of all locks for threads."""
 
     def acquire(self) -> bool | None: ...
 
@@ -31,7 +31,7 @@ class AnyLock(Protocol):
 
 
 class AnyAsyncLock(Protocol):
-    """What all locks for tasks have in common."""
+    """The common interface of all locks for tasks."""
 
     async def acquire(self) -> bool: ...
 
@@ -39,7 +39,7 @@ class AnyAsyncLock(Protocol):
 
 
 def missing() -> list[str]:
-    """What cannot be compared, and why; a line each."""
+    """Return a line for each lock that cannot be compared, with the reason."""
     lines = []
     if find_spec("redis_lock") is None:
         lines.append('python-redis-lock is left out: pip install "holdfast[bench]" brings it')

@@ -33,7 +33,7 @@ class Witness:
 
 
 def by_threads(locks: Sequence[AnyLock], seconds: float, witness: Witness | None = None) -> float:
-    """Acquisitions per second of one thread per lock object. What is under way at the end is not counted."""
+    """Acquisitions per second of one thread per lock object. An operation that is under way at the end is not counted."""
     counts = [0] * len(locks)
     start = threading.Barrier(len(locks) + 1)
     failed: list[BaseException] = []

@@ -1,5 +1,5 @@
-"""What really arrives at the server, and in which order: MONITOR, read by a thread. It slows the server down, so nothing
-is timed while it runs."""
+"""The commands that really arrive at the server, in their order: MONITOR, read by a thread. It slows the server down, so
+nothing is timed while it runs."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _set_up_standard_streams() -> None:
 
 
 def _discard_output() -> None:
-    """What is left of it cannot be written, and Python would try once more at its end."""
+    """The rest of the output cannot be written, and Python would try once more at its end."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

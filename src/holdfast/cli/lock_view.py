@@ -1,4 +1,4 @@
-"""What the commands that show locks share: where to look, and how a lock is told in a line, or in JSON."""
+"""The common part of commands that show locks: where to look, and a lock as a line or as JSON."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def row(lock: LockInfo) -> tuple[str, ...]:
 
 
 def who(lock: LockInfo) -> str:
-    """Who has it, in a few words."""
+    """Return the holder in a few words."""
     if not lock.holders:
         return "-"
     text = str(lock.holder)

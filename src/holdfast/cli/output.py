@@ -1,4 +1,4 @@
-"""What the command line says: lines on stderr, and what is printed; without passwords and without control characters."""
+"""The output of the command line: lines on stderr, and what is printed; without passwords and without control characters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def clean(text: str) -> str:
 
 
 def flush() -> None:
-    """What was printed is written, unless there is no stdout."""
+    """Write out what was printed, unless there is no stdout."""
     if sys.stdout is not None:
         sys.stdout.flush()
 

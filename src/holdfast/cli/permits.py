@@ -1,4 +1,4 @@
-"""What ``holdfast run --slots N``, ``--shared`` and ``--exclusive`` take: a permit, or one side of a read-write lock.
+"""The locks of ``holdfast run --slots N``, ``--shared`` and ``--exclusive``: a permit, or one side of a read-write lock.
 
 Imported only where one of them is given: a plain ``holdfast run`` does not pay for it.
 """

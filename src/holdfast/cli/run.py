@@ -86,7 +86,7 @@ def add_options_of_the_end(parser: argparse.ArgumentParser) -> None:
 
 
 def add_options_of_place(parser: argparse.ArgumentParser) -> None:
-    """Where the lock is, and what is told about it. Of `holdfast elect`, too."""
+    """The lock, and the messages about it. Of `holdfast elect`, too."""
     servers.add_options(parser, local=True)
     add = parser.add_argument
     add("--prefix", help="of all keys on the server (default: hf:)")

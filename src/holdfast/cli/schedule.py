@@ -177,7 +177,7 @@ def _serve(schedule: BaseSchedule, args: argparse.Namespace) -> int:
 
 
 class _Lines(logging.Handler):
-    """What the schedule itself has to say; tracebacks of functions, whose errors nobody else shows."""
+    """Messages of the schedule itself; tracebacks of functions, as nobody else shows their errors."""
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None

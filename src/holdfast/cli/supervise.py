@@ -1,4 +1,4 @@
-"""While the command runs: its signals, its terminal, its lease. What ``holdfast run`` does between acquire and release.
+"""While the command runs: its signals, its terminal, its lease. The part of ``holdfast run`` between acquire and release.
 
 The guardian (`holdfast._local.guardian.parent`) starts the command and ends it in time. This side tells it how long the lease
 lasts, decides what a loss means, and stands behind it: should the guardian itself be killed or stopped, the command and all its
@@ -42,7 +42,7 @@ EX_MAX_RUNTIME = 124
 
 
 class Lease(Protocol):
-    """What is needed of a lease here."""
+    """A lease, as it is needed here."""
 
     @property
     def fence(self) -> int:
@@ -228,7 +228,7 @@ class Supervisor:
                 self.guard.ask(self.terms.ttl / 12)
 
     def _start(self) -> None:
-        # What was handed over by another holder is a short lease at first, and may be too short to begin with.
+        # A lease that another holder has handed over is short at first, and may be too short to begin with.
         if 0 < self.lease.remaining() < 0.9 * self.terms.ttl:
             self.lease.renew()
         self._look_at_lease()
@@ -253,7 +253,7 @@ class Supervisor:
                 self.passed[signum] = now
                 self.guard.signal(signum)
 
-    # What the guardian reports: see `Guard`.
+    # Reports of the guardian: see `Guard`.
 
     def _heard_pid(self, pid: int) -> None:
         self.pid = pid
@@ -319,7 +319,7 @@ class Supervisor:
             hint = "" if self.terms.keep_daemons else " (--keep-daemons leaves it alone)"
             self.notice(f"the command left a daemon behind, {who}; it was sent TERM{hint}")
 
-    # What we find ourselves.
+    # Our own findings.
 
     def _end(self, cause: str, why: str) -> None:
         """Take note of why the command is ended: the first reason counts."""

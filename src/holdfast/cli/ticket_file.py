@@ -28,7 +28,7 @@ class TicketFile:
         self._fd = -1
 
     def create(self) -> None:
-        """Make the new file. Raises OSError. Whatever else ends it, `discard` removes the file."""
+        """Make the new file. Raises OSError. In every other case `discard` removes the file."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(self._beside, flags, 0o600)
         os.fchmod(self._fd, 0o600)  # whatever the umask

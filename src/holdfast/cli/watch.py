@@ -87,7 +87,7 @@ def screen() -> Iterator[None]:
 
 
 class Watch:
-    """What was seen at the last look, and what has changed since the one before."""
+    """The findings of the last look, and the changes since the one before."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args

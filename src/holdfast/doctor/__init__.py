@@ -1,7 +1,7 @@
 """Whether a server is fit for locks: what it is, what it allows, what it forgets, and what to do about it.
 
 `examine` asks and judges; ``holdfast doctor`` prints what it finds. It changes nothing on the server but under a name of its
-own, of which nothing is left. What a managed server refuses to tell is a note, no failure.
+own, of which nothing is left. A fact that a managed server refuses to tell is a note, not a failure.
 
     places    which servers, and what names can be tried there
     asking    what is asked, and really tried (`facts` is what comes of it)
@@ -31,7 +31,7 @@ __all__ = ["Finding", "Report", "examine"]
 
 @dataclass(frozen=True)
 class Report:
-    """What was found. ``servers``: findings by the address of each server; ``together``: those about several, or a Cluster."""
+    """The findings. ``servers``: findings by the address of each server; ``together``: those about several, or a Cluster."""
 
     servers: dict[str, list[Finding]]
     together: list[Finding]

@@ -1,4 +1,4 @@
-"""What is known about one server, and what its user means to do with it."""
+"""The facts about one server, and the plans of its user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Terms:
-    """What locks are to be used for."""
+    """The plans of the user for the locks."""
 
     ttl: float = 30.0
     """The shortest lease in use, in seconds."""
@@ -41,7 +41,7 @@ class Terms:
 
 @dataclass
 class Keys:
-    """What a look at the keys of locks has found."""
+    """The result of a look at the keys of locks."""
 
     seen: int = 0
     endless: int = 0
@@ -76,7 +76,7 @@ class Connection:
 
 @dataclass
 class Facts:
-    """What one server has answered. None: it was not asked, or does not tell."""
+    """The answers of one server. None: it was not asked, or does not tell."""
 
     address: str
     connection: Connection = field(default_factory=Connection)

@@ -114,7 +114,7 @@ def skews(nodes: Sequence[Node]) -> dict[str, float]:
 
 
 def row(node: Node, panel: Panel, skew: float | None) -> dict[str, object]:
-    """What is to be said about a server, for programs."""
+    """Return the facts about a server, for programs."""
     info = node.facts.info or {}
     votes, why = vote(node, panel)
     return {

@@ -1,4 +1,4 @@
-"""Asks one server all that is to be known about it. What it refuses to tell is left out; what a lock needs is really tried."""
+"""Asks one server for its facts, and tries each ability that a lock needs. Refused facts are left out."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _text(reply: object) -> str:
 
 
 def read_info(reply: object) -> dict[str, str] | None:
-    """What INFO says; None if it is refused."""
+    """Return the fields of INFO; None if it is refused."""
     if isinstance(reply, ReplyError):
         return None
     return dict(re.findall(r"^(\w+):(.*?)\r?$", _text(reply), re.MULTILINE))

@@ -22,7 +22,7 @@ def judge(facts: Facts, terms: Terms) -> list[Finding]:
 
 
 def compare(servers: Sequence[Facts], terms: Terms) -> list[Finding]:
-    """What shows only when several servers are looked at together."""
+    """Rules that need a look at several servers together."""
     reached = [facts for facts in servers if not facts.error]
     return [*_number(servers), *_twice(reached), *_clocks(reached), *_versions(reached)] if terms.redlock else []
 
@@ -182,7 +182,7 @@ def _persistence(facts: Facts, terms: Terms) -> Iterator[Finding]:
 
 
 def _without_memory(facts: Facts) -> str:
-    """What helps where a server may lose locks."""
+    """Return the remedies where a server may lose locks."""
     return f"{'' if facts.connection.cluster else 'guard=, or '}check fences: see the page on promises"
 
 

@@ -1,4 +1,4 @@
-"""Where a server is to be tried: names whose keys it has. In a Cluster these are not any; and its servers are several."""
+"""Finds names whose keys a server has, to try it with. In a Cluster not all names will do, and there are several servers."""
 
 from __future__ import annotations
 

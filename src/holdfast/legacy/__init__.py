@@ -1,7 +1,7 @@
 """The timestamp lock, as it is deployed in the field (SETNX, GET, GETSET), and the way from there to `holdfast.Lock`.
 
-The locks here are for threads; `holdfast.legacy.aio` has the same names for asyncio. What is wrong with such locks stands
-in ``docs/legacy.md``.
+The locks here are for threads; `holdfast.legacy.aio` has the same names for asyncio. ``docs/legacy.md`` says what is
+wrong with such locks.
 
 _shared      what both faces share
 _migrating   one lock made of both kinds
@@ -70,7 +70,7 @@ L = TypeVar("L", bound=_Returnable)
 
 
 class Base(BaseLock[L]):
-    """What fits wherever a threading.Lock does."""
+    """The methods of a threading.Lock."""
 
     def _take(self, wait: float | None) -> L:
         """Raises LockTimeout."""
@@ -185,7 +185,7 @@ class MigratingLease(BaseMigratingLease[sync_lock.Lease, TimestampLease]):
 class Migrating(Base[MigratingLease]):
     """The lock for the time between: a `TimestampLock` and a `holdfast.Lock` in one.
 
-    Whoever holds it excludes those who know only one of the two. It takes the new lock first, then the key of the old one, and
+    Its holder excludes clients that know only one of the two. It takes the new lock first, then the key of the old one, and
     gives them back the other way round. When one of them is lost, so is the whole. The new one is renewed while held, the old
     one by hand only: so the whole is held for ``ttl`` seconds, unless `MigratingLease.renew` is called.
 
@@ -258,7 +258,7 @@ class _New:
 
 
 class _Old(TimestampLock):
-    """The old one. Who is on the way out need not be warned."""
+    """The old one. Leaving needs no warning."""
 
     _warns = False
 

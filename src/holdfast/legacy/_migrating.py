@@ -31,7 +31,7 @@ class Half(Protocol[L]):
 
 
 class Both(NamedTuple, Generic[New, Old]):
-    """What a holder has of each."""
+    """The two leases of a holder."""
 
     new: New
     old: Old
@@ -82,7 +82,7 @@ async def _undo(new: Half[New], old: Half[Old], first: New, second: Old | None) 
 
 
 def at_once(operation: Coroutine[Any, Any, T]) -> T:
-    """What an operation comes to whose halves answer at once."""
+    """Return the result of an operation whose halves answer at once."""
     try:
         operation.send(None)
     except StopIteration as stop:

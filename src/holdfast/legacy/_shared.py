@@ -1,4 +1,4 @@
-"""What the timestamp locks of both faces share: options and their checks, errors in the user's words, the facts of a lease."""
+"""The common part of the timestamp locks of both APIs: options and their checks, errors, the facts of a lease."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class BaseMigratingLease(Generic[New, Old]):
 
     @property
     def fence(self) -> int:
-        """That of the new lock: greater than that of every earlier holder of it. Who knows only the old lock has none."""
+        """That of the new lock: greater than that of every earlier holder of it. The old lock alone has none."""
         return self._both.new.fence
 
     @property
@@ -240,7 +240,7 @@ class BaseMigratingLease(Generic[New, Old]):
 
 
 def granted(theirs: Theirs | None, stamp: Stamp, since: float) -> None:
-    """What came of taking a timestamp lock since local time ``since``. Raises LockTimeout."""
+    """Return the outcome of acquiring a timestamp lock since local time ``since``. Raises LockTimeout."""
     if theirs is not None:
         key, waited = stamp.key.decode(errors="backslashreplace"), local_clock() - since
         raise LockTimeout(

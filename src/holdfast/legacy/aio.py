@@ -59,7 +59,7 @@ L = TypeVar("L", bound=_Returnable)
 
 
 class Base(BaseLock[L]):
-    """What fits wherever an asyncio.Lock does."""
+    """The methods of an asyncio.Lock."""
 
     async def _take(self, wait: float | None) -> L:
         """Raises LockTimeout."""
@@ -182,7 +182,7 @@ class MigratingLease(BaseMigratingLease[aio.Lease, TimestampLease]):
 class Migrating(Base[MigratingLease]):
     """The lock for the time between: a `TimestampLock` and a `holdfast.Lock` in one.
 
-    Whoever holds it excludes those who know only one of the two. It takes the new lock first, then the key of the old one, and
+    Its holder excludes clients that know only one of the two. It takes the new lock first, then the key of the old one, and
     gives them back the other way round. When one of them is lost, so is the whole. The new one is renewed while held, the old
     one by hand only: so the whole is held for ``ttl`` seconds, unless `MigratingLease.renew` is called.
 
@@ -258,7 +258,7 @@ class _New:
 
 
 class _Old(TimestampLock):
-    """The old one. Who is on the way out need not be warned."""
+    """The old one. Leaving needs no warning."""
 
     _warns = False
 

@@ -1,7 +1,7 @@
 """Jobs that run once per tick, however many processes serve them: `Schedule`.
 
 `timetable` says when a job is due, `jobs` what a job is and what both faces share, `run` what a job is told about its run,
-`threads` and `tasks` are the faces. What is claimed, and when, `_core.schedule.loop` decides.
+`threads` and `tasks` are the faces. `_core.schedule.loop` decides what is claimed, and when.
 """
 
 from holdfast.schedule.command import Command, JobFailed

@@ -129,7 +129,7 @@ class Schedule(BaseSchedule):
         return overview(await self._ask(commands.survey(self._keys, self._caller.timeout)))
 
     async def history(self, job: str, limit: int = 50) -> list[Record]:
-        """What became of the last ticks of a job, newest first. Raises ConfigError if the server knows no such job."""
+        """Return what became of the last ticks of a job, newest first. Raises ConfigError if the server knows no such job."""
         found = await self._ask(commands.look(self._keys, [job], limit, self._caller.timeout))
         return self._history(job, found.jobs)
 

@@ -1,4 +1,4 @@
-"""What both faces of `Schedule` do about what `_core.schedule.loop` wants done: runs begin, are told to end, and end."""
+"""The part of `Schedule` that both APIs share: it does what `loop` wants done. Runs begin, are told to end, and end."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Engine:
                 (log.warning if bad else log.info)("schedule: %s", what)
 
     def close(self) -> None:
-        """The book is done. What could not be given back ends by itself."""
+        """The book is done. A lease that could not be released expires."""
         while self._runs:
             self._runs.popitem()[1][0].lease.end()
 

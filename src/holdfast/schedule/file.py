@@ -88,7 +88,7 @@ class _Table:
                 raise self.wrong(key, f"there is no such key; there are {', '.join(sorted(known))}")
 
     def wrong(self, key: str, why: str) -> ConfigError:
-        """What is to be raised."""
+        """Return the error to raise."""
         return ConfigError(f"{self.path}: {'.'.join(filter(None, (self.name, key)))}: {why}", parameter=key)
 
     def table(self, key: str, known: set[str] | None) -> _Table:
@@ -180,8 +180,8 @@ def _what(table: _Table) -> Command | Callable[..., Any]:
 
 
 def imported(target: str) -> Any:
-    """What ``package.module:name`` means; found in the current directory, too, if it is nowhere else. Raises ConfigError; what
-    the module itself raises is not caught."""
+    """Import what ``package.module:name`` names; from the current directory, too, if it is nowhere else. Raises ConfigError;
+    what the module itself raises is not caught."""
     module, _, name = target.partition(":")
     if not module or not name:
         raise ConfigError(f"{target!r}: write it as module:name", parameter="target")

@@ -1,4 +1,4 @@
-"""What a job is told about the run that it is."""
+"""The run that a job is told about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job is, what is told about it, and what the faces of `Schedule` share."""
+"""Jobs, the facts about them, and the common part of both APIs of `Schedule`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Record:
-    """What became of a tick, as the history has it. Times in Unix seconds by the server's clock."""
+    """The outcome of a tick, as the history has it. Times in Unix seconds by the server's clock."""
 
     status: Literal["ok", "error", "timed out", "cancelled", "crashed", "skipped", "missed"]
     scheduled: float
@@ -145,7 +145,7 @@ def _refuse_mistaken(mistaken: dict[str, Any]) -> None:
 
 
 class BaseSchedule:
-    """What the faces share: the jobs, and how they are declared."""
+    """The common part of both APIs: the jobs, and how they are declared."""
 
     def __init__(
         self, name: str, labels: Iterable[str], limit: int, prefix: str, mistaken: dict[str, Any], *, strict: bool
@@ -222,7 +222,7 @@ class BaseSchedule:
         """Raises ConfigError for a function that this face cannot run."""
 
     def _book(self, timeout: float) -> Book:
-        """What this process serves, of the jobs that were declared."""
+        """Return the declared jobs that this process serves."""
         mine = [job for job in self._jobs.values() if not job.options.on or self._labels & set(job.options.on)]
         seats = [
             Seat(
@@ -292,7 +292,7 @@ def record(entry: Entry) -> Record:
 
 
 def status(facts: JobFacts) -> JobStatus:
-    """What is known of a job, for users."""
+    """Return the facts about a job, for users."""
     try:
         when, options = parse(facts.definition)
         text, following = str(when), when.after(facts.last / 1e6)
@@ -317,6 +317,6 @@ def status(facts: JobFacts) -> JobStatus:
 
 
 def overview(found: commands.Overview) -> Overview:
-    """What is known of a schedule, for users."""
+    """Return the facts about a schedule, for users."""
     runners = [Runner(runner.host, runner.since / 1e6) for runner in found.runners]
     return Overview(found.exists, runners, [status(facts) for facts in found.jobs])

@@ -158,7 +158,7 @@ class Cron(Timetable):
         return math.inf
 
     def _next_by_clock(self, t: float) -> float:
-        """Whatever the clock shows: so from one change of the clock to the next."""
+        """Independently of the clock's display: so from one change of the clock to the next."""
         since, shown = t, self._shows(t)
         while True:
             due = next(self._due(shown), None)
@@ -171,7 +171,7 @@ class Cron(Timetable):
             t, shown = since - 1, self._shows(since) - timedelta(seconds=1)
 
     def _due(self, shown: datetime) -> CronSim:
-        """What the clock shows each time the job is due, from what it shows now. No zone: its changes are our concern."""
+        """Yield the clock's display each time the job is due, from its display now. No zone: its changes are our concern."""
         sim = copy.copy(self._sim)
         sim.dt = shown
         return sim
@@ -205,7 +205,7 @@ class Cron(Timetable):
 
 
 def from_text(text: str) -> Timetable:
-    """What `Timetable.text` said, perhaps of another release. Raises ConfigError."""
+    """Read what `Timetable.text` has written, perhaps that of another release. Raises ConfigError."""
     try:
         facts = control_records.table(text)
         options = {name: facts[name] for name in ("jitter", "salt") if name in facts}

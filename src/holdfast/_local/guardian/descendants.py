@@ -3,7 +3,8 @@
 A process that is a child subreaper (Linux, prctl(2)) becomes the parent of each descendant whose own parent has ended. So
 it has no children any more (ECHILD) exactly when all of its descendants are gone: a fact of the kernel, which no listing
 of processes can race with; but for orphans in a PID namespace of others that a descendant has joined (nsenter), which go to
-its first process. Listings serve to find whom to signal. Where some are to be left alone, two of them have to agree.
+its first process. Listings serve to find whom to signal. If some descendants are to be left alone, two of the ways have to
+agree.
 
 macOS has no subreaper. There, only a command's process group can be watched.
 """
@@ -53,7 +54,7 @@ def die_with_parent() -> None:
 
 
 class Process:
-    """What was seen of a process. ``started``: in ticks since the boot, -1 if unknown; with the number it names it for good."""
+    """A process as it was seen. ``started``: in ticks since the boot, -1 if unknown; with the number it names it for good."""
 
     def __init__(self, pid: int, parent: int, group: int, session: int, started: int, *, ended: bool = False) -> None:
         self.pid, self.parent, self.group, self.session, self.started = pid, parent, group, session, started
@@ -86,7 +87,7 @@ class Process:
         return True
 
     def name(self) -> str:
-        """What ps calls it; empty if unknown."""
+        """Return the name that ps shows; empty if unknown."""
         if not own_proc():
             return ""
         try:
@@ -126,7 +127,7 @@ def own_proc() -> bool:
 
 
 def look(pid: int) -> Process | None:
-    """What /proc says about a process, or if that is not readable (hidepid), what the kernel does; None if there is none."""
+    """Read the facts about a process from /proc, or ask the kernel where /proc is hidden (hidepid); None if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             fields = file.read().rpartition(b")")[2].split()
@@ -384,7 +385,7 @@ class Orphans:
             time.sleep(step)
 
     def _left(self) -> list[Process] | None:
-        """What the guardian has left; None if that cannot be known."""
+        """Find what the guardian has left behind; None if that cannot be known."""
         found = descendants()
         if found is None:
             return None

@@ -129,7 +129,7 @@ class Guard:
             self._send("ping")
 
     def reports(self) -> list[Report]:
-        """What the guardian has said since the last call; sets `dead` at its end."""
+        """Read what the guardian has said since the last call; set `dead` at its end."""
         data = b""
         try:
             data = os.read(self.channel, 65536)
@@ -335,7 +335,7 @@ def program(channel: str, stuck: str, *argv: str) -> NoReturn:
 
 
 def _ignored() -> set[int]:
-    """Python itself ignores PIPE and XFSZ. What else is ignored was somebody's wish, as with nohup, and stays so."""
+    """Python itself ignores PIPE and XFSZ. Other ignored signals were somebody's wish, as with nohup, and stay ignored."""
     pythons = {signal.SIGPIPE, getattr(signal, "SIGXFSZ", signal.SIGPIPE)}
     return {s for s in guardian_program.MASKABLE if s not in pythons and signal.getsignal(s) is signal.SIG_IGN}
 
@@ -504,7 +504,7 @@ class _Guardian:
         guardian_program.empty_hands(0, 1, 2)
 
     def _pass_on(self, signum: int) -> None:
-        """Send the group a signal that the parent was sent. What the command does then is its own affair."""
+        """Send the group a signal that the parent was sent. The rest is the command's own affair."""
         self.group.send(signum)
         if signum == signal.SIGTERM:
             self.passed_term_at = guardian_program.clock()

@@ -93,7 +93,7 @@ def _members(group: int) -> dict[int, bool]:
 
 
 def exit_code(status: int) -> int:
-    """What a shell makes of a wait status: the exit code, or 128 + the signal."""
+    """Return the exit code that a shell makes of a wait status: the code itself, or 128 + the signal."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
@@ -382,7 +382,7 @@ def _until_end(group: Group, wake: int) -> bool:
 
 
 def _read_channel() -> bytes:
-    """What the parent has sent, which does not matter; empty when there is no parent any more."""
+    """Read what the parent has sent, which does not matter; empty when the parent has ended."""
     try:
         return os.read(0, 65536)
     except OSError:  # a socket that was reset, or no channel at all

@@ -1,4 +1,4 @@
-"""Where the server program is: the packaged Valkey, else valkey-server or redis-server on PATH."""
+"""Find the server program: the packaged Valkey, else valkey-server or redis-server on PATH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where this machine's own server for this user has its socket, and whether it listens there.
+"""The socket of this machine's own server for this user, and whether the server listens there.
 
 ``local://`` is the server in ``/tmp/holdfast-<uid>``, ``local:///path`` one in that directory. The place follows from
 the user alone, never from the environment: a job in cron and the same user's terminal see different environments, and
@@ -22,7 +22,7 @@ LIMIT = 103 if sys.platform == "darwin" else 107
 
 
 def socket_path(url: str) -> str:
-    """Where the server of this URL listens if it runs. Touches nothing; raises ConfigError if it must not be used."""
+    """Return the socket of the server of this URL. Touches nothing; raises ConfigError if it must not be used."""
     return checked(_directory(url))
 
 
@@ -65,7 +65,7 @@ def _directory(url: str) -> str:
 
 
 def _check(directory: str) -> None:
-    """Anybody may create directories in /tmp. Whoever owns this one grants our locks, so it must be ours."""
+    """Anybody may create directories in /tmp. The owner of this directory grants our locks, so it must be ours."""
     try:
         status = os.lstat(directory)
     except FileNotFoundError:

@@ -126,7 +126,7 @@ class PrivateServer:
             self._guardian = None
 
     def log(self) -> str:
-        """What the server has said last."""
+        """Return the last lines that the server has logged."""
         return tail(str(self.directory / "server.log"))
 
     def wait(self) -> int:

@@ -3,8 +3,8 @@
 Runs alone, as ``python -I -S supervisor.py DIR REPORT_FD IDLE SERVER``: it imports nothing of holdfast, so that it
 starts quickly and stays small. `start` runs it; `Connection` is used by the other modules here too.
 
-Who may run in a directory is decided by a lock (flock) on the directory itself, held by this process and inherited by
-the server: while either of them lives, nobody else starts one, so no two servers ever share an append-only file.
+A lock (flock) decides which supervisor may run in a directory: it is on the directory itself, held by this process and
+inherited by the server: while either of them lives, nobody else starts one, so no two servers ever share an append-only file.
 
 The server binds ``boot.sock``. It is renamed to ``server.sock``, where everybody looks for it, once it answers, and
 back before an unused server is stopped: whoever connected before that is seen and keeps the server alive, whoever comes
@@ -267,7 +267,7 @@ class Supervisor:
 
 
 def leases(server: Connection) -> bool:
-    """Whether a lock is held, by any program: a string with an expiry. What we keep beside a lock is not one."""
+    """Whether a lock is held, by any program: a string with an expiry. A file that we keep beside a lock is not one."""
     cursor = ""
     while cursor != "0":
         cursor, keys = server("SCAN", cursor or "0", "COUNT", "1000", "TYPE", "string")

@@ -96,7 +96,7 @@ def judge(facts: Facts) -> list[Check]:
     return checks
 
 
-# What a process does
+# The process
 
 
 def count(url: str, times: str) -> None:
@@ -115,7 +115,7 @@ def count(url: str, times: str) -> None:
 
 
 def naive(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
-    """What everybody writes first."""
+    """The lock that everybody writes first."""
 
     def add() -> None:
         number = int(redis.get(key) or 0)

@@ -1,7 +1,7 @@
 """The processes of ``holdfast demo schedule``: they serve a schedule, and do beside it what is written without one.
 
-Each lives by a clock of its own, some seconds off: what it gets from ``time.time()``. What it runs, it writes down in a list
-on the server, with the time by which the machine itself lives.
+Each lives by a clock of its own, some seconds off: what it gets from ``time.time()``. It writes each run into a list on the
+server, with the time of the machine's own clock.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def serve(url: str, name: str, key: str, skew: str) -> None:
 
 
 def take_turns(url: str, lock: str, paper: Paper) -> None:
-    """What everybody writes first: when it is time, by one's own clock, take the lock, run, give it back."""
+    """The job that everybody writes first: when its own clock says so, it acquires the lock, runs and releases the lock."""
     server = client(url)
     while True:
         tick = int(time.time()) + 1

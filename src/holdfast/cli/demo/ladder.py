@@ -1,6 +1,6 @@
 """``holdfast demo ladder``: the locks that everybody writes first, each with the schedule that breaks it, found while you wait.
 
-What is shown is in `holdfast.testing.ladder`. It needs no server: the simulator has its own.
+The rungs are in `holdfast.testing.ladder`. It needs no server: the simulator has its own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(*, as_json: bool) -> int:
 
 
 def judge(step: Step, number: int) -> list[Check]:
-    """What has to hold. ``number``: of the rung that is the cure."""
+    """Check the promise of the rung that is the cure, ``number``."""
     name, fall, found, cure, survived = step.rung.name, step.fall, step.found, step.cure, step.survived
     broken = found is not None and found.violation.rule == fall.rule
     which = f"schedule {found.schedules} of at most {fall.within}" if found else f"not within {fall.within} schedules"

@@ -37,7 +37,7 @@ def named(urls: Sequence[str]) -> dict[str, str]:
 
 
 def redlock(urls: Sequence[str], name: str) -> holdfast.Redlock:
-    """What all of them take."""
+    """The arguments that all of them take."""
     return holdfast.Redlock(named(urls), name, ttl=TTL, max_ttl=MAX_TTL, answer_within=WITHIN, wait=PATIENCE)
 
 

@@ -82,7 +82,7 @@ class Cast:
         self.screen.line(f"  {text}")
 
     def say_answers(self, asked: Facts) -> None:
-        """What each server has answered; no more than fits the line."""
+        """The answer of each server, cut to the width of the line."""
         for server, answer in asked["nodes"].items():
             self.say(f"  {server}: {answer.partition(':')[0][:60]}")
 
@@ -135,7 +135,7 @@ class Cast:
 
 
 def judge_work(facts: Facts) -> list[Check]:
-    """What has to hold while a majority is there."""
+    """Check what must be true while a majority is there."""
     whole = facts["takes"] == facts["writes_accepted"] == facts["wanted"] > 0
     return [
         Check("every process gets the lock each time, and what it writes is accepted", whole),
@@ -232,7 +232,7 @@ def majority_forgets(cast: Cast) -> Facts:
 
 
 def judge_majority_forgets(facts: Facts) -> list[Check]:
-    """What has to hold: also that a plain key does not."""
+    """Check what must be true, and that a plain key fails."""
     first, second = facts["fences"]
     twice = all(len(servers) >= MAJORITY for servers in facts["plain"])
     return [
@@ -271,7 +271,7 @@ def majority_away(cast: Cast) -> Facts:
 
 
 def _left(cast: Cast, name: str) -> list[int]:
-    """Where votes for the lock are left. What was still on its way is undone behind it: that takes a moment, not a lease."""
+    """Return the servers with votes left for the lock. A late vote is undone when it arrives, not when its lease ends."""
     deadline = time.monotonic() + SLACK
     time.sleep(0.1)  # they begin with what has come in while they were stopped
     while (left := cast.votes(name)) and time.monotonic() < deadline:
@@ -340,7 +340,7 @@ def replica_promoted(cast: Cast) -> Facts:
 
 
 def judge_replica_promoted(facts: Facts) -> list[Check]:
-    """What has to hold: also that this does break."""
+    """Check what must be true, and that this one breaks."""
     first, second = facts["fences"]
     return [
         Check("a replica that is behind gives the lock away twice", all(facts["given"]) and facts["both_for"] > 0),

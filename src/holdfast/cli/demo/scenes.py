@@ -50,7 +50,7 @@ def judge_counter(facts: Facts) -> list[Check]:
 
 
 def _count(stage: Stage, actors: list[Actor], how: str) -> tuple[int, float]:
-    """Where the counter ends, and seconds from the first start to the last end."""
+    """The last value of the counter, and seconds from the first start to the last end."""
     key = stage.key(f"count-{how}")
     for actor in actors:
         actor.tell(how, key)

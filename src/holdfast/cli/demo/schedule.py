@@ -56,7 +56,7 @@ class Crew:
             actor.hear()
 
     def lines(self, job: str) -> Lines:
-        """What was written down of a job."""
+        """The notes about a job."""
         raw: Any = self._client.lrange(self._key, 0, -1)
         return [line for line in map(json.loads, raw) if line["job"] == job]
 

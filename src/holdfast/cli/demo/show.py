@@ -1,4 +1,4 @@
-"""What all shows have in common: their lines or their JSON, the verdict, the exit code."""
+"""The common part of all shows: their lines or their JSON, the verdict, the exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What shows need: a server, names of their own on it, and processes that do as they are told."""
+"""The stage of a show: a server, names of their own on it, and processes that follow orders."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def without(cast: Cast) -> Facts:
 
 
 def judge_without(facts: Facts) -> list[Check]:
-    """What everybody has seen."""
+    """The values that the readers have seen."""
     return [Check("the crowd runs over the database", facts["queries"] > 10)]
 
 
@@ -192,7 +192,7 @@ def judge_stale(facts: Facts) -> list[Check]:
 
 
 def killed(cast: Cast) -> Facts:
-    """Who asks the database is killed."""
+    """The process that asks the database is killed."""
     cast.screen.title("4. Who asks is killed (kill -9)")
     first = cast.start()
     first.hear()
