@@ -33,7 +33,7 @@ WAIT = {
     "run": ["run", "--ttl", "2", "x", "--", "echo", "done"],
     "run -v": ["run", "-v", "--ttl", "2", "x", "--", "echo", "done"],
     "run -w": ["run", "-w", "1h", "--ttl", "2", "x", "--", "echo", "done"],
-    "run --slots": ["run", "--slots", "2", "--ttl", "2", "x", "--", "echo", "done"],
+    "run --limit": ["run", "--limit", "2", "--ttl", "2", "x", "--", "echo", "done"],
     "run --shared": ["run", "--shared", "--ttl", "2", "x", "--", "echo", "done"],
     "elect with a command": ["elect", "--ttl", "2", "x", "--", "echo", "done"],
     "elect": ["elect", "--ttl", "2", "x"],

@@ -180,8 +180,8 @@ def test_a_minority_of_several_servers_does_not_say_that_it_is_free(
 def test_waiting_until_it_is_free(server: PrivateServer, ask: Callable[..., tuple[int, str, str]], name: str) -> None:
     assert ask("wait", name) == (0, "", "")
     with holdfast.Lock(server.url, name):
-        assert ask("wait", name, "--timeout", "0.1") == (75, "", "")
-    assert ask("wait", name, "--timeout", "-1")[0] == 64
+        assert ask("wait", name, "--wait", "0.1") == (75, "", "")
+    assert ask("wait", name, "--wait", "-1")[0] == 64
 
 
 def test_breaking_without_a_terminal_wants_a_yes(

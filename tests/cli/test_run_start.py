@@ -30,10 +30,10 @@ def queue(client: redis.Redis, name: str) -> int:
 class TestTheLeaseRanOutBefore:
     """On a busy machine, between the grant and the start. Nothing has run, so the lock is asked for again, within --wait."""
 
-    @pytest.mark.parametrize("options", [[], ["-v"], ["--on-lost", "kill"], ["--on-lost", "warn"], ["--slots", "1"]])
+    @pytest.mark.parametrize("options", [[], ["-v"], ["--on-lost", "kill"], ["--on-lost", "warn"], ["--limit", "1"]])
     @pytest.mark.parametrize("who", ["holdfast", "guardian"])
     def test_it_is_asked_for_again(self, hf: Holdfast, name: str, client: redis.Redis, who: str, options: list[str]) -> None:
-        kind = [option for option in options if option in {"--slots", "1"}]
+        kind = [option for option in options if option in {"--limit", "1"}]
         holder = hf.start(*kind, name, "--", "sh", "-c", "echo; read line")
         line(holder)
         waiter = hf.start("--ttl", "2", *options, name, "--", "sh", "-c", "echo ran")

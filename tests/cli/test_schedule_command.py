@@ -184,7 +184,7 @@ kill_after = "300ms"
 
 def started(hf: Holdfast, path: str, jobs: Callable[..., Any], *options: str) -> Any:
     """A process that serves the file, and runs its job ``long``."""
-    process = hf.popen([*PROGRAM, "schedule", "-v", "--label", "big", path, *options])
+    process = hf.popen([*PROGRAM, "schedule", "-v", "--feature", "big", path, *options])
     wait_until(lambda: jobs(name_in(path), "--json"))
     jobs(name_in(path), "run", "long")
     return process
@@ -216,7 +216,7 @@ def test_what_runs_may_finish(
 def test_what_does_not_finish_is_ended(hf: Holdfast, file: Callable[[str], str], jobs: Callable[..., Any], wait: str) -> None:
     """After its time, or with a second signal at once; a stubborn one with SIGKILL."""
     path = file(LONG.format("trap '' TERM; sleep 60 & echo $$ $!; wait; wait"))
-    process = started(hf, path, jobs, "--wait", wait)
+    process = started(hf, path, jobs, "--finish-within", wait)
     family = [int(word) for word in line(process).split()[1:]]
     process.terminate()
     if wait == "1h":

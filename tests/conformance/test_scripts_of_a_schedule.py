@@ -260,7 +260,7 @@ def test_a_run_that_is_cut_short_begins_again_elsewhere_at_once(schedule: Schedu
 
 
 def test_keep_and_overlap(schedule: Schedule) -> None:
-    kept = Options(keep=600)
+    kept = Options(min_runtime=600)
     assert granted(schedule.serve(kept, base=schedule.start, ticks=(schedule.start + 1,), want=T1))
     assert schedule.serve(kept, end=(T1, "ok"))[2] > 590_000
     assert not granted(schedule.serve(kept, base=schedule.start + 1, ticks=(schedule.start + 2,), want=T2))
@@ -284,7 +284,7 @@ def test_each_run_is_shown_with_its_own_lease(schedule: Schedule) -> None:
 
 
 def test_a_slot_is_kept_for_the_rest_of_that_time_after_a_run(schedule: Schedule) -> None:
-    kept = Options(keep=600)
+    kept = Options(min_runtime=600)
     assert granted(schedule.serve(kept, base=schedule.start, ticks=(schedule.start + 1,), want=T1))
     words = schedule.command("HGET", JOB.job, "run:0").split(b" ")
     words[3] = b"%d" % (int(words[3]) - 100_000_000)  # as if it had begun earlier

@@ -184,7 +184,7 @@ def test_one_of_another_codec_is_loaded_anew(
 
 
 def test_a_value_that_the_codec_cannot_keep(server: PrivateServer, name: str, make: Make, look: redis.Redis) -> None:
-    cache = make(server.url, name, lease=60)
+    cache = make(server.url, name, load_ttl=60)
     with pytest.raises(ConfigError, match=f"cache '{name}', key 'a': codec 'json' cannot store .*: it is a tuple"):
         cache.get_or_load("a", lambda: (1, 2))
     assert cache.get_or_load("a", lambda: 1, wait=5) == 1, "the load was given back"
@@ -214,7 +214,7 @@ def test_those_who_wait_get_what_the_first_one_loads(
 
 
 def test_who_waits_asks_for_nothing_meanwhile(server: PrivateServer, name: str, make: Make, monitor: Monitor) -> None:
-    cache = make(server.url, name, lease=60)
+    cache = make(server.url, name, load_ttl=60)
     slow = Slow(1)
     first = in_thread(cache.get_or_load, "a", slow)
     assert slow.runs.wait(10)
@@ -288,9 +288,9 @@ def test_early(server: PrivateServer, name: str, make: Make, monkeypatch: pytest
 
 
 def test_a_loop_that_is_blocked_holds_up_nobody_else(server: PrivateServer, name: str, make: Make, monitor: Monitor) -> None:
-    cache, blocked, unblock = make(server.url, name, lease=60), threading.Event(), threading.Event()
+    cache, blocked, unblock = make(server.url, name, load_ttl=60), threading.Event(), threading.Event()
     slow = Slow(1)
-    first = in_thread(holdfast.Cache(server.url, name, lease=60).get_or_load, "a", slow)
+    first = in_thread(holdfast.Cache(server.url, name, load_ttl=60).get_or_load, "a", slow)
     assert slow.runs.wait(10)
 
     async def main() -> Any:
@@ -320,7 +320,7 @@ def test_a_loop_that_is_blocked_holds_up_nobody_else(server: PrivateServer, name
 
 
 def test_a_loader_that_hangs_is_replaced(server: PrivateServer, name: str, make: Make) -> None:
-    cache = make(server.url, name, lease=60, max_load=0.1)
+    cache = make(server.url, name, load_ttl=60, max_hold=0.1)
     slow = Slow(1)
     first = in_thread(cache.get_or_load, "a", slow)
     assert slow.runs.wait(10)
@@ -345,7 +345,7 @@ def waiters(count: int) -> None:
 
 
 def test_all_who_waited_for_a_load_that_fails_get_its_failure(server: PrivateServer, name: str, make: Make) -> None:
-    cache = make(server.url, name, lease=60)
+    cache = make(server.url, name, load_ttl=60)
     slow = Slow(NotFoundError("a"))
     first = in_thread(cache.get_or_load, "a", slow)
     assert slow.runs.wait(10)
@@ -368,7 +368,7 @@ def test_all_who_waited_for_a_load_that_fails_get_its_failure(server: PrivateSer
 def test_nobody_gets_the_failure_of_a_load_that_began_before_an_invalidation(
     server: PrivateServer, name: str, make: Make, how: str
 ) -> None:
-    cache = make(server.url, name, lease=60)
+    cache = make(server.url, name, load_ttl=60)
     slow = Slow(NotFoundError("a"))
     first = in_thread(cache.get_or_load, "a", slow, tags=("t",))
     assert slow.runs.wait(10)
@@ -413,7 +413,7 @@ class Unique(Exception):
 def test_what_is_no_answer_is_for_its_own_caller_and_the_next_one_loads(
     server: PrivateServer, name: str, error: BaseException
 ) -> None:
-    cache = holdfast.Cache(server.url, name, lease=60)
+    cache = holdfast.Cache(server.url, name, load_ttl=60)
     slow = Slow(error)
     first = in_thread(cache.get_or_load, "a", slow)
     assert slow.runs.wait(10)
@@ -428,7 +428,7 @@ def test_what_is_no_answer_is_for_its_own_caller_and_the_next_one_loads(
     "wrong", [Twisted(1, 2), UnicodeDecodeError("utf-8", b"x", 0, 1, "odd"), FileNotFoundError(2, "no", "f"), {1, 2}]
 )
 def test_all_kinds_of_failures_are_shared(server: PrivateServer, name: str, make: Make, wrong: object) -> None:
-    cache = make(server.url, name, lease=60)
+    cache = make(server.url, name, load_ttl=60)
     slow = Slow(wrong)
     if isinstance(wrong, Exception):
         wrong.__notes__ = ["a note"]
@@ -544,7 +544,7 @@ def test_nothing_is_stored_over_what_is_newer(
 
 
 def test_a_loader_that_asks_for_its_own_key(server: PrivateServer, name: str, make: Make) -> None:
-    cache = make(server.url, name, lease=60)
+    cache = make(server.url, name, load_ttl=60)
 
     def nested() -> Any:
         return cache.cache.get_or_load("a", never)
@@ -561,7 +561,7 @@ def test_a_loader_that_asks_for_its_own_key(server: PrivateServer, name: str, ma
 
 def test_a_loader_that_is_cancelled_leaves_it_to_the_next(server: PrivateServer, name: str) -> None:
     async def main() -> None:
-        cache = aio.Cache(server.url, name, lease=60)
+        cache = aio.Cache(server.url, name, load_ttl=60)
         runs = asyncio.Event()
 
         async def slow() -> int:
@@ -585,7 +585,7 @@ def test_a_loader_that_is_cancelled_leaves_it_to_the_next(server: PrivateServer,
 
 
 def test_a_loader_that_is_interrupted_leaves_it_to_the_next(server: PrivateServer, name: str) -> None:
-    cache = holdfast.Cache(server.url, name, lease=60, wait=5)
+    cache = holdfast.Cache(server.url, name, load_ttl=60, wait=5)
 
     def interrupted() -> int:
         raise KeyboardInterrupt

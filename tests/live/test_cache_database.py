@@ -83,7 +83,7 @@ def test_the_next_one_asks_when_the_first_is_killed(
 ) -> None:
     with crowd(["sync"], server.url) as (first,):
         before = database.asked()
-        first.begin(1, name, slow(database), lease=0.5)
+        first.begin(1, name, slow(database), load_ttl=0.5)
         until(lambda: database.asked() > before)
         first.process.kill()
         got, figures = together(shoppers, 12, name, database)

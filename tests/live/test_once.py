@@ -268,11 +268,11 @@ def test_an_exception_frees_it_unless_it_is_to_be_remembered(server: PrivateServ
             raise ValueError("not yet")
         raise Declined("insufficient funds", 51)
 
-    job = Face(face, server.url, name, keep=60, remember=Declined)
+    job = Face(face, server.url, name, keep=60, errors=Declined)
     with pytest.raises(ValueError, match="not yet"):
         job.run(work)
     errors = []
-    for other in (job, job, Face("asyncio", server.url, name, keep=60, remember=(KeyError, Exception))):
+    for other in (job, job, Face("asyncio", server.url, name, keep=60, errors=(KeyError, Exception))):
         with pytest.raises(Declined) as caught:
             other.run(work)
         errors.append(caught.value)
@@ -329,7 +329,7 @@ def test_a_result_that_cannot_be_kept_does_not_run_again(
 
 @BOTH
 def test_a_remembered_exception_that_is_too_large(server: PrivateServer, name: str, face: str) -> None:
-    job = Face(face, server.url, name, keep=60, remember=ValueError, max_size=100)
+    job = Face(face, server.url, name, keep=60, errors=ValueError, max_size=100)
 
     def work() -> Any:
         raise ValueError("x" * 200)
@@ -386,7 +386,7 @@ def test_interrupted(server: PrivateServer, name: str) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    job, work = once(server.url, name, keep=60, remember=Exception), Count()
+    job, work = once(server.url, name, keep=60, errors=Exception), Count()
     with pytest.raises(KeyboardInterrupt):
         job.run(interrupted)
     assert job.run(work).how == "ran"
@@ -463,7 +463,7 @@ def test_a_loss_ends_a_coroutine_and_is_told_to_a_thread(server: PrivateServer, 
         raise ValueError("on its own account")
 
     with pytest.raises(ValueError, match="on its own account") as caught:
-        once(server.url, name, keep=60, ttl=0.6, remember=ValueError).run(told)
+        once(server.url, name, keep=60, ttl=0.6, errors=ValueError).run(told)
     assert "lost its lease" in caught.value.__notes__[0]
     assert once(server.url, name, keep=60).run(Count()).how == "ran"
 

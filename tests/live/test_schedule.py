@@ -431,7 +431,7 @@ def test_labels_and_limits(own: PrivateServer) -> None:
         schedule.add(lambda: ran.add(f"gpu {who}"), Every(0.1), name="gpu", on="gpu")
         return schedule
 
-    with declared("a"), declared("b", labels=["gpu", "big"], limit=1):
+    with declared("a"), declared("b", features=["gpu", "big"], concurrency=1):
         until(lambda: ran >= {"anywhere a", "gpu b"})
     assert "gpu a" not in ran
 
@@ -500,7 +500,7 @@ def test_refusals() -> None:
         "name of a job must have": lambda: schedule.every(1, name="")(job),
         "ttl must be": lambda: schedule.every(1, name="x", ttl="1")(job),
         "history must be": lambda: schedule.every(1, name="x", history=0)(job),
-        "limit must be": lambda: holdfast.Schedule("redis://127.0.0.1:1", "jobs", limit=0),
+        "concurrency must be": lambda: holdfast.Schedule("redis://127.0.0.1:1", "jobs", concurrency=0),
     }
     for what, declare in refused.items():
         with pytest.raises(holdfast.ConfigError, match=what):
@@ -522,12 +522,12 @@ def test_jobs_that_are_no_plain_functions(own: PrivateServer, serving: Any) -> N
     until(lambda: statuses(schedule, "written in C")[:1] == ["ok"])
 
 
-@pytest.mark.parametrize("label", [5, [5], b"gpu", None])
-def test_a_label_is_a_text(own: PrivateServer, label: Any) -> None:
-    with pytest.raises(holdfast.ConfigError, match="labels must be a label or several, as text"):
-        holdfast.Schedule(own.url, "jobs", labels=label)
-    with pytest.raises(holdfast.ConfigError, match="on must be a label or several, as text"):
-        holdfast.Schedule(own.url, "jobs").every(1, name="job", on=label)(print)
+@pytest.mark.parametrize("feature", [5, [5], b"gpu", None])
+def test_a_feature_is_a_text(own: PrivateServer, feature: Any) -> None:
+    with pytest.raises(holdfast.ConfigError, match="features must be a feature or several, as text"):
+        holdfast.Schedule(own.url, "jobs", features=feature)
+    with pytest.raises(holdfast.ConfigError, match="on must be a feature or several, as text"):
+        holdfast.Schedule(own.url, "jobs").every(1, name="job", on=feature)(print)
 
 
 def test_more_jobs_between_two_event_loops(own: PrivateServer) -> None:

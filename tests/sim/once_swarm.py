@@ -112,7 +112,7 @@ def draw(seed: int) -> Story:
         process = Process(world, server, f"c{number + 1}", face=face, offset=1000 * uniform(), rate=rate)
         for name in range(choice((1, 2, 3))):
             wait = choice((None, None, 30.0, 0.3, 0.0))
-            job = once("redis://nowhere", "{key}", keep=keep, busy="wait", wait=wait, ttl=ttl, remember=Declined)
+            job = once("redis://nowhere", "{key}", keep=keep, busy="wait", wait=wait, ttl=ttl, errors=Declined)
             worker = Worker(process, str(name + 1))
             worker.start(work(story, worker, job, rng, ttl))
     for kind in rng.sample(KINDS, choice((0, 1, 1, 2))):

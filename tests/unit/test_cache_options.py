@@ -23,8 +23,8 @@ BAD: dict[str, list[Any]] = {
     "stale": [-1, math.nan, True, "60", None],
     "wait": [-1, math.nan, True, "5"],
     "beta": [-1, 1001, True, None],
-    "lease": [0, 0.01, None, True],
-    "max_load": [0, True, "5"],
+    "load_ttl": [0, 0.01, None, True],
+    "max_hold": [0, True, "5"],
     "error_ttl": [0, None, True],
     "busy": ["wait", None, True],
     "down": ["ignore", None],
@@ -52,7 +52,7 @@ def test_bad_options_are_refused_by_name(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [holdfast.Cache, aio.Cache], ids=["sync", "asyncio"])
 def test_an_answer_is_waited_for_for_less_than_a_lease(make: Any) -> None:
-    assert make(URL, "x", lease=0.3)._find("a").spec.timeout == pytest.approx(0.1)
+    assert make(URL, "x", load_ttl=0.3)._find("a").spec.timeout == pytest.approx(0.1)
     assert make(URL, "x")._find("a").spec.timeout == 1.0
 
 

@@ -25,7 +25,7 @@ BOTH = pytest.mark.parametrize("make", [once, aio.once], ids=["threads", "asynci
     [
         ({"keep": 0}, "keep"), ({"keep": "60"}, "keep"), ({"keep": float("nan")}, "keep"), ({"keep": None}, "keep"),
         ({"busy": "queue"}, "busy"), ({"wait": -1}, "wait"), ({"ttl": 0}, "ttl"), ({"max_hold": 0}, "max_hold"),
-        ({"remember": BaseException}, "remember"), ({"remember": "ValueError"}, "remember"), ({"codec": "yaml"}, "codec"),
+        ({"errors": BaseException}, "errors"), ({"errors": "ValueError"}, "errors"), ({"codec": "yaml"}, "codec"),
         ({"codec": None}, "codec"), ({"prefix": "a{b}"}, "prefix"), ({"prefix": ""}, "prefix"), ({"prefix": 7}, "prefix"),
     ],
     ids=repr,

@@ -14,8 +14,8 @@ from holdfast.schedule.timetable import Cron, Every
 WHOLE = """
 [schedule]
 name = "ops"
-labels = ["gpu", "big"]
-limit = 4
+features = ["gpu", "big"]
+concurrency = 4
 prefix = "shop:"
 tz = "Europe/Berlin"
 
@@ -26,7 +26,7 @@ env = { LEVEL = "9" }
 directory = "/srv"
 kill_after = "500ms"
 ttl = 20
-keep = "1m"
+min_runtime = "1m"
 overlap = "queue"
 misfire = "all"
 grace = "1.5h"
@@ -58,12 +58,12 @@ def parsed(directory: Path, text: str) -> Plan:
 
 def test_all_there_is(tmp_path: Path) -> None:
     plan = parsed(tmp_path, WHOLE)
-    assert (plan.name, plan.labels, plan.limit, plan.prefix) == ("ops", ["gpu", "big"], 4, "shop:")
+    assert (plan.name, plan.features, plan.concurrency, plan.prefix) == ("ops", ["gpu", "big"], 4, "shop:")
     backup, cleanup, report = plan.jobs
     assert backup.when == Cron("0 3 * * *", "Europe/Berlin")
     assert backup.options == {
-        "ttl": 20, "keep": 60, "overlap": "queue", "misfire": "all", "grace": 5400, "on_crash": "again", "max_runtime": 86400,
-        "on": ("gpu",), "history": 7,
+        "ttl": 20, "min_runtime": 60, "overlap": "queue", "misfire": "all", "grace": 5400, "on_crash": "again",
+        "max_runtime": 86400, "on": ("gpu",), "history": 7,
     }  # fmt: skip
     assert isinstance(backup.what, Command)
     assert (backup.what.argv, backup.what.env) == (["./backup.sh", "--full"], {"LEVEL": "9"})
@@ -82,9 +82,9 @@ def test_all_there_is(tmp_path: Path) -> None:
         ("", "there is no job in it: write [jobs.NAME]"),
         ("[job.x]\nevery=1", "job: there is no such key; there are jobs, schedule"),
         ("[schedule]\nlabel = 'x'", "schedule.label: there is no such key"),
-        ("[schedule]\nlabels = 3", "schedule.labels: 3 is neither a text nor a list of them"),
+        ("[schedule]\nfeatures = 3", "schedule.features: 3 is neither a text nor a list of them"),
         ("[schedule]\nprefix = 1", "schedule.prefix: 1 is not text"),
-        ("[schedule]\nlimit = true", "schedule.limit: True is not a whole number"),
+        ("[schedule]\nconcurrency = true", "schedule.concurrency: True is not a whole number"),
         ("[jobs]\nx = 3", "jobs.x: 3 is not a table"),
         ("[jobs.x]\nevery=1\ncommand=['a']\ntimeout=3", "jobs.x.timeout: there is no such key; there are command, cron"),
         ("[jobs.x]\nevery='1 s'\ncommand=['a']", "jobs.x.every: '1 s' is not a duration: write 30 (seconds)"),

@@ -69,7 +69,7 @@ def test_what_only_is_called_suits_both() -> None:
 
 @pytest.mark.parametrize("face", [holdfast.Schedule, holdfast.aio.Schedule])
 def test_a_timeout_is_explained(face: Any) -> None:
-    with pytest.raises(TypeError, match=r"Schedule\(\) has no timeout=: say max_runtime= .* ttl= .* wait= "):
+    with pytest.raises(TypeError, match=r"Schedule\(\) has no timeout=: pass max_runtime= .* ttl= .* finish_within= "):
         face(URL, "jobs", timeout=3)
     with pytest.raises(TypeError, match=r"Schedule\(\) got an unexpected keyword argument 'prefixes'"):
         face(URL, "jobs", prefixes="a")

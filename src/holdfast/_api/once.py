@@ -169,7 +169,7 @@ class BaseOnce:
         wait: float | None,
         ttl: float,
         max_hold: float | None,
-        remember: Any,
+        errors: Any,
         codec: Any,
         prefix: str,
         ignore: Any,
@@ -186,7 +186,7 @@ class BaseOnce:
             options.warn_of_short(self._ttl)
         self._max_hold = None if max_hold is None else options.seconds(max_hold, "max_hold", options.MIN_TTL)
         self._timeout = min(self._caller.timeout, answer_within(self._ttl))
-        self._remember = codecs.exception_types(remember, "remember")
+        self._errors = codecs.exception_types(errors, "errors")
         self._codec = codecs.find(codec)
         self._ignore = checked_ignore(ignore)
         self._max_size = checked_size(max_size)
@@ -205,7 +205,7 @@ class BaseOnce:
             name,
             lease=self._ttl,
             timeout=self._timeout,
-            max_load=self._max_hold,
+            max_hold=self._max_hold,
             tries=TRIES,
             max_size=self._max_size,
             keeps=True,
@@ -250,7 +250,7 @@ class BaseOnce:
         try:
             if record.kind != codecs.ERROR:
                 return Outcome(self._codec.decode(record.kind, record.data), "replayed", record.fence)
-            error: Exception = codecs.decode_error(record.data, self._remember)
+            error: Exception = codecs.decode_error(record.data, self._errors)
         except codecs.Undecodable as unreadable:
             raise HoldfastError(
                 f"{job.what} ran before, and what was stored cannot be read here: {unreadable}; nothing has run now, nor "
@@ -296,7 +296,7 @@ class BaseOnce:
         if not running.here:
             return
         kept: bool | None = not running.load.lost
-        if isinstance(error, self._remember):
+        if isinstance(error, self._errors):
             kept = await self._stored(running, codecs.ERROR, codecs.encode_error(error))
         else:
             await flight.abort(running.load)

@@ -69,7 +69,7 @@ class once(once_base.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         wait: seconds to wait for the one that runs; None: for ever with "wait", else not at all.
         ttl: seconds of the lease of the one that runs, renewed meanwhile.
         max_hold: seconds after which the renewal stops, so that a function that hangs does not keep the key for ever.
-        remember: types of exceptions that are results: later calls get them raised again.
+        errors: types of exceptions that are stored like results: later calls raise them again.
         codec: how results become bytes: as for `Cache`.
         prefix: start of the keys on the server.
         ignore: names of arguments that the key leaves out, because they do not decide what is done, such as ``"self"``.
@@ -91,7 +91,7 @@ class once(once_base.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         wait: float | None = None,
         ttl: float = 30.0,
         max_hold: float | None = None,
-        remember: type[Exception] | tuple[type[Exception], ...] = (),
+        errors: type[Exception] | tuple[type[Exception], ...] = (),
         codec: str | codecs.Serializer = "json",
         prefix: str = "hf:",
         ignore: str | Iterable[str] = (),
@@ -107,7 +107,7 @@ class once(once_base.BaseOnce):  # noqa: N801 - a decorator, and reads as one
             wait=wait,
             ttl=ttl,
             max_hold=max_hold,
-            remember=remember,
+            errors=errors,
             codec=codec,
             prefix=prefix,
             ignore=ignore,

@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", nargs="?", metavar="JOB", help="to which")
     parser.add_argument("--schedule", metavar="NAME", required=True, help="name of the schedule")
     parser.add_argument("--prefix", default="hf:", help="of its keys on the server (default: hf:)")
-    parser.add_argument("--limit", metavar="N", type=int, default=20, help="history: entries at most (default: 20)")
+    parser.add_argument("--last", metavar="N", type=int, default=20, help="history: show the last N entries (default: 20)")
     servers.add_options(parser, local=True)
     parser.add_argument("--json", action="store_true", help="answer in JSON")
 
@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _act(schedule: Schedule, args: argparse.Namespace) -> int:
     if args.action == "history":
-        found = schedule.history(args.job, args.limit)
+        found = schedule.history(args.job, args.last)
         _show([dataclasses.asdict(record) for record in found], (_HISTORY, [_entry(record) for record in found]), args)
     elif args.action:
         method, done = _ORDERS[args.action]

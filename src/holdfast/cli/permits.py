@@ -1,4 +1,4 @@
-"""The locks of ``holdfast run --slots N``, ``--shared`` and ``--exclusive``: a permit, or one side of a read-write lock.
+"""The locks of ``holdfast run --limit N``, ``--shared`` and ``--exclusive``: a permit, or one side of a read-write lock.
 
 Imported only where one of them is given: a plain ``holdfast run`` does not pay for it.
 """
@@ -16,12 +16,12 @@ from holdfast._net.resolve import on_one_server
 def lock(args: argparse.Namespace, urls: list[str], name: str, **options: Any) -> Lock:
     """The lock that the options describe. Raises ConfigError."""
     if len(urls) > 1:
-        option = f"--slots {args.slots}" if args.slots else "--shared" if args.shared else "--exclusive"
+        option = f"--limit {args.limit}" if args.limit else "--shared" if args.shared else "--exclusive"
         raise on_one_server(f"what {option} takes", NO_MAJORITIES, "without it, the lock is on a majority of them")
-    if args.slots:
+    if args.limit:
         from holdfast._api.sync_semaphore import Semaphore
 
-        return Semaphore(urls[0], name, args.slots, **options)
+        return Semaphore(urls[0], name, args.limit, **options)
     from holdfast._api.sync_rwlock import RWLock
 
     both = RWLock(urls[0], name, **options)

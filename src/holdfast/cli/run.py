@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("name", metavar="NAME", help="name of the lock")
     add("-c", dest="shell", metavar="STRING", help="run this string with /bin/sh instead of a command after --")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--slots", metavar="N", type=_slots, help="at most N at a time: a permit of the semaphore NAME")
+    kind.add_argument("--limit", metavar="N", type=_limit, help="at most N at a time: a permit of the semaphore NAME")
     kind.add_argument("--shared", action="store_true", help="together with others that share it: read-write lock NAME, reading")
     kind.add_argument("--exclusive", action="store_true", help="alone: the same read-write lock, writing")
     waiting = parser.add_mutually_exclusive_group()
@@ -133,10 +133,10 @@ def _exit_code(text: str) -> int:
     return code
 
 
-def _slots(text: str) -> int:
+def _limit(text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of slots: a whole number, 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a limit: a whole number, 1 or more")
     return number
 
 
@@ -304,7 +304,7 @@ class Run:
 
     def _lock(self, *args: Any, **options: Any) -> Lock:
         """On one server, or on a majority of several; or something that several may hold."""
-        if self.args.slots or self.args.shared or self.args.exclusive:
+        if self.args.limit or self.args.shared or self.args.exclusive:
             from holdfast.cli.permits import lock
 
             return lock(self.args, self.urls, *args, **options)

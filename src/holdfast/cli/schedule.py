@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 Run it on as many machines as you like: each tick runs once, on one of them. SIGTERM, SIGINT or SIGHUP: no more ticks, running
-jobs have --wait to finish, then they are ended; with a second SIGTERM or SIGINT, at once. Exit codes: 0 stopped by a
+jobs have --finish-within to finish, then they are ended; with a second SIGTERM or SIGINT, at once. Exit codes: 0 stopped by a
 signal, 64 bad usage, 69 no server at the start."""
 
 
@@ -50,8 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--name", help="name of the schedule, instead of the file's; all who use the same name share its jobs")
     add("--strict", action="store_true", help="do not start if another program serves a job of the same name")
     add("--prefix", help="of all keys on the server (default: the file's, or hf:)")
-    add("--label", action="append", default=[], help="this host serves jobs with on = LABEL; several times for several")
-    add("--wait", metavar="TIME", type=duration, default=10.0, help="at the end, for jobs that run (default: 10)")
+    add("--feature", action="append", default=[], help="this host serves jobs with on = FEATURE; may be repeated")
+    add("--finish-within", metavar="TIME", type=duration, default=10.0, help="at the end, for running jobs (default: 10)")
     add("--check", action="store_true", help="say when each job is due next, by this machine's clock, and exit; asks no server")
     loudness = parser.add_mutually_exclusive_group()
     loudness.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
@@ -77,14 +77,14 @@ def _of_file(args: argparse.Namespace) -> sync.Schedule:
 
     plan = read(args.target)
     url = "redis://nobody.is.asked" if args.check else servers.one(args, quiet=args.quiet)
-    given = {"limit": plan.limit, "prefix": plan.prefix if args.prefix is None else args.prefix}
+    given = {"concurrency": plan.concurrency, "prefix": plan.prefix if args.prefix is None else args.prefix}
     options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
     name = args.name or plan.name
     if not name:
         how = 'write name = "..." under [schedule], or pass --name; all processes that use the same name share its jobs'
         raise ConfigError(f"{args.target}: schedule.name: the schedule needs a name: {how}", parameter="name")
     strict = args.strict or plan.strict
-    schedule = Schedule(url, name, labels=[*plan.labels, *args.label], strict=strict, **options)
+    schedule = Schedule(url, name, features=[*plan.features, *args.feature], strict=strict, **options)
     for job in plan.jobs:
         if isinstance(job.what, Command) and args.verbose:
             job.what.echo = functools.partial(_echo, job.name)
@@ -103,7 +103,7 @@ def _of_module(args: argparse.Namespace) -> BaseSchedule:
     from holdfast.schedule.file import imported
     from holdfast.schedule.schedule import BaseSchedule
 
-    for option in ("url", "url_file", "local", "name", "strict", "label", "prefix"):
+    for option in ("url", "url_file", "local", "name", "strict", "feature", "prefix"):
         if getattr(args, option) not in (None, False, []):
             args.parser.error(f"--{option.replace('_', '-')} is for files: a schedule in a module says so itself")
     found = imported(args.target)
@@ -168,9 +168,9 @@ def _serve(schedule: BaseSchedule, args: argparse.Namespace) -> int:
     if not args.quiet:
         output.say(f"schedule {schedule.name!r}: {len(schedule.jobs)} jobs")
     if isinstance(schedule, sync.Schedule):
-        schedule.run(args.wait)
+        schedule.run(args.finish_within)
     elif isinstance(schedule, aio.Schedule):
-        asyncio.run(schedule.run(args.wait))
+        asyncio.run(schedule.run(args.finish_within))
     if not args.quiet:
         output.say(f"schedule {schedule.name!r}: stopped")
     return 0

@@ -14,16 +14,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.epilog = (
         "It takes nothing, so somebody else may have the lock right after: to work under a lock, use run.\n"
-        "Exit codes: 0 it is free, 75 not within --timeout, 64 bad usage, 69 no server."
+        "Exit codes: 0 it is free, 75 not within --wait, 64 bad usage, 69 no server."
     )
     parser.add_argument("name", metavar="NAME", help="of the lock")
-    parser.add_argument("--timeout", metavar="TIME", type=duration, help="wait for so long (default: for ever)")
+    parser.add_argument("-w", "--wait", metavar="TIME", type=duration, help="wait for so long (default: for ever)")
     lock_view.add_options(parser, answers=False)
 
 
 def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
-    patience = Patience(args.timeout, lambda text: output.say(f"wait: {text}"))
+    patience = Patience(args.wait, lambda text: output.say(f"wait: {text}"))
     try:
         inspector = lock_view.inspector(args)
         while True:

@@ -31,8 +31,8 @@ class Schedule(BaseSchedule):
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
         name: of the schedule: processes that serve the same one share its jobs, so each application has a name of its own.
-        labels: what this process is fit for: jobs declared with ``on=`` run only where one of theirs is among these.
-        limit: runs at the same time in this process, at most.
+        features: what this process can do: a job declared with ``on=`` runs only where one of those is among these.
+        concurrency: runs at the same time in this process, at most.
         prefix: start of the keys on the server.
         strict: refuse to start where another function is being served under the name of one of the jobs; otherwise, that is
             logged as a warning, and the definition that was declared last counts.
@@ -47,13 +47,13 @@ class Schedule(BaseSchedule):
         client: object,
         name: str,
         *,
-        labels: Iterable[str] = (),
-        limit: int = 32,
+        features: Iterable[str] = (),
+        concurrency: int = 32,
         prefix: str = "hf:",
         strict: bool = False,
         **mistaken: Never,
     ) -> None:
-        super().__init__(name, labels, limit, prefix, mistaken, strict=strict)
+        super().__init__(name, features, concurrency, prefix, mistaken, strict=strict)
         self._caller = AioCaller(client)
         self._service: Service | None = None
 
@@ -62,15 +62,15 @@ class Schedule(BaseSchedule):
         service = self._service
         return service is not None and service.here and not service.over.is_set()
 
-    async def run(self, wait: float = 10.0) -> None:
-        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then as `stop` with ``wait``.
+    async def run(self, finish_within: float = 10.0) -> None:
+        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then as `stop` with ``finish_within``.
 
         At a second SIGTERM or SIGINT, runs are ended at once.
         """
         await self.start()
         service = self._service
         assert service is not None
-        stopping = Stopping(service.stop, wait)
+        stopping = Stopping(service.stop, finish_within)
         loop = asyncio.get_running_loop()
         numbers = stopping.signals() if threading.current_thread() is threading.main_thread() else ()
         for number in numbers:
@@ -78,7 +78,7 @@ class Schedule(BaseSchedule):
         try:
             await service.over.wait()
         except asyncio.CancelledError:
-            await self.stop(wait)
+            await self.stop(finish_within)
             raise
         finally:
             for number in numbers:
@@ -95,14 +95,14 @@ class Schedule(BaseSchedule):
             self._service = None
             raise
 
-    async def stop(self, wait: float = 10.0) -> None:
-        """Claim nothing more. Runs may go on for ``wait`` seconds, then they are told to end; what was theirs is given back.
-        One that goes on all the same keeps its lease until it ends."""
+    async def stop(self, finish_within: float = 10.0) -> None:
+        """Claim no more ticks. Runs have ``finish_within`` seconds to finish; then they are told to end, and their leases
+        are released. A run that goes on all the same keeps its lease until it ends."""
         service = self._service
         if service is not None and service.here:
-            service.stop(wait)
+            service.stop(finish_within)
             try:
-                async with asyncio.timeout(wait + PATIENCE):  # wait_for may swallow a cancellation, up to Python 3.11
+                async with asyncio.timeout(finish_within + PATIENCE):  # wait_for may swallow a cancellation, up to Python 3.11
                     await service.over.wait()
             except TimeoutError:
                 log.warning("schedule %r: some runs did not end when they were told to", self.name)
@@ -128,9 +128,9 @@ class Schedule(BaseSchedule):
     async def _overview(self) -> Overview:
         return overview(await self._ask(commands.survey(self._keys, self._caller.timeout)))
 
-    async def history(self, job: str, limit: int = 50) -> list[Record]:
+    async def history(self, job: str, last: int = 50) -> list[Record]:
         """Return what became of the last ticks of a job, newest first. Raises ConfigError if the server knows no such job."""
-        found = await self._ask(commands.look(self._keys, [job], limit, self._caller.timeout))
+        found = await self._ask(commands.look(self._keys, [job], last, self._caller.timeout))
         return self._history(job, found.jobs)
 
     async def pause(self, job: str) -> None:

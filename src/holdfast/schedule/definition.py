@@ -17,6 +17,9 @@ from holdfast.schedule.timetable import Timetable, from_text
 HISTORY = 1000
 """Runs that can be remembered, at most."""
 
+ON_THE_SERVER = {"min_runtime": "keep"}
+"""Options that have another name in the data on the server."""
+
 CHOICES = {"overlap": ("skip", "queue", "allow"), "misfire": ("skip", "once", "all"), "on_crash": ("leave", "again")}
 
 
@@ -32,7 +35,7 @@ def checked(name: str, options: dict[str, Any]) -> Options:
             raise ConfigError(
                 f"job {name!r}: {option} must be one of {', '.join(choices)}, not {given[option]!r}", parameter=option
             )
-    for option, least in (("ttl", MIN_TTL), ("keep", 0.0), ("grace", 0.0), ("max_runtime", 0.001)):
+    for option, least in (("ttl", MIN_TTL), ("min_runtime", 0.0), ("grace", 0.0), ("max_runtime", 0.001)):
         if given.get(option) is not None or (option in given and option != "max_runtime"):
             given[option] = seconds(given[option], option, least)
     given["on"] = tuple(sorted(fit_for(given.get("on", ()), "on")))
@@ -45,16 +48,17 @@ def checked(name: str, options: dict[str, Any]) -> Options:
 
 
 def fit_for(given: Any, parameter: str) -> set[str]:
-    """One or several. Raises ConfigError: what is no text is no label of anybody, and its jobs would run nowhere."""
+    """Return one feature or several as a set. Raises ConfigError: no process has a feature that is not text."""
     found = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
-    if not all(isinstance(label, str) for label in found):
-        raise ConfigError(f"{parameter} must be a label or several, as text, not {given!r}", parameter=parameter)
+    if not all(isinstance(feature, str) for feature in found):
+        raise ConfigError(f"{parameter} must be a feature or several, as text, not {given!r}", parameter=parameter)
     return set(found)
 
 
 def write(when: Timetable, options: Options) -> bytes:
     """Only what differs from the defaults, so that it can be read."""
     given = {name: value for name, value in dataclasses.asdict(options).items() if value != getattr(DEFAULTS, name)}
+    given = {ON_THE_SERVER.get(name, name): value for name, value in given.items()}
     text = json.dumps({"when": when.text, **given}, sort_keys=True).encode()
     if len(text) > control_records.LONGEST:
         raise ConfigError(
@@ -68,6 +72,9 @@ def parse(definition: bytes) -> tuple[Timetable, Options]:
     """The inverse. Raises ConfigError, where a later release has written it."""
     try:
         facts = control_records.table(definition)
+        for name, there in ON_THE_SERVER.items():
+            if there in facts:
+                facts[name] = facts.pop(there)
         return from_text(control_records.text(facts.pop("when", None), control_records.LONGEST)), checked("", facts)
     except (ValueError, TypeError, OverflowError) as error:
         raise ConfigError(f"a job cannot be read: {definition[:200]!r}: {error}", parameter="definition") from error

@@ -25,11 +25,11 @@ from holdfast.schedule.timetable import Cron, Every, Timetable
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_TIMES = {"ttl", "keep", "grace", "max_runtime", "jitter", "kill_after", "every"}
+_TIMES = {"ttl", "min_runtime", "grace", "max_runtime", "jitter", "kill_after", "every"}
 _OPTIONS = {field.name for field in dataclasses.fields(Options)}
 _OF_COMMANDS = {"shell", "env", "directory", "kill_after", "pass_url"}
 _OF_JOBS = _OPTIONS | _OF_COMMANDS | {"cron", "every", "tz", "jitter", "command", "python"}
-_OF_SCHEDULE = {"name", "labels", "limit", "tz", "prefix", "strict"}
+_OF_SCHEDULE = {"name", "features", "concurrency", "tz", "prefix", "strict"}
 
 
 @dataclasses.dataclass
@@ -48,8 +48,8 @@ class Plan:
 
     name: str = ""
     """Empty if the file has none."""
-    labels: list[str] = dataclasses.field(default_factory=list)
-    limit: int | None = None
+    features: list[str] = dataclasses.field(default_factory=list)
+    concurrency: int | None = None
     jobs: list[Planned] = dataclasses.field(default_factory=list)
     prefix: str | None = None
     strict: bool = False
@@ -65,9 +65,9 @@ def read(path: str) -> Plan:
         raise ConfigError(f"{path}: {error}", parameter="file") from error
     table = _Table(path, "", document, {"schedule", "jobs"})
     about = table.table("schedule", _OF_SCHEDULE)
-    limit, prefix = about.get("limit", int, None), about.get("prefix", str, None)
+    concurrency, prefix = about.get("concurrency", int, None), about.get("prefix", str, None)
     strict = about.get("strict", bool, False)
-    plan = Plan(about.get("name", str, ""), about.texts("labels"), limit, prefix=prefix, strict=strict)
+    plan = Plan(about.get("name", str, ""), about.texts("features"), concurrency, prefix=prefix, strict=strict)
     jobs = table.table("jobs", None)
     for name in jobs.values:
         plan.jobs.append(_job(jobs.table(name, _OF_JOBS), name, about.get("tz", str, "UTC")))

@@ -138,8 +138,8 @@ def _refuse_mistaken(mistaken: dict[str, Any]) -> None:
     """Explain ``timeout=``; refuse any other unknown option."""
     if "timeout" in mistaken:
         raise TypeError(
-            "Schedule() has no timeout=: say max_runtime= of a job for how long a run may take, ttl= of a job for how long the "
-            "lease of a run outlives a crashed process, or wait= of run() and stop() for how long runs may go on at the end"
+            "Schedule() has no timeout=: pass max_runtime= of a job for how long a run may take, ttl= of a job for how long "
+            "the lease of a run outlives a crashed process, or finish_within= of run() and stop() for runs that go on then"
         )
     refuse_mistaken(mistaken, "Schedule")
 
@@ -148,15 +148,15 @@ class BaseSchedule:
     """The common part of both APIs: the jobs, and how they are declared."""
 
     def __init__(
-        self, name: str, labels: Iterable[str], limit: int, prefix: str, mistaken: dict[str, Any], *, strict: bool
+        self, name: str, features: Iterable[str], concurrency: int, prefix: str, mistaken: dict[str, Any], *, strict: bool
     ) -> None:
         _refuse_mistaken(mistaken)
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise ConfigError(f"limit must be a whole number from 1, not {limit!r}", parameter="limit")
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+            raise ConfigError(f"concurrency must be a whole number from 1, not {concurrency!r}", parameter="concurrency")
         self.name = name
         self._keys = Keys.of(name, prefix)
-        self._labels = fit_for(labels, "labels")
-        self._limit = limit
+        self._features = fit_for(features, "features")
+        self._concurrency = concurrency
         self._strict = strict
         self._jobs: dict[str, Job] = {}
 
@@ -223,7 +223,7 @@ class BaseSchedule:
 
     def _book(self, timeout: float) -> Book:
         """Return the declared jobs that this process serves."""
-        mine = [job for job in self._jobs.values() if not job.options.on or self._labels & set(job.options.on)]
+        mine = [job for job in self._jobs.values() if not job.options.on or self._features & set(job.options.on)]
         seats = [
             Seat(
                 job.name,
@@ -241,7 +241,7 @@ class BaseSchedule:
 
         host = describe(json.dumps(process.facts()).encode(), process.id) or process.id
         timeout = min(timeout, ANSWER_WITHIN)
-        return Book(self._keys, seats, host=host, timeout=timeout, limit=self._limit, strict=self._strict)
+        return Book(self._keys, seats, host=host, timeout=timeout, limit=self._concurrency, strict=self._strict)
 
     def _functions(self) -> dict[str, Callable[..., Any]]:
         return {job.name: job.function for job in self._jobs.values()}

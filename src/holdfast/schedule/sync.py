@@ -30,8 +30,8 @@ class Schedule(BaseSchedule):
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
         name: of the schedule: processes that serve the same one share its jobs, so each application has a name of its own.
-        labels: what this process is fit for: jobs declared with ``on=`` run only where one of theirs is among these.
-        limit: runs at the same time in this process, at most.
+        features: what this process can do: a job declared with ``on=`` runs only where one of those is among these.
+        concurrency: runs at the same time in this process, at most.
         prefix: start of the keys on the server.
         strict: refuse to start where another function is being served under the name of one of the jobs; otherwise, that is
             logged as a warning, and the definition that was declared last counts.
@@ -46,13 +46,13 @@ class Schedule(BaseSchedule):
         client: object,
         name: str,
         *,
-        labels: Iterable[str] = (),
-        limit: int = 32,
+        features: Iterable[str] = (),
+        concurrency: int = 32,
         prefix: str = "hf:",
         strict: bool = False,
         **mistaken: Never,
     ) -> None:
-        super().__init__(name, labels, limit, prefix, mistaken, strict=strict)
+        super().__init__(name, features, concurrency, prefix, mistaken, strict=strict)
         self._caller = Caller(client)
         self._mutex = threading.Lock()
         self._service: Service | None = None
@@ -66,15 +66,15 @@ class Schedule(BaseSchedule):
         if is_async(function):
             raise ConfigError(f"job {name!r} is a coroutine function: use holdfast.aio.Schedule", parameter="function")
 
-    def run(self, wait: float = 10.0) -> None:
-        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then as `stop` with ``wait``.
+    def run(self, finish_within: float = 10.0) -> None:
+        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then as `stop` with ``finish_within``.
 
         At a second SIGTERM or SIGINT, runs are ended at once.
         """
         self.start()
         service = self._service
         assert service is not None
-        stopping = Stopping(service.stop, wait)
+        stopping = Stopping(service.stop, finish_within)
         before = {}
         if threading.current_thread() is threading.main_thread():
             before = {number: signal.signal(number, stopping.heard) for number in stopping.signals()}
@@ -98,13 +98,13 @@ class Schedule(BaseSchedule):
         finally:
             self._mutex.release()
 
-    def stop(self, wait: float = 10.0) -> None:
-        """Claim nothing more. Runs may go on for ``wait`` seconds, then they are told to end; what was theirs is given back.
-        One that goes on all the same keeps its lease until it ends."""
+    def stop(self, finish_within: float = 10.0) -> None:
+        """Claim no more ticks. Runs have ``finish_within`` seconds to finish; then they are told to end, and their leases
+        are released. A run that goes on all the same keeps its lease until it ends."""
         service = self._service
         if service is not None and service.process is current():
-            service.stop(wait)
-            if not service.over.wait(wait + PATIENCE):
+            service.stop(finish_within)
+            if not service.over.wait(finish_within + PATIENCE):
                 log.warning("schedule %r: some runs did not end when they were told to", self.name)
 
     def __enter__(self) -> Self:
@@ -126,9 +126,9 @@ class Schedule(BaseSchedule):
     def _overview(self) -> Overview:
         return overview(self._ask(commands.survey(self._keys, self._caller.timeout)))
 
-    def history(self, job: str, limit: int = 50) -> list[Record]:
+    def history(self, job: str, last: int = 50) -> list[Record]:
         """Return what became of the last ticks of a job, newest first. Raises ConfigError if the server knows no such job."""
-        return self._history(job, self._ask(commands.look(self._keys, [job], limit, self._caller.timeout)).jobs)
+        return self._history(job, self._ask(commands.look(self._keys, [job], last, self._caller.timeout)).jobs)
 
     def pause(self, job: str) -> None:
         """Run a job no more, wherever it is served, until `resume`; ticks meanwhile are skipped. A run goes on."""

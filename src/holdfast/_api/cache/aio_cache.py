@@ -59,9 +59,10 @@ class Cache(BaseCache):
             never does (XFetch: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede Prevention",
             VLDB 2015).
         errors: types of exceptions that are kept like values, for ``error_ttl`` seconds, and raised for all who ask.
-        lease: seconds after which the load of a process that died is given to the next one; renewed while the loader runs.
-        max_load: seconds after which it is not renewed any more, so that a loader that hangs does not keep the key; None: for
-            ever.
+        load_ttl: seconds of the lease of a load, which is renewed while the loader runs: when its process dies, the next caller
+            loads after this time.
+        max_hold: seconds after which the lease of a load is no longer renewed, so that a loader that hangs does not keep the
+            key; None: it is renewed as long as the loader runs.
         down: what happens while the server is away: "load" without it, or "raise" ServerError.
         prefix: start of the keys on the server.
         max_size: bytes that a value may have when the codec has made them, up to 512 MiB. A larger one is not stored: for
@@ -87,8 +88,8 @@ class Cache(BaseCache):
         beta: float = 0.0,
         errors: type[Exception] | tuple[type[Exception], ...] = (),
         error_ttl: float = 5.0,
-        lease: float = 5.0,
-        max_load: float | None = None,
+        load_ttl: float = 5.0,
+        max_hold: float | None = None,
         down: Literal["load", "raise"] = "load",
         prefix: str = "hf:",
         max_size: int = MAX_SIZE,
@@ -106,8 +107,8 @@ class Cache(BaseCache):
             beta=beta,
             errors=errors,
             error_ttl=error_ttl,
-            lease=lease,
-            max_load=max_load,
+            load_ttl=load_ttl,
+            max_hold=max_hold,
             down=down,
             prefix=prefix,
             max_size=max_size,

@@ -91,8 +91,8 @@ class BaseCache:
         beta: float,
         errors: object,
         error_ttl: float,
-        lease: float,
-        max_load: float | None,
+        load_ttl: float,
+        max_hold: float | None,
         down: str,
         prefix: str,
         max_size: int,
@@ -111,9 +111,9 @@ class BaseCache:
         self._figures = Figures()
         self._count = self._figures.count
         self._prefix = prefix
-        self._lease = options.seconds(lease, "lease", options.MIN_TTL)
-        self._max_load = None if max_load is None else options.seconds(max_load, "max_load", options.MIN_TTL)
-        self._timeout = min(caller.timeout, ANSWER, self._lease / 3)  # or a lease would be over before its answer is missed
+        self._load_ttl = options.seconds(load_ttl, "load_ttl", options.MIN_TTL)
+        self._max_hold = None if max_hold is None else options.seconds(max_hold, "max_hold", options.MIN_TTL)
+        self._timeout = min(caller.timeout, ANSWER, self._load_ttl / 3)  # or a lease would be over before its answer is missed
         self._site: Callable[[str | bytes], Site] = functools.lru_cache(1024)(self._find)
         self._about: Callable[[str | bytes], str] = functools.lru_cache(1024)(self._named)
         self._all = self._find("*")  # stands for the whole cache; refuses a bad name or prefix now
@@ -160,9 +160,9 @@ class BaseCache:
             f"{self._prefix}cache:",
             self._name,
             key,
-            lease=self._lease,
+            lease=self._load_ttl,
             timeout=self._timeout,
-            max_load=self._max_load,
+            max_hold=self._max_hold,
             max_size=self._max_size,
         )
 

@@ -33,7 +33,7 @@ class Options:
 
     ttl: float = 30.0
     """The lease of a run, renewed while it runs: for so long a crashed runner blocks the next."""
-    keep: float = 0.0
+    min_runtime: float = 0.0
     """From its start, a run counts as running for so long at least."""
     overlap: Literal["skip", "queue", "allow"] = "skip"
     """A tick that falls due while the job runs is skipped, waits in a queue, or runs beside (ten at most)."""
@@ -47,7 +47,7 @@ class Options:
     max_runtime: float | None = None
     """After so long a run is ended: a coroutine is cancelled, a command terminated, a function told."""
     on: tuple[str, ...] = ()
-    """Labels: it runs only where the schedule has one of these."""
+    """Features: the job runs only where the schedule has one of these."""
     history: int = 50
     """Runs that are remembered."""
 
@@ -59,7 +59,7 @@ class Options:
     @property
     def policy(self) -> str:
         """What the script has to know of them."""
-        again, grace, keep = int(self.on_crash == "again"), int(self.grace * 1000), int(self.keep * 1000)
+        again, grace, keep = int(self.on_crash == "again"), int(self.grace * 1000), int(self.min_runtime * 1000)
         return f"{self.overlap} {self.misfire} {grace} {again} {keep} {milliseconds(self.ttl)} {self.history}"
 
 

@@ -217,13 +217,13 @@ def site(
     *,
     lease: float,
     timeout: float | None = None,
-    max_load: float | None = None,
+    max_hold: float | None = None,
     tries: int = 1,
     max_size: int = MAX_SIZE,
     keeps: bool = False,
 ) -> Site:
     """The key ``key`` of a group, such as a cache; without: a group of its own. ``prefix``: such as "hf:cache:". All keys of a
-    group are in one slot of a Cluster. ``lease``: seconds until a load counts as crashed; ``max_load``: until it is renewed no
+    group are in one slot of a Cluster. ``lease``: seconds until a load counts as crashed; ``max_hold``: until it is renewed no
     more; ``tries``, ``max_size``, ``keeps``: see `Site`. Raises ConfigError."""
     base = start(prefix) + b"{" + encoded(group, "name") + b"}:"
     own = b":" + encoded(key, "key") if key else b""
@@ -232,7 +232,7 @@ def site(
         keys=(base + b"load" + own, base + b"state", base + b"floors"),
         ttl=lease,
         renew=True,
-        max_hold=max_load,
+        max_hold=max_hold,
         timeout=answer_within(lease) if timeout is None else timeout,
     )
     return Site(

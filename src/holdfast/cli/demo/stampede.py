@@ -279,7 +279,7 @@ def shop(url: str, path: str) -> None:
     while words := hear():
         way, name, callers, start = words.split()
         options: dict[str, float] = {"stale": 60} if way == "stale" else {}
-        cache = holdfast.Cache(url, name, lease=LEASE, **options)  # type: ignore[arg-type]
+        cache = holdfast.Cache(url, name, load_ttl=LEASE, **options)  # type: ignore[arg-type]
         call = _naive(plain, name, database) if way == "naive" else _cached(cache, database)
         got: list[int] = []
         waits: list[float] = []

@@ -46,7 +46,7 @@ class Terms(Protocol):
     @property
     def ttl(self) -> float: ...
     @property
-    def keep(self) -> float: ...
+    def min_runtime(self) -> float: ...
     @property
     def overlap(self) -> str: ...
     @property
@@ -271,7 +271,7 @@ def s4_none_forgotten(case: Served) -> Iterator[Violation]:
             tick = _after(period, tick)
         if waiting < 0:
             yield Violation("S4", f"{facts.name}: {-waiting} ticks are nowhere")
-        if facts.queued and not facts.running and not facts.paused and not options.keep and case.roomy:
+        if facts.queued and not facts.running and not facts.paused and not options.min_runtime and case.roomy:
             yield Violation("S4", f"{facts.name}: {facts.queued} runs wait, and none goes on")
 
 

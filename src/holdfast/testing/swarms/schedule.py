@@ -70,7 +70,7 @@ class Profile:
     @property
     def settles(self) -> float:
         """Seconds after the last fault in which everything due is dealt with."""
-        return 1.5 + max(options.ttl + options.keep for _, options in self.jobs.values())
+        return 1.5 + max(options.ttl + options.min_runtime for _, options in self.jobs.values())
 
 
 def draw(rng: random.Random) -> Profile:
@@ -82,7 +82,7 @@ def draw(rng: random.Random) -> Profile:
         period = choice((0.5, 1.0, 1.0, 1.7))
         options = Options(
             ttl=choice((0.5, 1.0, 2.0)),
-            keep=choice((0.0, 0.0, 0.0, 0.3, 0.7)),
+            min_runtime=choice((0.0, 0.0, 0.0, 0.3, 0.7)),
             overlap=choice(("skip", "queue", "allow")),
             misfire=choice(("skip", "once", "all")),
             grace=choice((0.3, 1.0, 10.0)),
@@ -231,7 +231,7 @@ class Play:
         world.pass_time(1.0 + self.server.set_back)
         left = [what for what in leftovers(world) if "at:" not in what]
         for key, kind, _, _ in self.server.keyspace.dump():
-            if kind == b"string" and b":run:" in key and not any(o.keep for _, o in self.profile.jobs.values()):
+            if kind == b"string" and b":run:" in key and not any(o.min_runtime for _, o in self.profile.jobs.values()):
                 left.append(f"{key.decode()} is held")
         return left
 

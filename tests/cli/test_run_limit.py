@@ -1,4 +1,4 @@
-"""``holdfast run --slots``, ``--shared``, ``--exclusive``: what several commands may have at the same time."""
+"""``holdfast run --limit``, ``--shared``, ``--exclusive``: what several commands may have at the same time."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def end(process: subprocess.Popen[str]) -> None:
 
 class TestSlots:
     def test_five_commands_and_two_slots(self, work: Work, hf: Holdfast, name: str, client: redis.Redis) -> None:
-        started = [work.start("--slots", "2") for _ in range(2)]
+        started = [work.start("--limit", "2") for _ in range(2)]
         for holder in started:
             assert int(line(holder)) > 0
         for number in range(1, 4):  # so that their order is known
-            started.append(work.start("--slots", "2"))
+            started.append(work.start("--limit", "2"))
             await_line(client, name, number)
-        assert hf("-n", "--slots=2", name, "--", "echo", "ran").returncode == 75
-        assert "semaphore" in hf("-v", "--slots=2", "--skip", name, "--", "echo", "ran").stderr
+        assert hf("-n", "--limit=2", name, "--", "echo", "ran").returncode == 75
+        assert "semaphore" in hf("-v", "--limit=2", "--skip", name, "--", "echo", "ran").stderr
         for first, third in zip(started, started[2:], strict=False):
             assert waiting(client, name) == len(started) - started.index(third)
             end(first)
@@ -74,19 +74,19 @@ class TestSlots:
     def test_its_holder_is_killed(self, hf: Holdfast, name: str) -> None:
         """The command is gone before the next one has the slot, which is when the lease ends."""
         before = time.monotonic()
-        holder = hf.start("-q", "--slots=1", "--ttl=1", name, "--", *FAMILY)
+        holder = hf.start("-q", "--limit=1", "--ttl=1", name, "--", *FAMILY)
         family = pids(holder)
-        assert hf("-n", "--slots=1", name, "--", "true").returncode == 75
+        assert hf("-n", "--limit=1", name, "--", "true").returncode == 75
         holder.kill()
         states = "; ".join(f"cut -d' ' -f3 /proc/{pid}/stat 2>/dev/null" for pid in family)
-        done = hf("--slots=1", "-c", f"{states}; true", name)
+        done = hf("--limit=1", "-c", f"{states}; true", name)
         assert done.returncode == 0
         assert set(done.stdout.split()) <= {"Z"}, "its command ran beside the next one"
         assert 1 < time.monotonic() - before < 8
 
     def test_who_names_another_number_is_refused(self, hf: Holdfast, name: str) -> None:
-        assert hf("--slots=3", name, "--", "true").returncode == 0
-        done = hf("--slots=4", name, "--", "echo", "ran")
+        assert hf("--limit=3", name, "--", "true").returncode == 0
+        done = hf("--limit=4", name, "--", "echo", "ran")
         assert (done.returncode, done.stdout) == (64, "")
         refusal = f"semaphore '{name}' with limit=4 cannot be used: its other users have a limit of 3"
         assert done.stderr.startswith(f"holdfast: {refusal}")
@@ -94,7 +94,7 @@ class TestSlots:
 
     def test_the_lock_and_the_semaphore_of_a_name_are_not_the_same(self, hf: Holdfast, name: str) -> None:
         assert hf(name, "--", "true").returncode == 0
-        for options in (["--slots=1"], ["--shared"], ["--exclusive"]):
+        for options in (["--limit=1"], ["--shared"], ["--exclusive"]):
             done = hf(*options, name, "--", "echo", "ran")
             assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1)
 
@@ -120,7 +120,7 @@ class TestShared:
         assert work.most() == 2
 
 
-@pytest.mark.parametrize("option", ["--slots=2", "--shared", "--exclusive"])
+@pytest.mark.parametrize("option", ["--limit=2", "--shared", "--exclusive"])
 def test_the_command_is_ended_when_it_is_lost(hf: Holdfast, name: str, client: redis.Redis, option: str) -> None:
     process = hf.start("-q", option, "--ttl=1", name, "--", *FAMILY)
     family = pids(process)
@@ -130,7 +130,7 @@ def test_the_command_is_ended_when_it_is_lost(hf: Holdfast, name: str, client: r
     assert not any(running(pid) for pid in family)
 
 
-@pytest.mark.parametrize("option", ["--slots=2", "--shared", "--exclusive"])
+@pytest.mark.parametrize("option", ["--limit=2", "--shared", "--exclusive"])
 def test_several_servers_are_refused_with_the_reason(hf: Holdfast, name: str, option: str) -> None:
     urls = [f"--url=redis://127.0.0.1:{port}" for port in (1, 2, 3)]
     done = hf(option, *urls, name, "--", "echo", "ran")
@@ -140,7 +140,7 @@ def test_several_servers_are_refused_with_the_reason(hf: Holdfast, name: str, op
 
 
 @pytest.mark.parametrize(
-    "options", [["--slots", "0"], ["--slots=two"], ["--slots=2000000"], ["--slots=2", "--shared"], ["--shared", "--exclusive"]]
+    "options", [["--limit", "0"], ["--limit=two"], ["--limit=2000000"], ["--limit=2", "--shared"], ["--shared", "--exclusive"]]
 )
 def test_what_makes_no_sense_is_refused(hf: Holdfast, name: str, options: list[str]) -> None:
     done = hf(*options, name, "--", "echo", "ran")
