@@ -1,6 +1,6 @@
 """Fences put to use: what a lock protects refuses writes of a holder who has been overtaken.
 
-For Redis or Valkey keys, `guarded_set` and `accept`; for a table, the predicate `SQL`. After M. Kleppmann, "How to do
+For Redis or Valkey keys, `fenced_set` and `accept`; for a table, the predicate `SQL`. After M. Kleppmann, "How to do
 distributed locking" (2016).
 """
 
@@ -19,7 +19,7 @@ from holdfast._lua import Script
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError
 
-__all__ = ["KEEP_FENCE", "SQL", "accept", "guarded_set"]
+__all__ = ["KEEP_FENCE", "SQL", "accept", "fenced_set"]
 
 SQL = "fence <= :fence"
 """For a table with a column ``fence``: ``UPDATE t SET value = :value, fence = :fence WHERE id = :id AND fence <= :fence``. No
@@ -44,7 +44,7 @@ def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool | 
     return Run(FENCE_CHECK, (data, side_key(data, b"fence")), (*times, *value), 1.0)
 
 
-def guarded_set(
+def fenced_set(
     client: object,
     key: str | bytes,
     value: str | bytes,
@@ -71,7 +71,7 @@ def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_F
 
 
 def _run(client: object, call: Run[bool | Conflict]) -> bool:
-    answer = Caller(client).run(insist(call), call.keys[0], f"guard of {call.keys[0]!r}").value
+    answer = Caller(client).run(insist(call), call.keys[0], f"fence of {call.keys[0]!r}").value
     if isinstance(answer, Conflict):
         raise ConfigError(f"nothing was written: {answer.why}", parameter="key")
     return answer

@@ -51,6 +51,11 @@ RETURNED = {
 }
 """Types of what public functions return that have no public name of their own."""
 
+GIVEN = {"Lease", "MultiLease", "Term", "TimestampLease", "MigratingLease", "Running", "Memoized", "Elected", "Outcome"} | set(
+    RETURNED["holdfast._api.inspect"]
+)
+"""Classes whose objects users get, and do not make."""
+
 SPECIAL = {
     "__aenter__", "__aexit__", "__aiter__", "__await__", "__call__", "__contains__", "__enter__", "__exit__", "__iter__",
     "__len__",
@@ -166,7 +171,7 @@ def class_lines(name: str, cls: type) -> Iterator[str]:
     """Yield a class: its bases, how it is made, its members."""
     bases = [base.__name__ for base in cls.__mro__[1:] if base is not object and not base.__name__.startswith(("_", "Base"))]
     yield f"class {name}({', '.join(bases)})"
-    if "__init__" in dir(cls) and not issubclass(cls, BaseException):
+    if name not in GIVEN and not issubclass(cls, BaseException):
         with contextlib.suppress(ValueError, TypeError):  # made by something that is not of Python
             yield from (f"    {line}" for line in function_lines("__init__", cls, skip_self=False))
     yield from (f"    .{line}" if not line.startswith((" ", ")")) else f"    {line}" for line in members(cls))

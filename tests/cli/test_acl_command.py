@@ -20,7 +20,7 @@ def printed(capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
 
 
 def test_the_server_takes_the_line_as_it_is(capsys: pytest.CaptureFixture[str], client: redis.Redis) -> None:
-    words = printed(capsys, "--user", "cron", "--prefix", "cron[1]*:", "--key", "app:*", "--guard", "{a}:*", "--select")
+    words = printed(capsys, "--user", "cron", "--prefix", "cron[1]*:", "--key", "app:*", "--fencing", "{a}:*", "--select")
     assert words[:3] == ["ACL", "SETUSER", "cron"]
     admin: Any = client
     assert admin.execute_command(*words) in {b"OK", True}

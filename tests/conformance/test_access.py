@@ -41,7 +41,7 @@ ROOT = Path(holdfast.__file__).parent
 APART = {"bench", "cli", "testing", "_servers", "doctor"}
 """Packages that ask servers what locks do not."""
 
-RULE = access.rule(("lock", "guard"), guarded=["data"])
+RULE = access.rule(("lock", "fencing"), fenced=["data"])
 USER = "limited"
 
 
@@ -259,8 +259,8 @@ def subscribe(client: Any, command: str = "SUBSCRIBE", prefix: str = "hf:") -> N
 @pytest.mark.parametrize(
     ("features", "cases"),
     [
-        (("lock", "guard"), LOCK_CASES),
-        (("lock", "guarded"), GUARDED_CASES),
+        (("lock", "fencing"), LOCK_CASES),
+        (("lock", "quarantine"), GUARDED_CASES),
         (("redlock",), REDLOCK_CASES),
         (("cache",), FLIGHTS),
         (("events",), MEETINGS),
@@ -276,7 +276,7 @@ def test_the_rights_are_enough_and_none_is_too_much(
     box: Box, limited: Any, features: tuple[str, ...], cases: list[Case]
 ) -> None:
     stamps = [LOCK, "hf:proc:*"] if "legacy" in features else []
-    rights = access.rule(features, guarded=["data"] if "guard" in features else [], timestamps=stamps)
+    rights = access.rule(features, fenced=["data"] if "fencing" in features else [], timestamps=stamps)
     box.redis.execute_command("ACL SETUSER", USER, *rights, ">secret")
     assert {case.script for case in cases} == {script for name in features for script in access.FEATURES[name].scripts}
     assert set(plain_commands()) == {name for feature in access.FEATURES.values() for name in feature.commands}
@@ -328,7 +328,7 @@ def test_in_a_cluster_the_rights_are_enough_and_none_is_too_much(alone: Box) -> 
     """As far as they are other rights than those for a single server."""
     new = alone.redis.execute_command("COMMAND INFO", "SPUBLISH")[0] is not None
     version = access.SHARDED_SINCE if new else access.OLDEST
-    rights = access.rule(("lock", "guard", "cluster"), guarded=["data"], version=version)
+    rights = access.rule(("lock", "fencing", "cluster"), fenced=["data"], version=version)
     alone.redis.execute_command("ACL SETUSER", USER, *rights, ">secret")
     url = f"redis+cluster://{USER}:secret@127.0.0.1:{alone.server.port}"
     use(url, alone.redis)
@@ -366,7 +366,7 @@ def use(url: str, admin: Any) -> None:
         assert lock.locked()
         with pytest.raises(holdfast.LockTimeout, match=r"\(me\)"):
             lock.__enter__()
-        assert fencing.guarded_set(url, "data", "value", lease.fence, ttl=10)
+        assert fencing.fenced_set(url, "data", "value", lease.fence, ttl=10)
         assert fencing.accept(url, "data", lease.fence)
     hand_over(url, admin)
     with holdfast.Lock(url, "lingering", linger=5):

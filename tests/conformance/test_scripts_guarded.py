@@ -99,12 +99,12 @@ def test_what_is_remembered_goes_on(box: Box) -> None:
 def test_one_who_was_told_of_another_longest_lease_changes_nothing(box: Box) -> None:
     declare(box)
     box.listen("b")
-    with pytest.raises(redis.ResponseError, match=r"agreed on guard=30(\.0)?: say the same"):
+    with pytest.raises(redis.ResponseError, match=r"agreed on quarantine=30(\.0)?: pass the same"):
         box.acquire(A, guard=20_000)
     box.acquire(A, guard=GUARD)
     box.acquire(B, guard=GUARD, join=True)
     status, message = box.refresh(B, guard=20_000)[1]
-    assert (status, b"agreed on guard=30" in message) == (-4, True)
+    assert (status, b"agreed on quarantine=30" in message) == (-4, True)
     assert box.release(A, guard=20_000) == 1
     assert (box.holder(), box.redis.zcard(QUEUE)) == (None, 1)
 

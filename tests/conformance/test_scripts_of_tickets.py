@@ -152,7 +152,7 @@ def test_a_server_that_may_have_forgotten_hands_nothing_on(box: Box) -> None:
     assert 29_000 < ms <= 30_302
     assert box.holder() == T
     assert box.rotate(A, T, guard=30_000)[0] == 1, "what it has done it says again"
-    with pytest.raises(redis.ResponseError, match="guard=30"):
+    with pytest.raises(redis.ResponseError, match="quarantine=30"):
         box.rotate(T, B, 30_000, ends, guard=20_000)
 
 

@@ -18,7 +18,7 @@ from holdfast._runtime.process import current
 from live.clusters import cluster
 from live.witness import in_thread, until
 
-ALL = ("lock", "guarded", "redlock", "cache", "once", "events", "schedule", "inspect", "break", "permits", "election")
+ALL = ("lock", "quarantine", "redlock", "cache", "once", "events", "schedule", "inspect", "break", "permits", "election")
 RAW = "app:jobs"
 """A key that both tenants use, see ``key=``."""
 

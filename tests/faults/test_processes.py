@@ -132,7 +132,7 @@ def test_row_2_a_stopped_holder_learns_of_its_loss(
     assert peer.answer() == (True, 0.0)
     assert peer.ask("lock.lease.check()") == "LeaseLost"
     assert peer.ask(f"holdfast.fencing.accept(url, {resource!r}, {fence})") is False
-    assert peer.ask(f"holdfast.fencing.guarded_set(url, {resource!r}, 'late', {fence})") is False
+    assert peer.ask(f"holdfast.fencing.fenced_set(url, {resource!r}, 'late', {fence})") is False
     assert peer.ask("lock.release()") == "LeaseLost"
     assert (admin.token(), admin.fence()) == (token, lock.lease.fence)
     assert admin.ttl_ms() > 3000

@@ -120,11 +120,11 @@ def test_once_more_does_no_harm(server: PrivateServer, name: str, breaks: Callab
 
 def test_an_operator_can_close_the_door_behind_him(server: PrivateServer, look: redis.Redis, name: str) -> None:
     lease = holdfast.Lock(server.url, name, ttl=60, renew=False).__enter__()
-    assert fencing.guarded_set(look, f"{name}-data", "mine", lease.fence)
+    assert fencing.fenced_set(look, f"{name}-data", "mine", lease.fence)
     broken = holdfast.inspect(server.url).break_lock(name)
     assert broken is not None
     assert fencing.accept(look, f"{name}-data", broken.fence)
-    assert not fencing.guarded_set(look, f"{name}-data", "still mine", lease.fence)
+    assert not fencing.fenced_set(look, f"{name}-data", "still mine", lease.fence)
     with pytest.raises(LeaseLost):
         lease.release()
 

@@ -30,11 +30,11 @@ def test_a_late_write_is_refused(server: PrivateServer, look: redis.Redis, name:
             fences.append(lease.fence)
     old, new = fences
     key = f"{name}:value"
-    assert fencing.guarded_set(server.url, key, "by the old one", old)
-    assert fencing.guarded_set(server.url, key, "by the new one", new)
-    assert not fencing.guarded_set(server.url, key, "too late", old)
+    assert fencing.fenced_set(server.url, key, "by the old one", old)
+    assert fencing.fenced_set(server.url, key, "by the new one", new)
+    assert not fencing.fenced_set(server.url, key, "too late", old)
     assert look.get(key) == "by the new one"
-    assert fencing.guarded_set(server.url, key, "again", new), "one holder may write often"
+    assert fencing.fenced_set(server.url, key, "again", new), "one holder may write often"
     assert look.get(key) == "again"
 
 
@@ -43,7 +43,7 @@ def test_accept_without_a_value(server: PrivateServer, look: redis.Redis, name: 
     assert fencing.accept(server.url, name, 7)
     assert not fencing.accept(server.url, name, 6)
     assert fencing.accept(server.url, name, 8)
-    assert not fencing.guarded_set(server.url, name, "x", 7), "both share what they remember"
+    assert not fencing.fenced_set(server.url, name, "x", 7), "both share what they remember"
     assert look.get(name) is None
 
 
@@ -55,9 +55,9 @@ def test_large_fences_are_compared_exactly(server: PrivateServer, name: str) -> 
 
 
 def test_expiries(server: PrivateServer, look: redis.Redis, name: str) -> None:
-    fencing.guarded_set(server.url, name, "x", 7)
+    fencing.fenced_set(server.url, name, "x", 7)
     assert look.ttl(name) == -1, "without ttl it stays, as with SET"
-    fencing.guarded_set(server.url, name, "x", 7, ttl=60, keep=3600)
+    fencing.fenced_set(server.url, name, "x", 7, ttl=60, keep=3600)
     assert 59_000 < look.pttl(name) <= 60_000
     fence_key = remembered(look, name)
     assert look.get(fence_key) == "7"
@@ -69,13 +69,13 @@ def test_expiries(server: PrivateServer, look: redis.Redis, name: str) -> None:
 
 def test_a_key_with_a_hash_tag(server: PrivateServer, look: redis.Redis, name: str) -> None:
     key = f"a:{{{name}}}:b"
-    fencing.guarded_set(server.url, key, "x", 7, ttl=60)
+    fencing.fenced_set(server.url, key, "x", 7, ttl=60)
     assert {str(k) for k in look.scan_iter(f"*{name}*")} == {key, f"{key}:fence"}
 
 
 def test_bytes_and_odd_values(server: PrivateServer, look: redis.Redis, name: str) -> None:
     for value in (b"\xff\x00\r\n", "", "é✓", "x" * 100_000):
-        assert fencing.guarded_set(server.url, name.encode() + b"\xfe", value, 7, ttl=60)
+        assert fencing.fenced_set(server.url, name.encode() + b"\xfe", value, 7, ttl=60)
         with redis.Redis.from_url(server.url) as raw:
             assert raw.get(name.encode() + b"\xfe") == (value if isinstance(value, bytes) else value.encode())
 
@@ -91,7 +91,7 @@ def test_one_trip(server: PrivateServer, monitor: Monitor, name: str) -> None:
     fencing.accept(server.url, name, 7)
     monitor.commands()
     fencing.accept(server.url, name, 7)
-    fencing.guarded_set(server.url, name, "x", 7, ttl=60)
+    fencing.fenced_set(server.url, name, "x", 7, ttl=60)
     assert monitor.names() == ["EVALSHA"] * 2
 
 

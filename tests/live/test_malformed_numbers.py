@@ -83,10 +83,10 @@ def test_a_guard_that_remembers_no_number_refuses(server: PrivateServer, name: s
     with Redis.from_url(server.url) as redis:
         redis.set(f"{{{name}}}:fence", odd, px=60_000)
         with pytest.raises(holdfast.ConfigError, match="which is not a number"):
-            fencing.guarded_set(server.url, f"{{{name}}}", "mine", 7)
+            fencing.fenced_set(server.url, f"{{{name}}}", "mine", 7)
         assert not redis.exists(f"{{{name}}}")
         redis.set(f"{{{name}}}:fence", 6)
-        assert fencing.guarded_set(server.url, f"{{{name}}}", "mine", 7)
+        assert fencing.fenced_set(server.url, f"{{{name}}}", "mine", 7)
 
 
 def test_the_count_of_a_latch(server: PrivateServer, name: str) -> None:

@@ -182,7 +182,7 @@ def test_options_of_the_other_kind_are_refused(cls: Any) -> None:
     for options in ({"max_ttl": 60.0}, {"answer_within": 0.1}):
         with pytest.raises(ConfigError, match="for an RLock on several servers"):
             cls(several[0], "x", **options)
-    for options in ({"linger": 1.0}, {"replicas": 1}, {"guard": True}):
+    for options in ({"linger": 1.0}, {"replicas": 1}, {"quarantine": True}):
         with pytest.raises(ConfigError, match="for an RLock on one server"):
             cls(several, "x", **options)
     assert "RLock 'x' on 127.0.0.1:1, 127.0.0.1:2" in repr(cls(several, "x"))

@@ -214,7 +214,7 @@ def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, 
     with Lock(sentinels.url, name + "-sure", replicas=2):
         pass
     holdfast.declare_new(sentinels.url, max_ttl=20)
-    guarded = FairLock(sentinels.url, name + "-guarded", ttl=20, renew=False, guard=20)
+    guarded = FairLock(sentinels.url, name + "-guarded", ttl=20, renew=False, quarantine=20)
     sentinels.replicated()
     for replica in sentinels.replicas:
         sentinels.command(replica, "REPLICAOF", "127.0.0.1", "1")  # cut off: there is nobody
@@ -238,7 +238,7 @@ def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, 
         with pytest.raises(LeaseLost):
             forgotten.release()
     with pytest.raises(LockTimeout, match=r"may have forgotten .*grants none for another (19|20)"):
-        FairLock(sentinels.url, name + "-guarded", ttl=6, wait=0, guard=20).__enter__()
+        FairLock(sentinels.url, name + "-guarded", ttl=6, wait=0, quarantine=20).__enter__()
     assert guarded.lease
     assert guarded.lease.remaining() > 1, "alone"
     with pytest.raises(LeaseLost):

@@ -196,8 +196,8 @@ def test_an_expired_lease_is_noticed(memory: testing.Memory) -> None:
 def test_late_writes_are_refused_while_the_loss_is_not_noticed(memory: testing.Memory) -> None:
     with pytest.raises(LeaseLost), Lock(memory, "a") as lease:
         fence = memory.steal("a", notice=False)  # by somebody elsewhere: others of this process would wait until it is noticed
-        assert fencing.guarded_set(memory, "page", "new", fence)
-        assert not fencing.guarded_set(memory, "page", "old", lease.fence)
+        assert fencing.fenced_set(memory, "page", "new", fence)
+        assert not fencing.fenced_set(memory, "page", "old", lease.fence)
         assert not lease.lost.is_set()
 
 

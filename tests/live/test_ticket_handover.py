@@ -99,14 +99,14 @@ def test_as_json_with_everything_about_the_lock_in_it(face: Face, server: Privat
 
 
 def test_a_key_of_the_user_s_own_stays_with_its_prefix(face: Face, server: PrivateServer, look: redis.Redis, name: str) -> None:
-    """Inbox, process record and the mark of ``guard=`` are those of ``prefix=``: others may not be allowed. It was read off the
-    key."""
+    """Inbox, process record and the mark of ``quarantine=`` are those of ``prefix=``: others may not be allowed. It was read
+    off the key."""
     prefix = f"{name}:"
     named = {"prefix": prefix, "key": f"{name}-legacy"}
     me = current().id
     marked = f"{prefix}guard"
     holdfast.declare_new(server.url, prefix=prefix, max_ttl=10, force=True)
-    lock = face.Lock(server.url, name, ttl=2, guard=10, **named)
+    lock = face.Lock(server.url, name, ttl=2, quarantine=10, **named)
     assert face.call(lock.acquire)
     ticket = face.call(lock.ticket, expires=5)
     look.delete(f"{prefix}proc:{me}")
@@ -209,7 +209,7 @@ def test_a_redeemed_lease_is_renewed_and_handed_on(face: Face, server: PrivateSe
 
 def test_with_a_guard(face: Face, server: PrivateServer, name: str) -> None:
     holdfast.declare_new(server.url)
-    lock = face.Lock(server.url, name, ttl=10, guard=True)
+    lock = face.Lock(server.url, name, ttl=10, quarantine=True)
     assert face.call(lock.acquire)
     with pytest.raises(ConfigError, match=r"expires must be between 0\.05 and 60 seconds"):
         face.call(lock.ticket, 90)

@@ -35,7 +35,7 @@ while True:
         # Not atomic on purpose. The guard refuses a holder who was overtaken; whoever is in here alone loses no count.
         value = int(client.get("counter") or 0)
         def accept(fence):
-            return holdfast.fencing.guarded_set(client, "counter", str(value + 1), fence)
+            return holdfast.fencing.fenced_set(client, "counter", str(value + 1), fence)
         if record.write(lease, Register(f"{sys.argv[2]}/register", accept)):
             client.xadd("history", {"fence": lease.fence, "value": value + 1})
 """

@@ -133,7 +133,7 @@ def test_what_is_forgotten_or_too_much_is_told_of_the_class_that_users_know(face
 @pytest.mark.parametrize("make", [holdfast.Election, aio.Election], ids=["sync", "asyncio"])
 def test_a_leader_takes_no_option_that_would_mean_nothing(make: Callable[..., object]) -> None:
     several = [f"{URL}{number}" for number in range(3)]
-    for client, option, where in ((several, "guard", "one server"), (URL, "max_ttl", "several servers")):
+    for client, option, where in ((several, "quarantine", "one server"), (URL, "max_ttl", "several servers")):
         with pytest.raises(ConfigError, match=where) as caught:
             make(client, "x", **{option: 20.0})
         assert caught.value.parameter == option
@@ -257,7 +257,7 @@ def test_the_guard_refuses_what_is_no_fence(fence: Any) -> None:
         fencing.accept(URL, "k", fence)
     assert caught.value.parameter == "fence"
     with pytest.raises(ConfigError, match="fence"):
-        fencing.guarded_set(URL, "k", "v", fence)
+        fencing.fenced_set(URL, "k", "v", fence)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_the_guard_refuses_what_is_no_fence(fence: Any) -> None:
 def test_the_guard_refuses_by_name(parameter: str, value: Any) -> None:
     arguments: dict[str, Any] = {"key": "k", "value": "v", "fence": 7} | {parameter: value}
     with pytest.raises(ConfigError, match=parameter) as caught:
-        fencing.guarded_set(URL, arguments.pop("key"), arguments.pop("value"), arguments.pop("fence"), **arguments)
+        fencing.fenced_set(URL, arguments.pop("key"), arguments.pop("value"), arguments.pop("fence"), **arguments)
     assert caught.value.parameter == parameter
 
 

@@ -142,7 +142,7 @@ def test_name_key_and_prefix_belong_together(cls: Callable[..., Any]) -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(ConfigError, match="ttl"):
         redeem(URL, made(), ttl=0)
-    with pytest.raises(ConfigError, match="guard=60"):
+    with pytest.raises(ConfigError, match="quarantine=60"):
         redeem(URL, made(guard=60.0), ttl=90)
     with pytest.raises(TypeError, match="has no timeout="):
         redeem(URL, made(), timeout=3)  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ FEATURES = {
         keys=("<prefix>{*", "<prefix>proc:*"),
         channels=("<prefix>inbox:*",),
     ),
-    "guarded": Feature(
+    "quarantine": Feature(
         scripts=("lock/acquire", "lock/release", "lock/refresh", "lock/exchange_token", "quorum/declare_new"),
         commands=(),
         keys=("<prefix>guard",),
@@ -140,7 +140,7 @@ FEATURES = {
         keys=("<prefix>{*", "<prefix>proc:*"),
         channels=("<prefix>inbox:*",),
     ),
-    "guard": Feature(scripts=("fencing/check",), commands=("EVAL", "EVALSHA")),
+    "fencing": Feature(scripts=("fencing/check",), commands=("EVAL", "EVALSHA")),
     "legacy": Feature(scripts=("timestamp/compare_and_set", "timestamp/clock"), commands=("EVAL", "EVALSHA", "SETNX", "GET")),
     "sentinel": Feature(scripts=(), commands=("ROLE",)),
     "replicas": Feature(scripts=(), commands=("WAIT",)),
@@ -160,7 +160,7 @@ def commands(features: Iterable[str], version: tuple[int, int] = OLDEST) -> list
     wanted = set(features)
     needed = {name for feature in wanted for name in FEATURES[feature].commands}
     needed |= {name for feature in wanted for script in FEATURES[feature].scripts for name in _lua.commands(script)}
-    if not wanted & {"guarded", "redlock"}:
+    if not wanted & {"quarantine", "redlock"}:
         needed -= {"INFO"}  # in scripts that all locks run, but only these get so far
     if "cluster" not in wanted:
         return sorted(needed - set(SHARDED.values()))
@@ -172,22 +172,22 @@ def rule(
     *,
     prefix: str = "hf:",
     raw_keys: Iterable[str] = (),
-    guarded: Iterable[str] = (),
+    fenced: Iterable[str] = (),
     timestamps: Iterable[str] = (),
     select: bool = False,
     version: tuple[int, int] = OLDEST,
 ) -> list[str]:
     """The words that follow ``ACL SETUSER name``, but for the password. Raises ConfigError.
 
-    ``raw_keys``: patterns of the keys of locks that were given ``key=``; ``guarded``: of the keys that fences guard;
-    ``timestamps``: of those of timestamp locks; ``select``: in other databases than 0.
+    ``raw_keys``: patterns of the keys of locks that were given ``key=``; ``fenced``: of the keys whose fences
+    `holdfast.fencing` checks; ``timestamps``: of those of timestamp locks; ``select``: in other databases than 0.
     """
     if version < OLDEST:
         raise ConfigError(f"servers before {OLDEST[0]}.{OLDEST[1]} are not supported", parameter="version")
     keys = [k.replace("<prefix>", _escaped(prefix)) for feature in features for k in FEATURES[feature].keys]
     for pattern in raw_keys:
         keys += [pattern, *(_beside(pattern, what) for what in ("state", "queue"))]
-    for pattern in guarded:
+    for pattern in fenced:
         keys += [pattern, _beside(pattern, "fence")]
     keys += timestamps
     for pattern in keys:

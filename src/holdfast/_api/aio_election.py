@@ -41,7 +41,7 @@ class Election(election.BaseElection[Term]):
         wait: seconds to campaign for; None: until elected.
         on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
         prefix: start of the keys on the server.
-        guard: with one server, as for `Lock`.
+        quarantine: with one server, as for `Lock`.
         max_ttl: with several servers, the longest lease on them (60); the same for all clients of these servers.
 
     Raises:

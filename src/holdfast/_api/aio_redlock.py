@@ -18,8 +18,8 @@ class Redlock(BaseRedlock[Lease], aio_lock.Lock):
     All servers are asked at the same time, and nobody waits for the slow once it is decided (Redlock, redis.io "Distributed
     Locks with Redis"). The fence rises over all of them. A server that may have forgotten what it granted, by a restart for
     example, casts no vote until the longest lease has passed; new servers are declared once (`holdfast.declare_new`, or
-    ``holdfast nodes init``). Options and methods are those of `Lock`, without ``linger``, ``replicas`` and ``guard``. It goes
-    to the process that has waited for longest, as far as the servers agree on that.
+    ``holdfast nodes init``). Options and methods are those of `Lock`, without ``linger``, ``replicas`` and ``quarantine``. It
+    goes to the process that has waited for longest, as far as the servers agree on that.
 
     Args:
         servers: three, five or another odd number of clients or URLs; or a dictionary of them by name, if not all who use

@@ -156,21 +156,21 @@ class BaseElection(Generic[L]):
         wait: float | None = None,
         on_lost: Callable[[L], object] | None = None,
         prefix: str = "hf:",
-        guard: bool | float = False,
+        quarantine: bool | float = False,
         max_ttl: float = LONGEST_LEASE,
         **mistaken: Never,
     ) -> None:
         refuse_mistaken(mistaken, "Election")
         options = {"ttl": ttl, "wait": wait, "on_lost": on_lost, "prefix": prefix}
         if are_several(client):
-            if guard is not False:
-                raise ConfigError("guard is for an Election on one server", parameter="guard")
+            if quarantine is not False:
+                raise ConfigError("quarantine is for an Election on one server", parameter="quarantine")
             seat = self._quorum_seat()(client, name, max_ttl=max_ttl, **options)
         else:
             if max_ttl != LONGEST_LEASE:
                 raise ConfigError("max_ttl is for an Election on several servers", parameter="max_ttl")
             self._caller = self._caller_type(client)
-            seat = self._seat_type(client, name, guard=guard, **options)
+            seat = self._seat_type(client, name, quarantine=quarantine, **options)
             seat.election = self
         if candidate is not None:
             _check_name(candidate, "candidate")

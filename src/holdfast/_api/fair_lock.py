@@ -31,7 +31,7 @@ class BaseFairLock(BaseLock[L]):
         prefix: str = "hf:",
         key: str | bytes | None = None,
         replicas: int = 0,
-        guard: bool | float = False,
+        quarantine: bool | float = False,
         deadlock: Literal["wait", "raise"] = "wait",
         **mistaken: Never,
     ) -> None:
@@ -49,6 +49,6 @@ class BaseFairLock(BaseLock[L]):
             prefix=prefix,
             key=key,
             replicas=replicas,
-            guard=guard,
+            quarantine=quarantine,
             deadlock=deadlock,
         )

@@ -61,7 +61,7 @@ class BaseLock(Generic[L]):
         max_passes: int = 32,
         max_pass_time: float = 0.01,
         replicas: int = 0,
-        guard: bool | float = False,
+        quarantine: bool | float = False,
         deadlock: Literal["wait", "raise"] = "wait",
         **mistaken: Never,
     ) -> None:
@@ -73,8 +73,10 @@ class BaseLock(Generic[L]):
                 "replicas needs connections that holdfast can open itself, to one server: use a plain client, or a URL",
                 parameter="replicas",
             )
-        if guard is not False and self._cluster is not None:
-            raise ConfigError("guard is for locks on one server, or behind Sentinels, not in a Cluster", parameter="guard")
+        if quarantine is not False and self._cluster is not None:
+            raise ConfigError(
+                "quarantine is for locks on one server, or behind Sentinels, not in a Cluster", parameter="quarantine"
+            )
         spec = make_spec(
             name,
             self._endpoint.timeout,
@@ -87,7 +89,7 @@ class BaseLock(Generic[L]):
             max_passes=max_passes,
             max_pass_time=max_pass_time,
             replicas=replicas,
-            guard=guard,
+            quarantine=quarantine,
             deadlock=deadlock,
             progress_within=progress_within,
         )
@@ -162,7 +164,7 @@ class BaseLock(Generic[L]):
         if paused:
             why = (
                 "not granted: its server is new, or may have forgotten who holds it (restarted, flushed, or a replica before), "
-                f"and grants none for another {busy.remaining:.1f} s (guard={self._spec.guard:g})"
+                f"and grants none for another {busy.remaining:.1f} s (quarantine={self._spec.guard:g})"
             )
         return LockTimeout(
             f"{self._what} {self.name!r} is {why}; waited {waited:.1f} s, try again later",

@@ -39,12 +39,12 @@ def whole_number(value: object, parameter: str) -> int:
     return value
 
 
-def _longest(guard: object) -> float:
-    """The longest lease that ``guard`` means; 0: none is guarded."""
-    if guard is False:
+def _longest(quarantine: object) -> float:
+    """The longest lease that ``quarantine`` means; 0: there is none."""
+    if quarantine is False:
         return 0.0
     # A hand-over is a lease, too: of as many seconds as the winner has to take it up.
-    return LONGEST_LEASE if guard is True else seconds(guard, "guard", CLAIM)
+    return LONGEST_LEASE if quarantine is True else seconds(quarantine, "quarantine", CLAIM)
 
 
 def checked_wait(wait: object) -> float | None:
@@ -101,7 +101,7 @@ def make_spec(
     max_passes: int = 0,
     max_pass_time: float = 0.0,
     replicas: int = 0,
-    guard: bool | float = False,
+    quarantine: bool | float = False,
     deadlock: str = "wait",
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
@@ -109,11 +109,11 @@ def make_spec(
     ttl = seconds(ttl, "ttl", MIN_TTL)
     if deadlock not in {"wait", "raise"}:
         raise ConfigError(f"deadlock must be 'wait' or 'raise', not {deadlock!r}", parameter="deadlock")
-    longest = _longest(guard)
+    longest = _longest(quarantine)
     if longest and ttl > longest:
         raise ConfigError(
-            f"ttl={ttl:g} is more than guard={longest:g}, the longest lease of guarded locks on this server: for so long it "
-            "grants none after it may have forgotten some; raise guard for all who use the server, or take a shorter lease",
+            f"ttl={ttl:g} is more than quarantine={longest:g}, the longest lease of such locks on this server: for so long it "
+            "grants none after it may have forgotten some; raise quarantine for all its clients, or pass a shorter ttl",
             parameter="ttl",
         )
     if max_hold is not None:

@@ -21,7 +21,7 @@ from holdfast.errors import ConfigError, LeaseLost, NotHeld
 Mark = str
 """Of all lock objects of a face that mean the same lock. A text, as its hash is reckoned only once."""
 
-ONE_SERVER = {"linger": 0.0, "replicas": 0, "guard": False}
+ONE_SERVER = {"linger": 0.0, "replicas": 0, "quarantine": False}
 SEVERAL = {"max_ttl": None, "answer_within": None}
 """Options for one server only, and for several only; with what they are when they are not given."""
 
@@ -201,7 +201,7 @@ class Reentrant(BaseLock[L]):
         max_passes: int = 32,
         max_pass_time: float = 0.01,
         replicas: int = 0,
-        guard: bool | float = False,
+        quarantine: bool | float = False,
         max_ttl: float | None = None,
         answer_within: float | None = None,
         **mistaken: Never,
@@ -209,8 +209,9 @@ class Reentrant(BaseLock[L]):
         refuse_mistaken(mistaken, type(self).__name__)
         options = {
             "ttl": ttl, "wait": wait, "renew": renew, "on_lost": on_lost, "max_hold": max_hold, "label": label, "key": key,
-            "prefix": prefix, "linger": linger, "max_passes": max_passes, "max_pass_time": max_pass_time, "guard": guard,
-            "replicas": replicas, "max_ttl": max_ttl, "answer_within": answer_within, "progress_within": progress_within,
+            "prefix": prefix, "linger": linger, "max_passes": max_passes, "max_pass_time": max_pass_time,
+            "quarantine": quarantine, "replicas": replicas, "max_ttl": max_ttl, "answer_within": answer_within,
+            "progress_within": progress_within,
         }  # fmt: skip
         super().__init__(client, name, **self._fitting(options))
 

@@ -44,7 +44,7 @@ class Election(election.BaseElection[Term]):
         wait: seconds to campaign for; None: until elected.
         on_lost: called with the lease, in a thread of its own, when a lease is lost.
         prefix: start of the keys on the server.
-        guard: with one server, as for `Lock`.
+        quarantine: with one server, as for `Lock`.
         max_ttl: with several servers, the longest lease on them (60); the same for all clients of these servers.
 
     Raises:

@@ -57,8 +57,8 @@ class Lock(lock.BaseLock[Lease]):
         max_pass_time: seconds after which it is passed on no more, from when it was taken, while another process waits.
         replicas: how many replicas of the server must have the lock before it counts as taken; with fewer it is given back, and
             ServerError says so.
-        guard: the longest lease, in seconds, of all who use guarded locks on this server, or True for 60: when the server may
-            have forgotten who holds them, it grants none for so long.
+        quarantine: seconds for which a server that may have lost data (restarted, flushed, or a replica before) grants none of
+            these locks; at least the longest ``ttl`` of all clients that use them, the same for all. True: 60.
         deadlock: what becomes of one who waits for it while holding others, where several wait for each other in a cycle:
             ``"wait"``: he waits, and `find_deadlocks` tells of it; ``"raise"``: the one who began to wait last gets Deadlock.
 

@@ -19,8 +19,8 @@ class Redlock(BaseRedlock[Lease], sync_lock.Lock):
     All servers are asked at the same time, and nobody waits for the slow once it is decided (Redlock, redis.io "Distributed
     Locks with Redis"). The fence rises over all of them. A server that may have forgotten what it granted, by a restart for
     example, casts no vote until the longest lease has passed; new servers are declared once (`holdfast.declare_new`, or
-    ``holdfast nodes init``). Options and methods are those of `Lock`, without ``linger``, ``replicas`` and ``guard``. It goes
-    to the process that has waited for longest, as far as the servers agree on that.
+    ``holdfast nodes init``). Options and methods are those of `Lock`, without ``linger``, ``replicas`` and ``quarantine``. It
+    goes to the process that has waited for longest, as far as the servers agree on that.
 
     Args:
         servers: three, five or another odd number of clients or URLs; or a dictionary of them by name, if not all who use
@@ -55,16 +55,17 @@ def declare_new(
     *,
     max_ttl: float = options.LONGEST_LEASE,
     force: bool = False,
-    timeout: float = 2.0,
+    answer_within: float = 2.0,
     prefix: str = "hf:",
 ) -> dict[str, str]:
     """Declare servers new: they hold no lock that they could have forgotten, and may vote at once; or one server, a client or
-    URL, which grants locks with ``guard=`` at once.
+    URL, which grants locks with ``quarantine=`` at once.
 
     To be done once for new servers, never by a program that uses them: one that has lost its memory looks new, too.
-    ``max_ttl``: the longest lease, as Redlock's ``max_ttl=``, or ``guard=``;
-    ``prefix``: that of the locks, each of which has its own mark on a server. Answers what became of each; ``force`` replaces
-    another longest lease, or list of servers, that was agreed on before. Raises ConfigError.
+    ``max_ttl``: the longest lease, as Redlock's ``max_ttl=``, or ``quarantine=``; ``prefix``: that of the locks, each of which
+    has its own mark on a server; ``answer_within``: seconds to wait for the answer of each server. Returns what became of each;
+    ``force`` replaces another longest lease, or list of servers, that was agreed on before. Raises ConfigError.
     """
+    within = options.seconds(answer_within, "answer_within", 0.001)
     endpoints, panel = redlock.find_new(servers, options.seconds(max_ttl, "max_ttl", options.MIN_TTL), prefix)
-    return Driver(current(), endpoints).run(redlock.declare(panel, timeout, force=force))
+    return Driver(current(), endpoints).run(redlock.declare(panel, within, force=force))

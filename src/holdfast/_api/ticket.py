@@ -245,7 +245,7 @@ class BaseRedeem(lock.BaseLock[L]):
             renew=renew,
             max_hold=max_hold,
             progress_within=progress_within,
-            guard=told.guard or False,
+            quarantine=told.guard or False,
         )
         try:
             keys = (told.key, side_key(told.key, b"state"), side_key(told.key, b"queue"))

@@ -114,7 +114,7 @@ def literal(text: bytes) -> bytes:
 
 
 def guard_key(prefix: bytes) -> bytes:
-    """Return the key with which a server remembers, for locks with ``guard=``, that it has lost nothing
+    """Return the key with which a server remembers, for locks with ``quarantine=``, that it has lost nothing
     (`_lua/shared/_marker.lua`)."""
     return prefix + b"guard"
 

@@ -19,8 +19,8 @@ FEATURES = (
     "cluster",
     "sentinel",
     "replicas",
-    "guarded",
-    "guard",
+    "quarantine",
+    "fencing",
     "cache",
     "once",
     "schedule",
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--key", action="append", default=[], metavar="PATTERN", help="keys of locks that have key=; may be repeated")
     add("--sentinel", action="store_true", help="clients find the server by Sentinels, and ask it whether it is the primary")
     add("--replicas", action="store_true", help="locks are to be acknowledged by replicas (replicas=n)")
-    add("--guarded", action="store_true", help="locks have guard=: what the server may have forgotten is waited out")
+    add("--quarantine", action="store_true", help="locks have quarantine=")
     add("--cache", action="store_true", help="there are caches, too")
     add("--once", action="store_true", help="there is once, too")
     add("--inspect", action="store_true", help="a user that only sees locks, their tokens too: ls, show, wait, watch")
@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--redlock", action="store_true", help="the server is one of several that hold a lock together")
     kind.add_argument("--cluster", action="store_true", help="the server is one of a Cluster: give the line to each of them")
-    add("--guard", action="append", default=[], metavar="PATTERN", help="keys that holdfast.fencing writes; may be repeated")
+    add("--fencing", action="append", default=[], metavar="PATTERN", help="keys that holdfast.fencing writes; may be repeated")
     add("--timestamp", action="append", default=[], metavar="PATTERN", help="keys of timestamp locks; may be repeated")
     add("--select", action="store_true", help="the locks are in another database than 0")
     knows = parser.add_mutually_exclusive_group()
@@ -84,7 +84,7 @@ def main(args: argparse.Namespace) -> int:
             ],
             prefix=args.prefix,
             raw_keys=args.key,
-            guarded=args.guard,
+            fenced=args.fencing,
             timestamps=args.timestamp,
             select=args.select,
             version=_version_of(args.url) if args.url else args.server_version or access.OLDEST,

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=positive_duration,
         default=60.0,
-        help="the longest lease on these servers: max_ttl=, or guard= (60)",
+        help="the longest lease on these servers: max_ttl=, or quarantine= (60)",
     )
     parser.add_argument("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
     parser.add_argument("--force", action="store_true", help="init: whatever the servers remember")

@@ -183,7 +183,7 @@ def _persistence(facts: Facts, terms: Terms) -> Iterator[Finding]:
 
 def _without_memory(facts: Facts) -> str:
     """Return the remedies where a server may lose locks."""
-    return f"{'' if facts.connection.cluster else 'guard=, or '}check fences: see the page on promises"
+    return f"{'' if facts.connection.cluster else 'quarantine=, or '}check fences: see the page on promises"
 
 
 def _replication(facts: Facts, terms: Terms) -> Iterator[Finding]:

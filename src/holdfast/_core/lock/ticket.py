@@ -37,7 +37,7 @@ class Void(NamedTuple):
 
 
 class Paused(NamedTuple):
-    """Nothing is handed on for so many seconds: the server may have forgotten who has the lock (``guard=``)."""
+    """Nothing is handed on for so many seconds: the server may have forgotten who has the lock (``quarantine=``)."""
 
     seconds: float
 

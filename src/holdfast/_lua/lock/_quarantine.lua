@@ -1,4 +1,4 @@
--- For the scripts of a lock on one server that has guard=: whether the server grants it. Included where only these get.
+-- For the scripts of a lock on one server that has quarantine=: whether the server grants it. Included where only these get.
 -- MODEL    models/amnesia.pml
 -- INCLUDE  shared/_marker
 
@@ -10,9 +10,9 @@ local function lock_quarantine(marker, longest, now)
   if not answer then return nil, nil end
   if answer[1] == -5 then return answer[2], nil end
   if answer[1] == -6 then
-    return nil, {err = 'ERR the users of this server have agreed on guard=' .. answer[2] / 1000 .. ': say the same'}
+    return nil, {err = 'ERR the users of this server have agreed on quarantine=' .. answer[2] / 1000 .. ': pass the same'}
   elseif answer[1] == -7 then
-    return nil, {err = 'ERR key ' .. marker .. ' is not that of guard=: delete it if nobody uses it'}
+    return nil, {err = 'ERR key ' .. marker .. ' is not that of quarantine=: delete it if nobody uses it'}
   end
   return nil, answer
 end

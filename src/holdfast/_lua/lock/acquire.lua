@@ -1,5 +1,5 @@
 -- Take a lock, or say how long to wait, or stand in line.
--- KEYS     lock, state, queue; marker, if the lock has guard=
+-- KEYS     lock, state, queue; marker, if the lock has quarantine=
 -- ARGV     token (one that ends in '~': its holder may keep the lock after use, and gives it back when asked); lease in ms;
 --          '1' to join the queue when the lock is busy (only with a subscribed inbox), else '0'; if the holder has used up
 --          his fences: how many more he wants, else '0' where another follows; the longest lease in ms, with a marker

@@ -1,5 +1,5 @@
 -- Hand a held lock on, in the place of giving it back: from its holder to a ticket, from a ticket to who redeems it.
--- KEYS     lock, state, queue; marker, if the lock has guard=
+-- KEYS     lock, state, queue; marker, if the lock has quarantine=
 -- ARGV     token that has it; token that is to have it; lease of that in ms; when the first one's lease ends (server ms), if that
 --          is a ticket, else '0'; the longest lease in ms, with a marker
 -- RETURNS  {1, first fence, last fence, end of the lease (server ms)}

@@ -1,6 +1,6 @@
 -- A sign of life of one process for all its waiters on this server. Extends their places, grants by reply what a lost
 -- message granted, and helps: a free lock with somebody in line is handed over here. Never inserts.
--- KEYS     lock, state, queue of each waiter, one after the other; marker, if their locks have guard=
+-- KEYS     lock, state, queue of each waiter, one after the other; marker, if their locks have quarantine=
 -- ARGV     the process's inbox; then token and lease in ms of each waiter; with a marker the longest lease in ms
 -- RETURNS  {inbox has a listener 1/0 (1 where the server will not say), answer, answer, ...}; an answer is
 --          {1, first fence, last fence} held, for the full lease |

@@ -1,5 +1,5 @@
 -- Give back what a token has, and hand the lock over to the next in line.
--- KEYS     lock, state, queue; marker, if the lock has guard=
+-- KEYS     lock, state, queue; marker, if the lock has quarantine=
 -- ARGV     token; 'release': the lock | 'leave': the place in the queue too | 'bury': and refuse this token from now on; with a
 --          marker the longest lease in ms
 -- RETURNS  1 it was held, and is not any more | 0 the lock was free | -1 somebody else's value is there, and stays

@@ -68,7 +68,7 @@ def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
     say(got=got, fence=lease.fence)
     while word := hear():
         lost = lease.lost.is_set()
-        accepted = fencing.guarded_set(url, guarded, word, lease.fence, ttl=600, keep=KEEP_FENCE)
+        accepted = fencing.fenced_set(url, guarded, word, lease.fence, ttl=600, keep=KEEP_FENCE)
         redis.set(plain, word, px=600_000)
         say(lost=lost, accepted=accepted)
 

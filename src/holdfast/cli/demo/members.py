@@ -86,7 +86,7 @@ class Member:
             try:
                 with lock as lease:
                     got = time.monotonic()
-                    wrote = fencing.guarded_set(
+                    wrote = fencing.fenced_set(
                         self._data, self._key, f"by {os.getpid()}", lease.fence, ttl=600, keep=KEEP_FENCE
                     )
                     take = {"got": got, "gone": time.monotonic(), "fence": lease.fence, "wrote": wrote}
@@ -126,7 +126,7 @@ class Member:
 
     def write(self, text: str) -> None:
         """Write, whatever has become of the lease."""
-        accepted = fencing.guarded_set(self._data, self._key, text, self._lease.fence, ttl=600, keep=KEEP_FENCE)
+        accepted = fencing.fenced_set(self._data, self._key, text, self._lease.fence, ttl=600, keep=KEEP_FENCE)
         say(accepted=accepted, fence=self._lease.fence)
 
     def single(self, url: str, name: str, replicas: str) -> None:

@@ -271,7 +271,7 @@ class Revoked(Theme):
             for _ in range(rng.choice((90, 99, 100, 130))):
                 server.keyspace.run(RELEASE, lock_keys(name, PREFIX.decode(), None), (next(tokens), "bury"))
         if server.keyspace.execute("EXISTS", guard_key(PREFIX)):
-            return  # whoever gives up says that the lock has guard=, or what the server may have forgotten is handed over
+            return  # whoever gives up says that the lock has quarantine=, or what the server may have forgotten is handed over
         for _ in range(40):
             world.at(world.now + span * rng.random(), self._revoke, server, rng.choice("xxyz"), next(tokens))
 

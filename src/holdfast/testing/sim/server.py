@@ -212,7 +212,7 @@ class Server:
     # Its life
 
     def declare(self, longest: float) -> None:
-        """It is new, and has forgotten nothing: locks with guard= are granted at once."""
+        """It is new, and has forgotten nothing: locks with quarantine= are granted at once."""
         self.keyspace.now = self._tick()
         self.keyspace.run(DECLARE_NEW, (guard_key(PREFIX),), (milliseconds(longest), "", 0))
 

@@ -40,7 +40,7 @@ ODD = 1.5
 """A worker with a longer lease than the others has one that is so much longer."""
 
 GUARDED = 0.5
-"""The part of the histories with a server that may forget in which locks have guard=."""
+"""The part of the histories with a server that may forget in which locks have quarantine=."""
 
 NESTED, NESTED_ROUNDS = 0.25, 0.5
 """The part of the histories in which locks are RLocks, and of the times that these are taken twice."""

@@ -1,4 +1,4 @@
-"""Locks with ``guard=``: a server that may have forgotten who holds them grants none until the longest lease has passed."""
+"""Locks with ``quarantine=``: a server that may have lost data grants none until the longest lease has passed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ TTL = 1.5
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=1.5:holdfast.HoldfastWarning")
 
 
-def guarded(face: Any, url: str, name: str, *, kind: str = "FairLock", **options: Any) -> Any:
-    return getattr(face, kind)(url, name, **{"ttl": TTL, "guard": LONGEST, "wait": 10, **options})
+def quarantined(face: Any, url: str, name: str, *, kind: str = "FairLock", **options: Any) -> Any:
+    return getattr(face, kind)(url, name, **{"ttl": TTL, "quarantine": LONGEST, "wait": 10, **options})
 
 
 def refused(face: Any, url: str, name: str, **options: Any) -> bool:
     """The server grants nothing, and says for how long."""
-    lock = guarded(face, url, name, wait=0, **options)
-    with pytest.raises(LockTimeout, match=r"may have forgotten.*grants none for another [0-2]\.\d s \(guard=2\)") as caught:
+    lock = quarantined(face, url, name, wait=0, **options)
+    with pytest.raises(LockTimeout, match=r"may have forgotten.*grants none for another [0-2]\.\d s \(quaran") as caught:
         face.call(lock.__aenter__ if isinstance(face, Aio) else lock.__enter__)
     assert caught.value.holder is None
     assert 0 < (caught.value.remaining or 0) < LONGEST * 1.01 + 0.01
@@ -37,7 +37,7 @@ def refused(face: Any, url: str, name: str, **options: Any) -> bool:
 
 def free_again(both_faces: tuple[Sync, Aio], url: str, name: str, guard: float) -> None:
     for face in both_faces:
-        lock = guarded(face, url, name, wait=0, guard=guard)
+        lock = quarantined(face, url, name, wait=0, quarantine=guard)
         assert face.call(lock.acquire)
         face.call(lock.release)
 
@@ -47,11 +47,11 @@ def free_again(both_faces: tuple[Sync, Aio], url: str, name: str, guard: float) 
 def test_all_is_forgotten_while_a_lock_is_held(
     both_faces: tuple[Sync, Aio], new_server: NewServer, name: str, what: str
 ) -> None:
-    """Without guard= somebody else gets it at once. With it nobody does before the holder has stopped to believe, and then
+    """Without quarantine= somebody else gets it at once. With it nobody does before the holder has stopped to believe, and then
     those who came meanwhile do, in their order."""
     server = new_server(port=True)
     assert list(holdfast.declare_new(server.url, max_ttl=LONGEST).values()) == ["declared new: ready now"]
-    held = [(face, f"{name} {face.name}", guarded(face, server.url, f"{name} {face.name}")) for face in both_faces]
+    held = [(face, f"{name} {face.name}", quarantined(face, server.url, f"{name} {face.name}")) for face in both_faces]
     believed = [face.FairLock(server.url, f"{name} {face.name} bare", ttl=20, renew=False) for face, _, _ in held]
     assert all(face.call(lock.acquire) for (face, _, mine), bare in zip(held, believed, strict=True) for lock in (mine, bare))
     leases = [lock.lease for _, _, lock in held]
@@ -63,7 +63,7 @@ def test_all_is_forgotten_while_a_lock_is_held(
             server.restart()
         for (face, its_name, _), bare in zip(held, believed, strict=True):
             second = face.FairLock(server.url, f"{its_name} bare", ttl=20)
-            assert face.call(second.acquire), "not guarded"
+            assert face.call(second.acquire), "no quarantine"
             assert bare.lease.fence < second.lease.fence
             assert bare.lease.lost.is_set(), "in one process, who had it is told before"
             face.call(second.release)
@@ -71,7 +71,7 @@ def test_all_is_forgotten_while_a_lock_is_held(
         waiting = []
         for face, its_name, _ in held:
             for number in range(2):
-                other = guarded(face, server.url, its_name)
+                other = quarantined(face, server.url, its_name)
                 waiting.append((face, other, face.start(other.acquire)))
                 until(lambda: admin.zcard(f"hf:{{{its_name}}}:queue") == number + 1)  # noqa: B023
         for (face, _, lock), lease in zip(held, leases, strict=True):
@@ -99,19 +99,19 @@ def test_a_server_that_remembers_lets_holders_go_on_and_hands_nothing_over(
     """It was started again: it cannot know that its log was whole. What it remembers is renewed, and given back to nobody."""
     server = new_server(appendonly=True)
     holdfast.declare_new(server.url, max_ttl=LONGEST)
-    held = [(face, guarded(face, server.url, f"{name} {face.name}")) for face in both_faces]
+    held = [(face, quarantined(face, server.url, f"{name} {face.name}")) for face in both_faces]
     assert all(face.call(lock.acquire) for face, lock in held)
     waiting = []
     with closing(redis.Redis(unix_socket_path=server.socket)) as admin:
         for face, lock in held:
-            other = guarded(face, server.url, lock.name)
+            other = quarantined(face, server.url, lock.name)
             waiting.append((face, other, face.start(other.acquire)))
             until(lambda: admin.zcard(f"{lock.key}:queue"))  # noqa: B023
         server.kill()
         server.restart()
         for face, lock in held:
             face.call(lock.lease.renew)
-            busy = guarded(face, server.url, lock.name, wait=0)
+            busy = quarantined(face, server.url, lock.name, wait=0)
             assert face.call(busy.acquire) is False, "it has a holder"
             face.call(lock.release)
             assert refused(face, server.url, lock.name)
@@ -129,9 +129,9 @@ def test_one_who_says_another_longest_lease_is_refused(both_faces: tuple[Sync, A
     assert list(holdfast.declare_new(server.url, max_ttl=LONGEST).values()) == ["ready already"]
     assert "2 s" in str(holdfast.declare_new(server.url, max_ttl=3))
     for face in both_faces:
-        with pytest.raises(ServerError, match=r"have agreed on guard=2(\.0)?: say the same"):
-            face.call(guarded(face, server.url, name, guard=True).acquire)
-        mine = guarded(face, server.url, name)
+        with pytest.raises(ServerError, match=r"have agreed on quarantine=2(\.0)?: pass the same"):
+            face.call(quarantined(face, server.url, name, quarantine=True).acquire)
+        mine = quarantined(face, server.url, name)
         assert face.call(mine.acquire)
         with pytest.raises(ConfigError, match=r"ttl must be between 0\.05 and 2 seconds, not 2\.5"):
             face.call(mine.lease.renew, 2.5)
@@ -140,7 +140,7 @@ def test_one_who_says_another_longest_lease_is_refused(both_faces: tuple[Sync, A
     free_again(both_faces, server.url, name, True)
 
 
-def test_what_was_taken_without_guard_is_not_passed_on_to_one_with_it(new_server: NewServer, name: str) -> None:
+def test_what_was_taken_without_quarantine_is_not_passed_on_to_one_with_it(new_server: NewServer, name: str) -> None:
     """In one process, the same lock."""
     server = new_server()
     bare = holdfast.Lock(server.url, name, ttl=TTL, linger=5)
@@ -158,11 +158,11 @@ def test_what_was_taken_without_guard_is_not_passed_on_to_one_with_it(new_server
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"guard": 1.9}, "guard must be between 2 and"),
-        ({"guard": 0}, "guard must be between 2 and"),
-        ({"guard": "60"}, "guard must be a number of seconds"),
-        ({"guard": 10, "ttl": 10.5}, r"ttl=10.5 is more than guard=10, the longest lease"),
-        ({"guard": True, "ttl": 61}, r"ttl=61 is more than guard=60"),
+        ({"quarantine": 1.9}, "quarantine must be between 2 and"),
+        ({"quarantine": 0}, "quarantine must be between 2 and"),
+        ({"quarantine": "60"}, "quarantine must be a number of seconds"),
+        ({"quarantine": 10, "ttl": 10.5}, r"ttl=10.5 is more than quarantine=10, the longest lease"),
+        ({"quarantine": True, "ttl": 61}, r"ttl=61 is more than quarantine=60"),
     ],
 )
 def test_what_is_no_longest_lease(options: dict[str, Any], message: str) -> None:
@@ -173,6 +173,6 @@ def test_what_is_no_longest_lease(options: dict[str, Any], message: str) -> None
 
 def test_not_in_a_cluster() -> None:
     with pytest.raises(ConfigError, match="not in a Cluster"):
-        holdfast.Lock("redis+cluster://127.0.0.1:1", "x", guard=True)
+        holdfast.Lock("redis+cluster://127.0.0.1:1", "x", quarantine=True)
     with pytest.raises(ConfigError, match="Cluster"):
         holdfast.declare_new("redis+cluster://127.0.0.1:1")
