@@ -80,7 +80,7 @@ def test_replays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert "HOLDS" in said
     code, shown = run(monkeypatch, capsys, "replay", "3", "--requests")
     assert code == 0
-    assert "> acquire" in shown
+    assert "> lock/acquire" in shown
     code, said = run(monkeypatch, capsys, "replay", "two-crash:0.0.0.1")
     assert code == 0
     assert "c1/1" in said

@@ -12,8 +12,6 @@ import argparse
 import sys
 import time
 
-from holdfast.cli.durations import positive_duration
-
 OK, VIOLATED, INVALID = 0, 1, 2
 """Exit codes: nothing found; a rule is violated; too little happened for a verdict."""
 
@@ -42,7 +40,7 @@ def main() -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     parser_swarm = commands.add_parser("swarm", help="many seeds, each with its own faults")
-    parser_swarm.add_argument("--seconds", type=positive_duration, metavar="TIME", help="stop after that time")
+    parser_swarm.add_argument("--seconds", type=float, metavar="SECONDS", help="stop after that time")
     parser_swarm.add_argument("--histories", type=int, metavar="N", help="stop after so many histories")
     parser_swarm.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="first seed (default: 0)")
     parser_swarm.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
