@@ -1,4 +1,4 @@
-"""What access control has to allow for locks to work: read out of the scripts, so that it cannot be out of date."""
+"""The commands and keys that access control has to allow. They are read from the scripts, so they cannot be out of date."""
 
 from __future__ import annotations
 
@@ -201,8 +201,8 @@ def rule(
 
 
 def advice(error: Exception) -> str:
-    """What to do if this is the reason, as the end of a sentence, or nothing."""
-    # What a script may not do, only the text says: that of Redis 7 and Valkey, and that of 6.2.
+    """Return the advice for this error, as the end of a sentence, or nothing."""
+    # Only the text names the command that a script may not use: the text of Redis 7 and Valkey, and that of 6.2.
     signs = ("NOPERM", "ACL failure in script", "The user executing the script can't")
     forbidden = any(sign in str(error) for sign in signs)
     return "; `holdfast acl` prints the rights that the user of the server needs" if forbidden else ""

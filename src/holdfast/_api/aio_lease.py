@@ -100,8 +100,8 @@ class TellsLoss:
         )
 
     def _end_of_body(self, error: BaseException | None) -> BaseException | None:
-        """What the body of ``async with`` has raised, but for our own cancellation, which ends here. If somebody else cancelled
-        the task too, that one goes on (as asyncio.timeout)."""
+        """Return the exception of the ``async with`` body, except our own cancellation, which ends here. If somebody else
+        cancelled the task too, that one goes on (as asyncio.timeout)."""
         task = asyncio.current_task()
         ours, self._cancelled_body = self._cancelled_body, False
         if ours and task is not None:

@@ -108,7 +108,7 @@ class RLock(Reentrant[Lease], Lock):
 
 
 class _OnSeveralServers(RLock, aio_redlock.Redlock):
-    """What an `RLock` is on several servers."""
+    """An `RLock` on several servers."""
 
     _lease_type = aio_redlock.Lease  # type: ignore[assignment]
     _several = True

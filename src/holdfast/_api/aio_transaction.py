@@ -77,8 +77,9 @@ class Transaction(transactions.BaseTransaction):
         """Call a function with a transaction that has begun, then EXEC; all of it again, if somebody else was quicker.
 
         Args:
-            function: a coroutine function, called once for each try. What it does besides its transaction is done each time.
-            tries: how often at most.
+            function: a coroutine function, called once for each try. All that it does besides its transaction is done at each
+            try.
+        tries: how often at most.
             wait: seconds after which it is not tried again; None: as long as there are tries.
 
         Returns what the function returned in the try that counts. Raises TransactionConflict with the number of tries,

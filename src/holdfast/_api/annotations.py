@@ -1,4 +1,4 @@
-"""What the return annotation of a function says about its results: whether a codec can store them."""
+"""Reads the return annotation of a function: can a codec store its results?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the `Election` of the sync API and of the asyncio API share: the candidate, its lock, its term, the errors."""
+"""The common part of `Election` in both APIs: the candidate, its lock, its term, the errors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class BaseSeat(lock.BaseLock[Any]):
 
 
 class BaseTerm(leases.BaseLease):
-    """What a term on one server can do that others cannot, for both APIs."""
+    """The abilities that only a term on one server has, for both APIs."""
 
     _attempt: Candidacy
 
@@ -276,7 +276,7 @@ def _check_name(name: object, parameter: str) -> None:
 
 
 def checked_value(value: object) -> str:
-    """What a leader says."""
+    """The value that a leader proclaims."""
     if not isinstance(value, str) or len(value.encode(errors="replace")) > LONGEST_VALUE:
         raise ConfigError(f"value must be text of at most {LONGEST_VALUE} bytes", parameter="value")
     return value

@@ -1,4 +1,4 @@
-"""What both faces of `Event`, `CountDownLatch` and `Barrier` share: options and their checks, errors in the user's words."""
+"""The common part of `Event`, `CountDownLatch` and `Barrier` in both APIs: options and their checks, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the FairLock of both faces shares: its options, which are those of a `Lock` but for those of passing it on."""
+"""The options of `FairLock` for both APIs: those of a `Lock`, except for passing the lock on."""
 
 from __future__ import annotations
 

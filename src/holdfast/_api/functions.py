@@ -1,4 +1,4 @@
-"""What is known of a function before it is wrapped: its name for messages, and its kind. It may be anything that is called."""
+"""The facts about a function before it is wrapped: its name for messages, and its kind. It may be anything that is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `inspect` of both faces tells about a lock, made of what the servers say. `_api.inspector` is where it looks."""
+"""The facts that `inspect` shows about a lock, put together from the answers of the servers. `inspector` is where it looks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Party:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder(Party):
-    """Who has a lock, or a permit."""
+    """A holder of a lock, or of a permit."""
 
     since: float | None
     """Unix time by the server's clock; None: unknown. Inside its process it may have been passed on since."""
@@ -52,7 +52,7 @@ class Holder(Party):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiter(Party):
-    """Who stands in line."""
+    """A process in the queue."""
 
     waited: float
     """Seconds."""
@@ -65,7 +65,7 @@ class Waiter(Party):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockInfo:
-    """What the server knows of a lock."""
+    """A lock as the server knows it."""
 
     name: str
     """For people: bytes that are no UTF-8 are escaped in it."""

@@ -1,5 +1,5 @@
-"""Where `inspect` of both faces looks: patterns of names, servers; and what comes of taking a lock away. `_api.inspect` is what
-it tells about locks."""
+"""The search of `inspect` for both APIs: patterns of names, servers; and the outcome of taking a lock away. `_api.inspect` is
+what it tells about locks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool
 
 
 class BaseInspector(Generic[C]):
-    """What is the same in both faces. ``C``: how it asks a server."""
+    """The common part of both APIs. ``C``: how it asks a server."""
 
     def __init__(self, client: object, prefix: str, caller: Callable[[object], C]) -> None:
         self._prefix = names.start(prefix)
@@ -89,7 +89,7 @@ class BaseInspector(Generic[C]):
         )
 
     def _broken(self, lock: LockInfo, answers: list[break_lock.Outcome | WireError]) -> Broken | None:
-        """What came of it, of what each server answered."""
+        """Return the outcome, from the answer of each server."""
         for conflict in (answer for answer in answers if isinstance(answer, Conflict)):
             raise ServerError(f"lock {lock.name!r}: {conflict.why}", address=self._address, key=text(lock.key))
         self._enough(lock, sum(not isinstance(answer, WireError) for answer in answers))
@@ -113,7 +113,7 @@ class BaseInspector(Generic[C]):
 
 
 def by_whom(by: str | None) -> str:
-    """Who takes a lock away, as a word that travels in a message."""
+    """Return the name of the caller that takes a lock away, as a word that fits into a message."""
     if by is None:
         facts = current().facts()
         by = f"{facts['host']}:{facts['pid']}"

@@ -1,4 +1,4 @@
-"""What the leases of both faces share: the facts of one acquisition, its renewal by hand, its release, and its loss."""
+"""The common part of the leases of both APIs: the facts of one acquisition, its renewal by hand, its release, and its loss."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class BaseLease:
             self.notice_loss()  # while it was passed on, when there was nobody to be told
 
     def _looked_after(self) -> tuple[tuple[Endpoint, Tenure], ...]:
-        """What the keeper renews, and on which server."""
+        """The lease as the keeper renews it, and its server."""
         return ((self._endpoint, self._tenure),)
 
     @property
@@ -273,7 +273,7 @@ class BaseLease:
 
     async def _let_go(self) -> None:
         """Operation: give it back; where the server is away, the keeper does that as soon as it can. Nobody needs to know."""
-        if self._is_over():  # somebody has begun to give it back, and nobody knows how far he has come
+        if self._is_over():  # a release has begun, and nobody knows how far it has come
             await self._abandoned()
             return
         try:
@@ -289,7 +289,7 @@ class BaseLease:
             raise
 
     async def _abandoned(self) -> None:
-        """What to drive when the end of a ``with`` was interrupted, and nobody knows how far it had come."""
+        """Return the operation to run when the end of a ``with`` was interrupted, and nobody knows how far it had come."""
         tenure, attempt = self._tenure, self._attempt
         self._passed = True
         if not self._process.here:

@@ -1,4 +1,4 @@
-"""What the locks of both faces share: the state of a lock object, and the operations behind its methods."""
+"""The common part of the locks of both APIs: the state of a lock object, and the operations behind its methods."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class BaseLock(Generic[L]):
         return attempt.gate.retake(attempt) if attempt.gate is not None else None
 
     def _settle(self, cluster: Topology) -> None:
-        """Who of a Cluster, of which something is known, looks after this lock now."""
+        """Return the server of a known Cluster that looks after this lock now."""
         shard = self._shard(cluster)
         if shard is not self._endpoint:
             self._endpoint, self._keeper, self._home = shard, None, None  # the gate is another one, too

@@ -1,4 +1,4 @@
-"""What the MultiLock of both faces shares: which locks, in which order, each of them as a part; the lease of all."""
+"""The common part of `MultiLock` in both APIs: its locks and their order, each of them as a part; the lease of all."""
 
 # ruff: noqa: SLF001  (it is made of locks and their leases)
 
@@ -387,6 +387,6 @@ class BaseMultiLease:
         await multilock.release(self._whole.parts)
 
     def _abandoned(self) -> Coroutine[Any, Any, None]:
-        """What to drive when the end was interrupted, and nobody knows how far it had come."""
+        """Return the operation to run when the end was interrupted, and nobody knows how far it had come."""
         self._count()
         return self._whole.leave()

@@ -1,4 +1,4 @@
-"""What both faces of `once` share: its options, what stored results mean, and what a running call may know of itself."""
+"""The common part of `once` in both APIs: its options, the meaning of stored results, and the facts for a running call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TRIES = 2
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T_co]):
-    """What a call came to."""
+    """The outcome of a call."""
 
     value: T_co
     """None if it was skipped."""
@@ -49,7 +49,7 @@ class Outcome(Generic[T_co]):
 
 
 class Job(NamedTuple):
-    """What one call is about."""
+    """The subject of one call."""
 
     name: str
     """The key as the user knows it: filled in."""
@@ -213,13 +213,13 @@ class BaseOnce:
         return Job(name, site, self._caller.address)
 
     def _filled(self, function: Callable[..., object]) -> Filled:
-        """What fills the key from the arguments of a function. Raises ConfigError where that cannot be done."""
+        """Return the function that fills the key from a call's arguments. Raises ConfigError where that cannot be done."""
         refuse_generator(function, "it would run after the call, and has no result to be kept")
         refuse_unstorable(function, self._codec.kind)
         return Filled(function, self._template, ignore=self._ignore)
 
     def _named(self, fields: dict[str, object]) -> Job:
-        """What a call is about whose fields are given by name."""
+        """Return the subject of a call whose fields are passed by name."""
         if fields.keys() != set(self._fields):
             raise TypeError(f"once {self._template!r} is filled from {self._fields}, not from {sorted(fields)}")
         return self._job(self._template.format(**fields))
@@ -234,10 +234,10 @@ class BaseOnce:
                 parameter="template",
             )
 
-    # What is there
+    # The present state
 
     def _replayed(self, job: Job, record: Record) -> Outcome[Any]:
-        """What a stored result means. Raises what was remembered; ResultNotKept where there is only a mark."""
+        """Return the meaning of a stored result. Raises what was remembered; ResultNotKept where there is only a mark."""
         if record.kind == flight.MARK:
             reason = record.data.decode(errors="replace")
             raise ResultNotKept(
@@ -261,7 +261,7 @@ class BaseOnce:
         raise error
 
     def _in_progress(self, job: Job, loading: Loading, who: bytes | None, waited: float) -> Outcome[Any]:
-        """What a call gets that another one keeps out."""
+        """Return the answer for a call that another one keeps out."""
         if self._busy == "skip":
             return Outcome(None, "skipped", 0)
         holder = describe(who, loading.process)
@@ -275,7 +275,7 @@ class BaseOnce:
             **job.facts,
         )
 
-    # What becomes of a run: operations
+    # Operations on a run
 
     async def _succeeded(self, running: Running, value: object) -> bool:
         """Store the result, or a mark that it was not kept; False if nobody knows. Raises LeaseLost if it may not be stored."""

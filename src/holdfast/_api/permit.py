@@ -1,4 +1,4 @@
-"""What semaphores and read-write locks of both faces share: their options, and a reason where they are refused."""
+"""The common part of semaphores and read-write locks in both APIs: their options, and a reason where they are refused."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ NO_MAJORITIES = (
 
 
 class PermitsLock(lock.BaseLock[L]):
-    """A lock of which several are held at the same time. Who wants it stands in the server's line himself: it is not passed on
-    inside a process."""
+    """A lock of which several are held at the same time. Each waiter stands in the server's queue itself: a permit is not
+    handed on inside a process."""
 
     _shared = False
     _permits: Permits
@@ -209,7 +209,7 @@ class BaseSemaphore(PermitsLock[L]):
 
 
 def checked(limit: object, weight: object) -> Permits:
-    """What is wanted of a semaphore. Raises ConfigError."""
+    """The wanted permits of a semaphore. Raises ConfigError."""
     for what, value in (("limit", limit), ("weight", weight)):
         if value is None and what == "limit":
             continue

@@ -1,4 +1,4 @@
-"""What the Redlock of both faces shares: the list of servers and its checks, errors in the user's words, the lease."""
+"""The common part of `Redlock` in both APIs: the list of servers and its checks, errors, the lease."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def find(servers: object, face: Literal["sync", "asyncio"], max_ttl: float, pref
         raise _bad(
             "some are reached with TLS and some without: that is most likely a mistake in a URL (redis:// and rediss://)"
         )
-    # What is called by its own name is the same server wherever it is asked for; or users give names of their own.
+    # A host name is the same server everywhere; or users give names of their own.
     known = sorted(re.sub(r"^localhost(?=:)", "127.0.0.1", name) for name in names)
     digest = hashlib.sha1("\n".join(known).encode(), usedforsecurity=False).hexdigest()[:16]
     return endpoints, Panel(tuple(names), digest, max_ttl, marker_key(start(prefix)))
@@ -292,7 +292,7 @@ async def declare(panel: Panel, timeout: float, *, force: bool) -> dict[str, str
 
 
 async def _declare(panel: Panel, timeout: float, modes: list[str]) -> list[Any]:
-    """What each server answers; a text for one that does not."""
+    """Return the answer of each server; a text for one that gives none."""
     said = Heard(set(range(len(modes))))
     agreed = milliseconds(panel.longest), panel.digest
     await Poll([Run(DECLARE_NEW, (panel.marker,), (*agreed, mode), timeout) for mode in modes], said, timeout)
@@ -301,7 +301,7 @@ async def _declare(panel: Panel, timeout: float, modes: list[str]) -> list[Any]:
 
 
 def _declared(code: Any, new: str = "") -> str:
-    """What became of a server, for a reader. ``new``: why one that looks new was left alone."""
+    """Return the outcome of a server, for a reader. ``new``: why one that looks new was left alone."""
     match code:
         case str():
             said = code

@@ -1,7 +1,8 @@
-"""What the RLock of both faces shares: who owns it, and how often. Kept in the process: no server is asked for it.
+"""The common part of `RLock` in both APIs: its owners, and how often each has acquired it. Kept in the process: no server is
+asked for it.
 
-An owner is a thread, or an asyncio task where one runs. What it holds is kept with it, so that it is dropped with it: a lock of
-a thread that has died is renewed no more, as one of a lock object that is collected.
+An owner is a thread, or an asyncio task where one runs. Its locks are kept with it, and dropped with it: the lock of a thread
+that has died is renewed no more, like that of a lock object that is collected.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SEVERAL = {"max_ttl": None, "answer_within": None}
 
 
 class Holding(Generic[L]):
-    """A lock that somebody has, and how often he has taken it."""
+    """A lock with its owner, and how often the owner has acquired it."""
 
     guarded = 1
     """At which count the body was entered that is cancelled if the lease is lost."""
@@ -57,7 +58,7 @@ class Holding(Generic[L]):
 
 
 class Holdings(dict[Mark, Holding[Any]]):
-    """What one owner has."""
+    """The locks of one owner."""
 
     __slots__ = ("__weakref__",)
 
@@ -178,7 +179,7 @@ class Unlisted(Entered[L]):
 
 
 class Reentrant(BaseLock[L]):
-    """What makes a lock an RLock, in both faces."""
+    """The part that makes a lock an `RLock`, for both APIs."""
 
     _several = False
 
@@ -247,7 +248,7 @@ class Reentrant(BaseLock[L]):
     """What is taken belongs to who takes it, and not to this object."""
 
     def _held(self) -> Holding[L]:
-        """What this thread or task has. Raises NotHeld."""
+        """Return the locks of this thread or task. Raises NotHeld."""
         holding = holdings().get(self._mark)
         if holding is None or holding.over:
             raise self._not_held()

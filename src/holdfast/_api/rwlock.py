@@ -1,4 +1,4 @@
-"""What the read-write locks of both faces share: the two sides, what one cannot have at the same time, the writer's lease."""
+"""The common part of read-write locks in both APIs: the two sides, which exclude each other, and the writer's lease."""
 
 from __future__ import annotations
 

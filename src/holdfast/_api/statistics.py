@@ -1,4 +1,4 @@
-"""What a lock object has counted, for both faces: how often it was taken, how long that took, and how long it was held."""
+"""The counts of a lock object, for both APIs: how often it was acquired, how long that took, and how long it was held."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LockStatistics:
-    """What one lock object has counted since it was made; other objects of the same name, and other processes, count for
-    themselves. Times are in seconds.
+    """The counts of one lock object since it was made. Other objects of the same name, and other processes, have their own.
+    Times are in seconds.
 
     ``acquisitions`` and all about holding are counted by the one who holds the lock, so they are exact. The others are
     counted by whoever waits, without a mutex, which would cost more than they are worth: where many threads give up at the

@@ -33,7 +33,7 @@ class Barrier(event.BaseBarrier):
         action: called by one of the participants, the last to come, when all are there and before any of them goes on. If it
             raises, the barrier is broken. Give it to all of them.
         timeout: seconds to wait where `wait` says nothing else; None: for ever.
-        ttl: seconds after which a participant that gives no sign of life counts as dead. Who waits gives one by itself.
+        ttl: seconds after which a participant that gives no sign of life counts as dead. A waiter gives one by itself.
         keep: seconds after its last use for which the server keeps it, broken or not.
         prefix: start of the keys on the server.
 
@@ -82,7 +82,7 @@ class Barrier(event.BaseBarrier):
         self._run(barrier.change(self._meeting, "abort"))
 
     def __enter__(self) -> int:
-        """Wait for the others, as `wait`. What follows needs no end."""
+        """Wait for the others, as `wait`. The rest needs no cleaning up."""
         return self.wait()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

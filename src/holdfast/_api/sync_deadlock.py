@@ -15,8 +15,8 @@ __all__ = ["Cycle", "Waiter", "find_deadlocks"]
 def find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:
     """Those who wait for each other's locks on a server, or in a Cluster, and will for ever; empty if there are none.
 
-    Who holds a lock and has waited for another one for half a second says so to the server. What looks like a cycle is looked
-    at twice, so this takes a moment where there is one. Source: E. G. Coffman, M. Elphick, A. Shoshani, "System Deadlocks",
+    A holder that has waited half a second for another lock tells the server so. A possible cycle is checked twice,
+    so this takes a moment if there is one. Source: E. G. Coffman, M. Elphick, A. Shoshani, "System Deadlocks",
     ACM Computing Surveys 3, 1971.
 
     Args:

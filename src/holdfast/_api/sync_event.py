@@ -25,8 +25,8 @@ class _Latch(event.BaseLatch):
 class Event(_Latch):
     """A flag that processes share: as `threading.Event`.
 
-    Who waits is told, and polls nothing; however many wait in a process, they cost one connection. Who was waiting when it was
-    set returns, even if it is cleared at once.
+    Waiters are notified and do not poll; all waiters of a process share one connection. Waiters return when it is set, even if
+    it is cleared at once.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
@@ -51,7 +51,7 @@ class Event(_Latch):
         self._run(latch.down(self._latch, 1))
 
     def clear(self) -> None:
-        """Who waits from now on, waits until it is set again. Raises ServerError."""
+        """Callers of `wait` from now on wait until it is set again. Raises ServerError."""
         self._run(latch.reset(self._latch))
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -67,10 +67,10 @@ class inspect(BaseInspector[Caller]):  # noqa: N801 (it reads as a function, and
     ) -> Broken | None:
         """Take the lock away from who has it; None: nobody has.
 
-        Give it what `show` or `locks` has found: if somebody else has the lock by now, he keeps it, and HolderChanged is
-        raised. With a name alone, whoever has it now. The next in line has it at once; who had it is told, loses his lease,
-        and his fences are below the one that is returned. ``by``: who does this, for him and his log. ``holder``: of what
-        several share, who alone is to lose it; without, all who were seen.
+        Pass a result of `show` or `locks`: if the lock has another holder by now, that holder keeps it, and HolderChanged is
+        raised. With a name alone, whoever has it now. The first waiter gets it at once. The former holder is notified and loses
+        its lease; its fences are below the one returned. ``by``: your name, for the former holder and its log. ``holder``: of
+        what several share, who alone is to lose it; without, all who were seen.
 
         Raises HolderChanged, ServerError, QuorumError.
         """

@@ -146,7 +146,7 @@ class RLock(Reentrant[Lease], Lock):
 
 
 class _OnSeveralServers(RLock, sync_redlock.Redlock):
-    """What an `RLock` is on several servers."""
+    """An `RLock` on several servers."""
 
     _lease_type = sync_redlock.Lease  # type: ignore[assignment]
     _several = True

@@ -26,8 +26,8 @@ class _Side(rwlock.Side, sync_lock.Lock):
         return threading.current_thread()
 
     def release(self) -> None:
-        """Give it back; anybody may. His own lease goes before those of others. Raises NotHeld (a RuntimeError) if it is not
-        held, LeaseLost, ServerError."""
+        """Give it back; anybody may. The caller's own lease is released before those of others. Raises NotHeld (a RuntimeError)
+        if it is not held, LeaseLost, ServerError."""
         claimed: list[Lease] = []
         try:
             self._give_back(1, claimed)
@@ -51,10 +51,10 @@ class WriteSide(_Side):
 class RWLock(rwlock.BaseRWLock[Lease]):
     """A named lock that many readers hold at the same time, or one writer, anywhere.
 
-    Use ``with lock.read:`` and ``with lock.write:``; each side is what a `Lock` is. Those who want it
-    get it in the order in which they came: a writer who waits stops the readers who come after him, and readers who wait
-    together come in together, so neither side starves. Every reader has a lease of his own: a crashed one blocks a writer until
-    that ends, and no longer.
+    Use ``with lock.read:`` and ``with lock.write:``; each side is what a `Lock` is. Requests are served in the order of
+    arrival: a waiting writer stops the readers that come after it, and readers that wait together come in together, so neither
+    side starves. Every reader has its own lease: a crashed reader blocks a writer until
+    its lease ends, and no longer.
 
     Neither side is re-entrant, and a reader cannot become a writer: RuntimeError says so, instead of a wait without end. A
     writer can become a reader (`WriteLease.downgrade`).
@@ -67,8 +67,8 @@ class RWLock(rwlock.BaseRWLock[Lease]):
         renew: False leaves renewal to you (`Lease.renew`).
         on_lost: called with the lease, in a thread of its own, when a lease is lost.
         max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
-        progress_within: seconds within which a holder has to call ``progress()`` of his lease, again and again, or he is taken
-            to hang: the lease is lost.
+        progress_within: a holder that does not call ``progress()`` of its lease at least once in so many seconds counts as
+            hung: the lease is lost.
         label: who uses this lock, shown to those who wait for it.
         prefix: start of the keys on the server.
 

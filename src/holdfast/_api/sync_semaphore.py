@@ -29,8 +29,8 @@ class Semaphore(permit.BaseSemaphore[Lease], sync_lock.Lock):
         renew: False leaves renewal to you (`Lease.renew`).
         on_lost: called with the lease, in a thread of its own, when a lease is lost.
         max_hold: seconds after which renewal stops, so that hung code cannot hold permits for ever.
-        progress_within: seconds within which a holder has to call ``progress()`` of his lease, again and again, or he is taken
-            to hang: the lease is lost.
+        progress_within: a holder that does not call ``progress()`` of its lease at least once in so many seconds counts as
+            hung: the lease is lost.
         label: who uses this lock, shown to those who wait for it.
         prefix: start of the keys on the server.
 
@@ -53,8 +53,8 @@ class Semaphore(permit.BaseSemaphore[Lease], sync_lock.Lock):
         return self._acquire(permit.acquire_wait(self._wait, blocking, timeout))
 
     def release(self, n: int = 1) -> None:
-        """Give back what ``n`` acquisitions of this object took; anybody may. His own go before those of others, and the latest
-        first; one whose ``with`` is not left goes last of all. Raises NotHeld (a RuntimeError and
+        """Give back what ``n`` acquisitions of this object took; anybody may. The caller's own are released before those of
+        others, newest first; one whose ``with`` has not ended is released last. Raises NotHeld (a RuntimeError and
         ValueError) if it holds fewer, LeaseLost, ServerError."""
         if n < 1:
             raise ValueError("n must be one or more")

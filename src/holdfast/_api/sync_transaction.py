@@ -86,7 +86,7 @@ class Transaction(transactions.BaseTransaction):
         """Call a function with a transaction that has begun, then EXEC; all of it again, if somebody else was quicker.
 
         Args:
-            function: called once for each try. What it does besides its transaction is done each time.
+            function: called once for each try. All that it does besides its transaction is done at each try.
             tries: how often at most.
             wait: seconds after which it is not tried again; None: as long as there are tries.
 

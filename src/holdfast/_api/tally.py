@@ -1,4 +1,4 @@
-"""What a lock object counts, for both faces; `_api.statistics` is what it shows of that."""
+"""The counters of a lock object, for both APIs; `_api.statistics` shows them."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Filled:
         """The parameters, where arguments alone may say what they are."""
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-        """What the templates become for one call. Raises TypeError, as the call would."""
+        """Return the templates filled in for one call. Raises TypeError, as the call would."""
         plain = self._plain
         if plain is not None and len(args) == len(plain) and not kwargs:
             arguments = dict(zip(plain, args, strict=True))  # binding takes as long as a third of a trip to the server

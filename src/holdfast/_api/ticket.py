@@ -1,4 +1,4 @@
-"""What the tickets of both faces share: the ticket itself as text, how a lease becomes one, and how one becomes a lease."""
+"""The common part of tickets in both APIs: the ticket as text, how a lease becomes one, and how one becomes a lease."""
 
 # ruff: noqa: SLF001  (what leases keep to themselves is what is handed over)
 
@@ -68,7 +68,7 @@ class Ticket(str):
 
 
 class Told(NamedTuple):
-    """What a ticket says."""
+    """The content of a ticket."""
 
     name: str
     key: bytes
@@ -89,7 +89,7 @@ def write(spec: Spec, token: str, ends: int) -> Ticket:
 
 
 def read(ticket: object) -> Told:
-    """What a ticket says. Raises ConfigError if it is none."""
+    """The content of a ticket. Raises ConfigError if it is none."""
     if isinstance(ticket, bytes):
         ticket = ticket.decode("ascii", "replace")
     if not isinstance(ticket, str):
@@ -181,7 +181,7 @@ class Issue:
         return write(tenure.spec, ticket.token, found.ends)
 
     async def undo(self) -> None:
-        """What to drive when it was interrupted, and nobody knows how far it had come: nobody has the ticket."""
+        """Return the operation to run when it was interrupted, and nobody knows how far it had come: nobody has the ticket."""
         if self._begun:
             self._lost("handing it over was interrupted, so it was given back")
             await ticket_operations.take_back(self._ticket, self._lease._tenure.token)

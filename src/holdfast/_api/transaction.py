@@ -1,4 +1,4 @@
-"""What transactions of both faces share: the way from WATCH to EXEC, and what came of it.
+"""The common part of transactions in both APIs: the way from WATCH to EXEC, and the outcome.
 
 The commands go by a pipeline of redis-py or valkey-py, so all of them are there as users know them; `_net.client_pipeline` says
 what is not good enough about that. In a Cluster they go to the server that owns the slot, by a client of its own.
@@ -82,7 +82,7 @@ class BaseTransaction:
 
     @property
     def results(self) -> list[Any]:
-        """What EXEC answered, command by command. RuntimeError before it did."""
+        """The answers of EXEC, command by command. RuntimeError before it did."""
         if self._results is None:
             raise RuntimeError(f"{self!r} has no results: they come with EXEC, at the end of the block")
         return self._results
@@ -101,7 +101,7 @@ class BaseTransaction:
         clustered = self._home is not None and self._home.cluster is not None
         return slot_of(raw(self._keys[0])) if clustered else None
 
-    # What may be done when
+    # The order of calls
 
     def _may_read(self) -> None:
         if self._state == "queuing":
@@ -355,10 +355,10 @@ class BaseTransaction:
     def _not_mine(self) -> RuntimeError:
         return RuntimeError(f"{self!r} is of the process that forked this one, which carries it out; nothing was done here")
 
-    # What came of it
+    # The outcome
 
     def _lost(self, error: Exception) -> Exception:
-        """What a failed read is to be raised as. A connection that is lost watches nothing any more."""
+        """Return the error that tells of a failed read. A connection that is lost watches nothing any more."""
         moving = is_moving(error, self._slot)
         if not moving and not kinds(error) & {*LOST, "WatchError", "Reconnected"}:
             return error

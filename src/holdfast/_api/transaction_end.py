@@ -83,7 +83,7 @@ class Holding:
         try:
             self._end()
         except BaseException:
-            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line. What was given back is over.
+            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line. A released lock is done with.
             self._end()
             raise
 

@@ -1,4 +1,4 @@
-"""What a transaction is given, checked: a client, keys, and bounds for trying again."""
+"""The checked arguments of a transaction: a client, keys, and bounds for trying again."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def server_of(client: Any, face: Literal["sync", "asyncio"]) -> Endpoint | None:
 
 
 def address_of(client: Any) -> str:
-    """Where a client of redis-py or valkey-py has its server."""
+    """Return the server of a redis-py or valkey-py client."""
     pool = client.connection_pool
     options = getattr(pool, "connection_kwargs", {})
     named: str | None = getattr(pool, "service_name", None) or options.get("path")

@@ -45,7 +45,7 @@ def transactional(client: object, *templates: str, tries: int = TRIES, wait: flo
 
         sell("apple")
 
-    The function has a parameter ``tx``: the transaction, which has begun. It is not among the arguments of a call. What the
+    The function has a parameter ``tx``: the transaction, which has begun. It is not among the arguments of a call. All that the
     function does besides its transaction is done at each try.
 
     Args:

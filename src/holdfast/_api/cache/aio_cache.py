@@ -43,8 +43,8 @@ class Cache(BaseCache):
     ``cache.get_or_load(key, loader)`` is the heart of it; ``@cache.memoize("price:{sku}")`` makes a function's calls such.
     Tasks may share a cache.
 
-    What a loader brings is stored only if its key was not invalidated meanwhile, so that no value is older than the last
-    `invalidate`. The promises, and what is not promised, are on the page docs/cache.md.
+    A loaded value is stored only if its key was not invalidated meanwhile, so no value is older than the last `invalidate`. The
+    promises, and what is not promised, are on the page docs/cache.md.
 
     Args:
         client: as for `Lock`.

@@ -1,7 +1,7 @@
-"""What the caches of both faces share: options, what becomes of a call, and the figures.
+"""The common part of the caches of both APIs: options, the flow of a call, and the figures.
 
-What happens is written once, in coroutines that wait for two things only: what the server is asked to do (`BaseCache._do`), and
-the user's own function (`BaseCache._call`). That one is why it is no operation of the core. For threads both are done when they
+The flow is written once, in coroutines that await two things only: requests to the server (`BaseCache._do`), and the user's own
+function (`BaseCache._call`). That one is why it is no operation of the core. For threads both are done when they
 return, so that a whole call is one step.
 """
 
@@ -63,7 +63,7 @@ _running: ContextVar[tuple[_Under, ...]] = ContextVar("holdfast_cache_running", 
 
 
 def _counted(found: Found) -> tuple[str, ...]:
-    """What in the statistics a value that was found counts as."""
+    """Return the name under which the statistics count a value that was found."""
     return ("misses", "waits") if found.waited else ("stale_hits",) if found.stale else ("hits",)
 
 
@@ -128,7 +128,7 @@ class BaseCache:
         return f"<holdfast.{face}Cache {self._name!r} on {self._caller.address}>"
 
     def statistics(self) -> Statistics:
-        """What this object has counted: hits, stale hits, misses, loads, waits, ... Asks no server."""
+        """Return the counts of this object: hits, stale hits, misses, loads, waits, ... Asks no server."""
         return self._figures.now()
 
     def _options(
@@ -169,7 +169,7 @@ class BaseCache:
     def _named(self, key: str | bytes) -> str:
         return f"cache {self._name!r}, key {key!r}"
 
-    # What the faces do
+    # The part of the two APIs
 
     async def _do(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
         """Have the server do something about a key. Raises ServerError, KeyConflict."""
@@ -183,7 +183,7 @@ class BaseCache:
         """Call a function of the user's."""
         raise NotImplementedError
 
-    # What becomes of a call
+    # The way of a call
 
     async def _get_or_load(self, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
         site = self._site(key)

@@ -1,4 +1,4 @@
-"""What the functions that a cache memoizes have in common, in both faces."""
+"""The common part of memoized functions, for both APIs."""
 
 from __future__ import annotations
 

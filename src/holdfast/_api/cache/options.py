@@ -1,4 +1,4 @@
-"""What a cache is told and what it tells: options and their checks, the wishes of a call, the figures."""
+"""The options of a cache and their checks, the options of a call, the figures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Busy = Literal["raise", "load"]
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a cache object has counted since it was made."""
+    """The counts of a cache object since it was made."""
 
     hits: int
     """Calls that found a value whose time was not over."""
@@ -73,7 +73,7 @@ class Figures:
 
 
 class How(NamedTuple):
-    """What one call wants: see `Cache`."""
+    """The options of one call: see `Cache`."""
 
     ttl: float
     stale: float
