@@ -79,7 +79,7 @@ class Transaction(transactions.BaseTransaction):
         Args:
             function: a coroutine function, called once for each try. All that it does besides its transaction is done at each
             try.
-        tries: how often at most.
+            tries: how often at most.
             wait: seconds after which it is not tried again; None: as long as there are tries.
 
         Returns what the function returned in the try that counts. Raises TransactionConflict with the number of tries,
