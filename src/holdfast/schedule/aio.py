@@ -13,6 +13,7 @@ from holdfast._api.functions import is_async
 from holdfast._core.schedule import commands
 from holdfast._core.schedule import loop as schedule_loop
 from holdfast._core.schedule.records import Going
+from holdfast._core.schedule.state import Book
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current
 from holdfast.errors import ServerError
@@ -88,7 +89,9 @@ class Schedule(BaseSchedule):
         """Serve the jobs in the background, until `stop`. Registers them first: raises ServerError if the server is away."""
         if self._serving:
             raise RuntimeError(f"schedule {self.name!r} is being served by this process already")
-        self._service = service = Service(self)
+        self._service = service = Service(
+            self._caller, self._keys.base, self._what, self._book(self._caller.timeout), self._functions()
+        )
         try:
             await service.begin()
         except BaseException:
@@ -163,16 +166,16 @@ class Schedule(BaseSchedule):
 class Service:
     """One start of a schedule, in a task of its own."""
 
-    def __init__(self, of: Schedule) -> None:
+    def __init__(self, caller: AioCaller, key: bytes, what: str, book: Book, functions: dict[str, Callable[..., Any]]) -> None:
         self.process = current()
         self.over = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._caller = of._caller  # noqa: SLF001
-        self._key = of._keys.base  # noqa: SLF001
-        self._what = of._what  # noqa: SLF001
-        self._book = of._book(self._caller.timeout)  # noqa: SLF001
-        self._engine = Engine(self._book, of._functions(), self._launch)  # noqa: SLF001
-        self._coroutines = {job.name for job in of.jobs if is_async(job.function)}
+        self._caller = caller
+        self._key = key
+        self._what = what
+        self._book = book
+        self._engine = Engine(book, functions, self._launch)
+        self._coroutines = {name for name, function in functions.items() if is_async(function)}
         self._tasks: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
 

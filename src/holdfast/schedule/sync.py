@@ -12,6 +12,7 @@ from holdfast._api.caller import Caller
 from holdfast._api.functions import is_async
 from holdfast._core.schedule import commands, loop
 from holdfast._core.schedule.records import Going
+from holdfast._core.schedule.state import Book
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.flag import Flag
 from holdfast._runtime.process import current
@@ -94,7 +95,9 @@ class Schedule(BaseSchedule):
         try:
             if self._serving:
                 raise RuntimeError(f"schedule {self.name!r} is being served by this process already")
-            self._service = Service(self)
+            self._service = Service(
+                self._caller, self._keys.base, self._what, self._book(self._caller.timeout), self._functions()
+            )
         finally:
             self._mutex.release()
 
@@ -160,14 +163,14 @@ class Schedule(BaseSchedule):
 class Service:
     """One start of a schedule, in a thread of its own. Raises ServerError."""
 
-    def __init__(self, of: Schedule) -> None:
+    def __init__(self, caller: Caller, key: bytes, what: str, book: Book, functions: dict[str, Callable[..., Any]]) -> None:
         self.process = current()
         self.over = Flag()
-        self._caller = of._caller  # noqa: SLF001
-        self._key = of._keys.base  # noqa: SLF001
-        self._what = of._what  # noqa: SLF001
-        self._book = book = of._book(self._caller.timeout)  # noqa: SLF001
-        self._engine = Engine(book, of._functions(), self._launch)  # noqa: SLF001
+        self._caller = caller
+        self._key = key
+        self._what = what
+        self._book = book
+        self._engine = Engine(book, functions, self._launch)
         self._drive(loop.begin(book))
         threading.Thread(target=self._serve, name="holdfast-schedule", daemon=True).start()
 

@@ -129,6 +129,14 @@ class PrivateServer:
         """Return the last lines that the server has logged."""
         return tail(str(self.directory / "server.log"))
 
+    def let_go(self) -> None:
+        """In a forked child: it must not hold the channel open, or the server would outlive its owner."""
+        if self._channel is not None:
+            for end in self._channel:
+                end.close()
+        if self._guardian is not None:
+            self._guardian.returncode = 0  # not the child's to wait for
+
     def wait(self) -> int:
         """Returns when the server has ended by itself: its exit code."""
         return self._guardian.wait() if self._guardian is not None else 0
@@ -219,13 +227,8 @@ _alive: weakref.WeakSet[PrivateServer] = weakref.WeakSet()
 
 
 def _let_go() -> None:
-    """In a forked child: it must not hold the channel open, or the servers would outlive their owner."""
     for server in _alive:
-        if server._channel is not None:  # noqa: SLF001
-            for end in server._channel:  # noqa: SLF001
-                end.close()
-        if server._guardian is not None:  # noqa: SLF001
-            server._guardian.returncode = 0  # noqa: SLF001  (not the child's to wait for)
+        server.let_go()
 
 
 os.register_at_fork(after_in_child=_let_go)
