@@ -119,6 +119,7 @@ def settle(world: Stepwise) -> None:
     world.note("end")
 
 
+@cache
 def find(rung: Rung) -> Found | None:
     """Search for the failure of a rung; None if it was not found within as many schedules as it is said to take."""
     assert rung.fall is not None, f"{rung.name} is a cure"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 from holdfast._core.requests import Call, Now, Run, Sleep, Wall, WireError
@@ -54,7 +54,12 @@ class TellingServer(Server):
 
 def _shown(value: object) -> str:
     """Part of a command, or a reply, for people: moments in ms since the history began."""
-    text = "nil" if value is None else value.decode() if isinstance(value, bytes) else str(value)
+    return _short("nil" if value is None else value.decode() if isinstance(value, bytes) else str(value))
+
+
+@lru_cache(4096)
+def _short(text: str) -> str:
+    """The same words come in each schedule that begins alike."""
     return _TOKEN.sub(r"\1.\2", _MOMENT.sub(lambda found: str(int(found[0]) - int(EPOCH * 1000)), text))
 
 
