@@ -23,6 +23,7 @@ from conformance.box import SCRIPTS
 from conformance.conftest import SERVERS
 from conformance.keyspace_steps import COMMANDS, FULL, HEARD, SMALL_SCRIPTS, Step, trace
 from holdfast._local.server import private
+from holdfast._lua import codes
 from holdfast.testing.keyspace import Keyspace, ReplyError
 from holdfast.testing.keyspace.engine import Engine, kinds
 
@@ -217,10 +218,10 @@ def tally(step: Step, reply: Any) -> Counter[str]:
 
 
 ANSWERS = {
-    "acquire": (1, 0, -1, -2, -3),
+    "acquire": (1, 0, codes.NO_CLAIM, codes.WRONG_TYPE, codes.OTHER_FORMAT),
     "release": (1, 0, -1),
     "renew": (1, 2, 0, -1),
-    "refresh": (1, 0, -1, -2, -3),
+    "refresh": (1, 0, codes.NO_CLAIM, codes.WRONG_TYPE, codes.OTHER_FORMAT),
     "check": (1, 0),
 }
 

@@ -6,6 +6,7 @@ import pytest
 
 from conformance.box import KEYS, LOCK, QUEUE, STATE, Box, token
 from holdfast._core.lock.replies import BLOCK
+from holdfast._lua import codes
 
 A, B, C, D = (token(process) for process in "abcd")
 KEEP = 600_000
@@ -210,7 +211,7 @@ def test_a_dead_token_is_refused(box: Box) -> None:
 def test_data_of_another_kind_is_named_and_left_alone(box: Box, key: str, join: bool) -> None:
     box.redis.rpush(key, "precious")
     before = box.dump()
-    assert box.acquire(A, join=join) == [-2, key.encode(), b"list"]
+    assert box.acquire(A, join=join) == [codes.WRONG_TYPE, key.encode(), b"list"]
     assert box.dump() == before
 
 

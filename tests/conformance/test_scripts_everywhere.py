@@ -15,7 +15,7 @@ from conformance.test_scripts_of_flight import FLIGHT_CASES
 from holdfast._core import requests
 from holdfast._core.lock import replies
 from holdfast._local.server import private
-from holdfast._lua import source
+from holdfast._lua import codes, source
 from live.witness import until
 
 A, B, C = (token(process) for process in "abc")
@@ -189,5 +189,5 @@ def test_the_core_reads_every_answer() -> None:
     assert read([0, 1500, 7, b"abc", 1]) == replies.Busy(1.5, 7, "abc", lingers=True)
     assert read([0, -1, 7, b"", 0]) == replies.Busy(None, 7, "", lingers=False)
     assert read([0, -2, 7, b"", 0]) == replies.Busy(0.0, 7, "", lingers=False)
-    for raw in ([-2, b"k", b"list"], [-3, b"2"], [-4, b"NOPERM x"], [5], [0]):
+    for raw in ([codes.WRONG_TYPE, b"k", b"list"], [-3, b"2"], [-4, b"NOPERM x"], [5], [0]):
         assert isinstance(read(raw), requests.Conflict), raw

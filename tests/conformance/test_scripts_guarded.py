@@ -9,7 +9,7 @@ import redis
 
 from conformance.box import KEYS, LOCK, MARKER, QUEUE, Box, token
 from holdfast._core.lock.replies import BLOCK
-from holdfast._lua import source
+from holdfast._lua import codes, source
 
 A, B, C = (token(process) for process in "abc")
 GUARD = 30_000
@@ -111,7 +111,7 @@ def test_one_who_was_told_of_another_longest_lease_changes_nothing(box: Box) -> 
 
 def test_somebody_elses_data_in_place_of_the_marker(box: Box) -> None:
     box.redis.set(MARKER, "text", px=60_000)
-    assert box.acquire(A, guard=GUARD) == [-2, MARKER.encode(), b"string"]
+    assert box.acquire(A, guard=GUARD) == [codes.WRONG_TYPE, MARKER.encode(), b"string"]
 
 
 def test_a_lock_without_guard_knows_nothing_of_it(box: Box) -> None:

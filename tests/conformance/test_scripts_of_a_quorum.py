@@ -12,7 +12,7 @@ from conformance.box import LOCK, STATE, Box, token
 from holdfast._core.inspect.break_lock import BREAK_LOCK
 from holdfast._core.lock.replies import BLOCK
 from holdfast._core.quorum.votes import CONFIRM, DECLARE_NEW, RELEASE_VOTE, VOTE
-from holdfast._lua import Script
+from holdfast._lua import Script, codes
 
 HOPEFULS, MARKER = "hf:{x}:hopefuls", "hf:marker"
 PLACES = (LOCK, STATE, HOPEFULS)
@@ -110,7 +110,7 @@ def test_data_of_somebody_else_is_left_alone(voter: Box) -> None:
     for key, name in ((LOCK, b"hf:{x}"), (STATE, b"hf:{x}:state")):
         voter.redis.lpush(key, "x")
         before = voter.dump()
-        assert vote(voter, A) == [-2, name, b"list"]
+        assert vote(voter, A) == [codes.WRONG_TYPE, name, b"list"]
         assert confirm(voter, A, 7) == 0
         assert give(voter, A) == (-1 if key == LOCK else 0)
         assert voter.dump() == before
@@ -120,7 +120,7 @@ def test_data_of_somebody_else_is_left_alone(voter: Box) -> None:
     assert vote(voter, A) == [-3, b"2"]
     voter.redis.delete(STATE, MARKER)
     voter.redis.lpush(MARKER, "x")
-    assert vote(voter, A) == [-2, b"hf:marker", b"list"]
+    assert vote(voter, A) == [codes.WRONG_TYPE, b"hf:marker", b"list"]
     voter.redis.delete(MARKER)
     declare(voter)
 

@@ -12,7 +12,7 @@ from conformance.box import Box, token
 from holdfast._core.lock.replies import BLOCK, RENEW
 from holdfast._core.schedule.commands import overview
 from holdfast._core.schedule.job import COMMAND, JOBS, REGISTER, SERVE, Keys, Options
-from holdfast._lua import Script
+from holdfast._lua import Script, codes
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
 KEYS = Keys.of("s")
@@ -340,9 +340,9 @@ def test_orders(schedule: Schedule) -> None:
     assert say("resume") == [1, 0]
     assert granted(schedule.serve(base=schedule.start + 1, ticks=(schedule.now() + 1,), want=T2))
     assert schedule.log() == ["cancelled 1", "skipped 0"]
-    assert [say("run", f"id{n}")[0] for n in range(101)] == [1] * 100 + [2]
+    assert [say("run", f"id{n}")[0] for n in range(101)] == [1] * 100 + [codes.QUEUE_FULL]
     assert say("remove") == [1, 0]
-    assert (say("run"), schedule.look(), schedule.serve()) == ([0], [], [-1])
+    assert (say("run"), schedule.look(), schedule.serve()) == ([0], [], [codes.NO_JOB])
 
 
 def test_the_newest_word_counts(schedule: Schedule) -> None:
@@ -351,7 +351,7 @@ def test_the_newest_word_counts(schedule: Schedule) -> None:
     assert schedule.register("other") == (start, b"d")
     assert schedule.register("third", "when")[0] > start, "a timetable begins when it is first heard of"
     schedule.rev, new = rev, schedule.rev
-    assert schedule.serve(base=start, want=T1)[:3] == [2, new, b"third"]
+    assert schedule.serve(base=start, want=T1)[:3] == [codes.REDEFINED, new, b"third"]
     schedule.register("third", "when", origin="app:other")
     assert schedule.serve(base=start, want=T1)[1:] != [new, b"third"], "other code is news, too"
     schedule.rev = rev
@@ -373,14 +373,16 @@ def test_other_code_under_the_same_name(schedule: Schedule) -> None:
     assert schedule.register(origin="app:moved", mode="look") == [], "nobody is its own rival"
     assert (schedule.register(hope=OTHER), schedule.other) == ((schedule.start, b""), b""), "the same code"
     new = token("c", 1)
-    assert schedule.register(origin="shop:job", hope=new, mode="look") == [[-5, 0, b"app:job", b"host " + OTHER[:4].encode()]]
-    assert schedule.register(origin="shop:job", hope=new, mode="strict")[0][0] == -5
+    assert schedule.register(origin="shop:job", hope=new, mode="look") == [
+        [codes.OTHER_CODE, 0, b"app:job", b"host " + OTHER[:4].encode()]
+    ]
+    assert schedule.register(origin="shop:job", hope=new, mode="strict")[0][0] == codes.OTHER_CODE
     assert schedule.look()[6:] == [b"app:job", 1]
     schedule.register(origin="shop:job", hope=new)
     assert (schedule.other, schedule.who) == (b"app:job", b"host " + OTHER[:4].encode())
     third = token("d", 1)
     assert schedule.register(origin="shop:job", hope=third, mode="look") == [], "only the code declared last is remembered"
-    assert schedule.register(hope=third, mode="look")[0][:3] == [-5, 0, b"shop:job"]
+    assert schedule.register(hope=third, mode="look")[0][:3] == [codes.OTHER_CODE, 0, b"shop:job"]
     schedule.command("ZADD", KEYS.serving, 1, new)
     assert schedule.look()[6:] == [b"shop:job", 0], "nobody serves it so"
     assert schedule.register(origin="third:job", hope=third, mode="look") == [], "although a process serves it as app:job"
@@ -466,15 +468,19 @@ def test_what_was_allowed_before_ends_as_any_other(schedule: Schedule) -> None:
 def test_what_belongs_to_others_is_left_alone(schedule: Schedule) -> None:
     schedule.command("DEL", JOB.log)
     schedule.command("SET", JOB.log, "data", "EX", 60)
-    assert schedule.serve(base=schedule.start, ticks=(schedule.start + 1,), want=T1) == [-2, JOB.log, b"string"]
+    assert schedule.serve(base=schedule.start, ticks=(schedule.start + 1,), want=T1) == [codes.WRONG_TYPE, JOB.log, b"string"]
     schedule.command("HSET", JOB.job, "v", "2")
     assert schedule.serve() == [-3, b"2"]
     schedule.command("DEL", JOB.job)
     schedule.command("SET", JOB.job, "data", "EX", 60)
-    assert schedule.serve() == [-2, JOB.job, b"string"]
-    assert schedule.run(COMMAND, (*ALL, KEYS.jobs, JOB.job, JOB.log), "run", "id", "job") == [-2, JOB.job, b"string"]
+    assert schedule.serve() == [codes.WRONG_TYPE, JOB.job, b"string"]
+    assert schedule.run(COMMAND, (*ALL, KEYS.jobs, JOB.job, JOB.log), "run", "id", "job") == [
+        codes.WRONG_TYPE,
+        JOB.job,
+        b"string",
+    ]
     assert schedule.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), HOPE, 1, "h", "", 1, "job", "d", "w", "o")[1] == [
-        -2,
+        codes.WRONG_TYPE,
         JOB.job,
         b"string",
     ]
@@ -497,8 +503,8 @@ def test_who_serves_is_told_of_orders(box: Box) -> None:
     schedule.register(origin="app:newer", hope=OTHER)
     box.heard("a"), box.heard("b")
     schedule.rev = old
-    assert (schedule.serve(AGAIN)[0], box.heard("b")) == (2, []), "no run was given up"
-    assert schedule.serve(AGAIN, end=(T2, "again"))[0] == 2
+    assert (schedule.serve(AGAIN)[0], box.heard("b")) == (codes.REDEFINED, []), "no run was given up"
+    assert schedule.serve(AGAIN, end=(T2, "again"))[0] == codes.REDEFINED
     assert box.heard("b") == [f"3 {OTHER}"], "also where who gives it up does not know the job as it is now"
 
 

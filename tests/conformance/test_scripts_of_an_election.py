@@ -9,7 +9,7 @@ import redis
 
 from conformance.box import LOCK, QUEUE, STATE, Box, token
 from holdfast._core.election import JOIN_ELECTION, NOTIFY_OBSERVERS, OBSERVE, PROCLAIM, TRANSFER
-from holdfast._lua import Script
+from holdfast._lua import Script, codes
 
 A, B, C = (token(process) for process in "abc")
 OBSERVERS = "hf:{x}:observers"
@@ -50,7 +50,7 @@ def test_who_leads_is_seen_from_the_proclamation_on_and_as_long_as_the_lock_is_h
     assert observe(box) == [0]
     term = box.acquire(A, 1000)[1]
     taken, remaining = observe(box)
-    assert (taken, 0 < remaining <= 1000) == (2, True)
+    assert (taken, 0 < remaining <= 1000) == (codes.UNPROCLAIMED, True)
     assert proclaim(box, A, term) == [1]
     leads, remaining, *who = observe(box)
     assert (leads, who, 1000 < remaining <= 5000) == (1, [term, b"n", b"v"], True), "with the full lease"
@@ -61,7 +61,7 @@ def test_who_leads_is_seen_from_the_proclamation_on_and_as_long_as_the_lock_is_h
     assert observe(box) == [0]
     assert proclaim(box, A, term) == [0], "too late"
     box.acquire(B, 1000)
-    assert observe(box)[0] == 2, "the next one has not said who he is"
+    assert observe(box)[0] == codes.UNPROCLAIMED, "the next one has not said who he is"
 
 
 def test_observers_are_told_by_each_change_and_look_again(box: Box) -> None:
@@ -84,7 +84,7 @@ def test_a_named_candidate_is_given_it_wherever_it_stands(box: Box) -> None:
     term = box.acquire(A, 5000)[1]
     line_up(box, (B, "b"), (C, "c"))
     observe(box, hope("d"))
-    assert transfer(box, A, "nobody") == [2, b"b", b"c"]
+    assert transfer(box, A, "nobody") == [codes.NO_CANDIDATE, b"b", b"c"]
     assert box.redis.get(LOCK) == A.encode(), "nothing has changed"
     assert transfer(box, A, "c") == [1]
     ((granted, fence),) = [tuple(message.split()[1:]) for message in box.heard("c")]
@@ -104,10 +104,10 @@ def test_who_does_not_listen_or_has_shown_no_sign_of_life_is_no_candidate(box: B
     line_up(box, (B, "b"))
     seconds, _ = box.redis.time()
     box.redis.hset(STATE, f"at:{B}", seconds * 1000 + 900)  # the last sign of life was two seconds ago: he may hang
-    assert transfer(box, A, "b") == [2]
+    assert transfer(box, A, "b") == [codes.NO_CANDIDATE]
     box.acquire(B, 5000, join=True)
     box.deafen("b")
-    assert transfer(box, A, "b") == [2]
+    assert transfer(box, A, "b") == [codes.NO_CANDIDATE]
     assert box.redis.get(LOCK) == A.encode()
 
 
@@ -120,7 +120,7 @@ def test_a_transfer_that_did_not_reach_the_candidate_changes_nothing(box: Box) -
         box.acquire(A, 5000)
         line_up(box, (B, "b"))
         box.deafen("b")
-        assert blind.eval(TRANSFER.body, len(KEYS), *KEYS, A, "b") == [2]
+        assert blind.eval(TRANSFER.body, len(KEYS), *KEYS, A, "b") == [codes.NO_CANDIDATE]
         assert box.redis.get(LOCK) == A.encode()
         assert 4000 < box.redis.pttl(LOCK) <= 5000
         assert box.line() == [B]
@@ -142,7 +142,7 @@ def test_a_name_stays_as_long_as_its_place(box: Box) -> None:
 def test_a_lost_state_is_put_right_by_the_leader(box: Box) -> None:
     term = box.acquire(A, 5000)[1]
     box.redis.delete(STATE)
-    assert observe(box)[0] == 2
+    assert observe(box)[0] == codes.UNPROCLAIMED
     assert proclaim(box, A, term) == [1]
     assert observe(box)[2] == term
     assert int(box.redis.hget(STATE, "fence")) >= term
@@ -154,7 +154,7 @@ def test_what_is_somebody_elses_is_left_alone(box: Box, key: str) -> None:
     box.redis.sadd(key, "theirs")
     before = box.redis.keys()
     for answer in (proclaim(box, A, 5), transfer(box, A, "b"), observe(box, hope("b"))):
-        assert answer == [-2, key.encode(), b"set"] or key == QUEUE
+        assert answer == [codes.WRONG_TYPE, key.encode(), b"set"] or key == QUEUE
     assert introduce(box, A, "a") == 0
     assert run(box, NOTIFY_OBSERVERS, (OBSERVERS,)) == (key == QUEUE), "only what is ours"
     assert set(box.redis.keys()) <= {*before, OBSERVERS.encode()}

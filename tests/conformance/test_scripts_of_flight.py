@@ -11,7 +11,7 @@ import redis
 from conformance.box import Box, token
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import CANCEL_LOAD, DELETE, GET_OR_LEASE, INVALIDATE, STORE
-from holdfast._lua import Script
+from holdfast._lua import Script, codes
 
 A, B, C = (token(process) for process in "abc")
 SITE = flight.site("hf:cache:", "c", "x", lease=5.0)
@@ -70,7 +70,7 @@ def invalidate(box: Box, *tags: str) -> Any:
 
 
 def granted(answer: Any) -> int:
-    assert answer[0] == 3
+    assert answer[0] == codes.LEASED
     return int(answer[1])
 
 
@@ -81,7 +81,7 @@ def hope(process: str) -> str:
 def test_one_loads_and_all_others_find_what_it_stored(box: Box) -> None:
     box.listen("b", "c")
     fence = granted(look(box, A))
-    assert look(box, A) == [3, fence, b"", 0], "the same again for the same request"
+    assert look(box, A) == [codes.LEASED, fence, b"", 0], "the same again for the same request"
     what, remaining, since, process = look(box, B, hope("b"))
     assert (what, process) == (0, b"a" * 12)
     assert 0 < remaining <= LEASE
@@ -109,7 +109,7 @@ def test_the_list_of_those_who_wait_lasts_as_long_as_the_longest_wait(box: Box) 
 
 
 def test_who_is_not_to_load_changes_nothing(box: Box) -> None:
-    assert look(box, "", lease=0) == [4]
+    assert look(box, "", lease=0) == [codes.ABSENT]
     assert box.dump() == {}
 
 
@@ -142,7 +142,7 @@ def test_what_was_being_loaded_when_the_value_was_deleted_is_not_stored(box: Box
     assert land(box, A, fence) == [0]
     assert land(box, B, newer) == [1, newer]
     assert drop(box) == 1
-    assert look(box, "", lease=0) == [4]
+    assert look(box, "", lease=0) == [codes.ABSENT]
 
 
 def test_a_late_copy_of_a_request_does_not_help_what_was_loaded_before(box: Box) -> None:
@@ -161,11 +161,11 @@ def test_an_invalidation_makes_void_what_was_begun_before(box: Box, tag: str) ->
     assert look(box, "", lease=0)[0] == 1
     (mark,) = invalidate(box, "another", tag)
     assert mark >= fence
-    assert look(box, "", lease=0, stale=1000) == [4]
+    assert look(box, "", lease=0, stale=1000) == [codes.ABSENT]
     before = granted(look(box, A))
     look(box, B, hope("b"))
     invalidate(box, tag)
-    assert land(box, A, before) == [-1]
+    assert land(box, A, before) == [codes.INVALIDATED]
     assert box.heard("b") == [f"3 {hope('b')}"]
     after = granted(look(box, B))
     assert after > before
@@ -174,7 +174,7 @@ def test_an_invalidation_makes_void_what_was_begun_before(box: Box, tag: str) ->
     box.redis.delete(FLOORS)  # thrown away by a server whose memory is short
     assert look(box, "", lease=0)[0] == 1
     box.redis.set(FLOOR, after, px=1000)
-    assert look(box, "", lease=0) == [4]
+    assert look(box, "", lease=0) == [codes.ABSENT]
 
 
 @pytest.mark.parametrize("tag", ["t", "u", ""])
@@ -186,7 +186,7 @@ def test_a_value_with_the_fence_of_the_invalidation_is_void(box: Box, tag: str) 
     box.redis.zadd(FLOORS, {tag: fence - 1})
     assert look(box, "", lease=0)[0] == 1
     box.redis.zadd(FLOORS, {tag: fence})
-    assert look(box, "", lease=0) == [4]
+    assert look(box, "", lease=0) == [codes.ABSENT]
 
 
 @pytest.mark.parametrize("lost", [(FLOOR,), (FLOORS,), (STATE,), (FLOOR, FLOORS), (FLOOR, STATE), (FLOOR, FLOORS, STATE)])
@@ -204,12 +204,12 @@ def test_what_is_void_stays_void_whatever_is_thrown_away(box: Box, lost: tuple[s
         assert run(box, STORE, keys, B, fence, "release", "v", 1000, 0, 1, " u", b"") == [1, fence]
     elif then == "another tag":
         invalidate(box, "u")
-    assert look(box, "", lease=0) == [4]
+    assert look(box, "", lease=0) == [codes.ABSENT]
     seen = flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR))
     assert seen is None, "at first glance"
     box.redis.delete(FLOORS)
     invalidate(box, "v")
-    assert look(box, "", lease=0) == [4]
+    assert look(box, "", lease=0) == [codes.ABSENT]
 
 
 def test_a_floor_that_was_thrown_away_is_put_back(box: Box) -> None:
@@ -248,7 +248,7 @@ def test_floors_that_nothing_is_below_are_forgotten(box: Box) -> None:
     invalidate(box, "t")
     assert box.redis.zcard(FLOORS) == 2
     assert box.now_us() - 700_000_000 < box.redis.zscore(FLOORS, "") < box.now_us() - 500_000_000
-    assert look(box, "", lease=0) == [4]
+    assert look(box, "", lease=0) == [codes.ABSENT]
 
 
 def test_what_is_stored_without_a_load_ends_one(box: Box) -> None:
@@ -271,12 +271,12 @@ def test_a_stale_value_does_for_all_but_who_loads(box: Box) -> None:
     land(box, C, 0, b"old", ttl=1, stale=60_000)
     while box.redis.exists(FRESH):
         pass
-    assert look(box, "", lease=0) == [4], "who takes none"
+    assert look(box, "", lease=0) == [codes.ABSENT], "who takes none"
     what, value, left = look(box, "", lease=0, stale=50_000)
-    assert (what, value.endswith(b"old"), -5000 < left <= 0) == (2, True, True)
+    assert (what, value.endswith(b"old"), -5000 < left <= 0) == (codes.STALE, True, True)
     what, _, value, left = look(box, A, stale=50_000)
-    assert (what, value.endswith(b"old"), -5000 < left <= 0) == (3, True, True)
-    assert look(box, B, stale=50_000)[0] == 2
+    assert (what, value.endswith(b"old"), -5000 < left <= 0) == (codes.LEASED, True, True)
+    assert look(box, B, stale=50_000)[0] == codes.STALE
     assert look(box, C)[0] == 0
     assert look(box, A)[2] == b""
 
@@ -285,7 +285,7 @@ def test_who_is_early_loads_and_all_others_find_it_fresh(box: Box) -> None:
     land(box, C, 0, cost=100_000)  # 100 ms
     assert look(box, A, early=500_000)[0] == 1, "50 s of the minute are to be left"
     what, _, value, left = look(box, A, early=700_000)
-    assert (what, value[:1], left > 0) == (3, b"1", True)
+    assert (what, value[:1], left > 0) == (codes.LEASED, b"1", True)
     assert look(box, B, early=700_000)[0] == 1
 
 
@@ -305,14 +305,14 @@ def test_something_else_under_a_key_is_left_alone(box: Box) -> None:
         box.clear_keys()
         box.redis.rpush(key, "theirs")
         before = box.dump()
-        assert look(box, A) == [-2, key.encode(), b"list"]
-        assert land(box, C, 0) == [-2, key.encode(), b"list"]
+        assert look(box, A) == [codes.WRONG_TYPE, key.encode(), b"list"]
+        assert land(box, C, 0) == [codes.WRONG_TYPE, key.encode(), b"list"]
         if key == STATE:
-            assert invalidate(box, "t") == [-2, key.encode(), b"list"]
+            assert invalidate(box, "t") == [codes.WRONG_TYPE, key.encode(), b"list"]
         assert box.dump() == before
     box.clear_keys()
     box.redis.rpush(FLOORS, "theirs")
-    assert invalidate(box, "t") == [-2, FLOORS.encode(), b"list"]
+    assert invalidate(box, "t") == [codes.WRONG_TYPE, FLOORS.encode(), b"list"]
     box.clear_keys()
     box.redis.hset(STATE, mapping={"v": "2"})
     box.redis.expire(STATE, 60)
@@ -325,8 +325,8 @@ def test_something_else_under_a_key_is_left_alone(box: Box) -> None:
 )
 def test_a_value_that_is_no_value_counts_as_none_or_is_refused(box: Box, theirs: bytes) -> None:
     box.redis.set(VALUE, theirs)
-    assert look(box, "", lease=0) == [4]
-    assert look(box, "", lease=0, unread="keep") == [-2, VALUE.encode(), b"string"]
+    assert look(box, "", lease=0) == [codes.ABSENT]
+    assert look(box, "", lease=0, unread="keep") == [codes.WRONG_TYPE, VALUE.encode(), b"string"]
     assert box.redis.get(VALUE) == theirs
     fence = granted(look(box, A))
     assert land(box, A, fence) == [1, fence]
@@ -335,10 +335,10 @@ def test_a_value_that_is_no_value_counts_as_none_or_is_refused(box: Box, theirs:
 
 def test_a_value_that_is_too_long_is_not_read(box: Box) -> None:
     land(box, C, 0, b"x" * 2000)
-    assert look(box, "", lease=0) == [4]
+    assert look(box, "", lease=0) == [codes.ABSENT]
     assert look(box, "", lease=0, most=3000)[0] == 1
     what, size = look(box, "", lease=0, unread="keep")
-    assert (what, 2000 < size < 2100) == (5, True)
+    assert (what, 2000 < size < 2100) == (codes.TOO_LONG, True)
     assert granted(look(box, A))
 
 
@@ -357,7 +357,7 @@ def test_a_floor_that_is_no_number_is_repaired(box: Box) -> None:
 def test_who_fails_learns_whether_anything_was_invalidated_since(box: Box) -> None:
     fence = granted(look(box, A))
     invalidate(box, "other")
-    assert abort(box, A, fence=fence) == 2
+    assert abort(box, A, fence=fence) == codes.STILL_VALID
     fence = granted(look(box, A))
     invalidate(box, "t")
     assert abort(box, A, fence=fence) == 1
@@ -371,7 +371,7 @@ def test_who_fails_learns_whether_anything_was_invalidated_since(box: Box) -> No
     assert abort(box, A, fence=fence - 1) == 1, "another load of the same token"
     fence = granted(look(box, A))
     box.redis.delete(FLOOR, FLOORS)
-    assert abort(box, A, fence=fence) == 2
+    assert abort(box, A, fence=fence) == codes.STILL_VALID
     fence = granted(look(box, A))
     box.redis.delete(FLOOR, FLOORS)
     box.redis.hdel(STATE, "floor")

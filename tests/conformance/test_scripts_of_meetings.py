@@ -11,6 +11,7 @@ import redis
 from conformance.box import Box, token
 from holdfast._core.rendezvous.barrier import BARRIER
 from holdfast._core.rendezvous.latch import LATCH
+from holdfast._lua import codes
 
 A, B, C, D = (token(process) for process in "abcd")
 STATE, WAITERS, DONE, PLACES, ACTION = (f"hf:{{m}}{side}" for side in ("", ":waiters", ":done", ":places", ":action"))
@@ -98,8 +99,8 @@ def test_calls_are_remembered_for_a_minute_and_names_for_longer(box: Box) -> Non
 def test_another_count_is_told_and_changes_nothing(box: Box) -> None:
     down(box, A)
     before = box.dump()
-    assert down(box, B, count=3) == [-4, 2]
-    assert look(box, B, count=3) == [-4, 2]
+    assert down(box, B, count=3) == [codes.OTHER_COUNT, 2]
+    assert look(box, B, count=3) == [codes.OTHER_COUNT, 2]
     assert look(box, B, count=1, kind="event 1") == [-3, b"latch 1"]
     assert barrier(box, B, "look") == [-3, b"latch 1"]
     assert box.dump() == before
@@ -114,23 +115,23 @@ def test_the_last_to_come_takes_all_on(box: Box) -> None:
     waits, ms, at = come(box, A)
     assert (waits, 0 < ms <= TTL, at > 10**14) == (0, True, True)
     assert come(box, A)[0] == 0, "the same again for the same request"
-    assert barrier(box, "", "look") == [4, 1, 0]
+    assert barrier(box, "", "look") == [codes.STANDING, 1, 0]
     assert come(box, B) == [1, 1]
     assert box.heard("a") == [f"3 {A}"]
     assert barrier(box, A, "wait", at) == [1, 0]
     assert come(box, B) == [1, 1]
-    assert barrier(box, "", "look") == [4, 0, 0]
+    assert barrier(box, "", "look") == [codes.STANDING, 0, 0]
     no_key_for_ever(box)
 
 
 def test_who_acts_goes_on_when_that_is_done(box: Box) -> None:
     box.listen("a", "c")
     come(box, A)
-    assert come(box, B, 1) == [2]
-    assert come(box, B, 1) == [2]
+    assert come(box, B, 1) == [codes.ACTING]
+    assert come(box, B, 1) == [codes.ACTING]
     assert 0 < box.redis.pttl(ACTION) <= TTL
     occupied, ms = come(box, C)
-    assert (occupied, 0 < ms <= TTL) == (5, True)
+    assert (occupied, 0 < ms <= TTL) == (codes.OCCUPIED, True)
     assert barrier(box, A, "wait", 0)[0] == 0
     assert barrier(box, B, "pass") == [1, 1]
     assert barrier(box, B, "pass") == [1, 1]
@@ -146,14 +147,14 @@ def test_a_sign_of_life_extends_the_lease_of_the_action(box: Box) -> None:
     box.redis.pexpire(ACTION, 1000)
     assert barrier(box, A, "wait", 0)[0] == 0
     assert box.redis.pttl(ACTION) <= 1000, "only the process that runs the action extends it"
-    assert barrier(box, B, "wait", 0) == [2]
+    assert barrier(box, B, "wait", 0) == [codes.ACTING]
     assert box.redis.pttl(ACTION) > TTL - 1000
 
 
 def test_who_leaves_while_an_action_is_run_has_been_there(box: Box) -> None:
     come(box, A)
     come(box, B, 1)
-    assert barrier(box, A, "leave") == [4, 2, 0]
+    assert barrier(box, A, "leave") == [codes.STANDING, 2, 0]
     assert barrier(box, B, "pass")[0] == 1
 
 
@@ -162,7 +163,7 @@ def test_an_action_that_is_not_done_breaks_it(box: Box, how: tuple[str, ...]) ->
     come(box, A)
     come(box, B, 1)
     barrier(box, B, *how)
-    assert barrier(box, A, "wait", 0) == [3, b"action", b"b" * 12]
+    assert barrier(box, A, "wait", 0) == [codes.BROKEN_UP, b"action", b"b" * 12]
     assert not box.redis.exists(ACTION)
 
 
@@ -170,8 +171,8 @@ def test_whoever_was_to_run_the_action_and_died_breaks_it(box: Box) -> None:
     come(box, A)
     come(box, B, 1)
     box.redis.delete(ACTION)
-    assert barrier(box, A, "wait", 0) == [3, b"died", b"b" * 12]
-    assert barrier(box, B, "pass") == [3, b"died", b"b" * 12]
+    assert barrier(box, A, "wait", 0) == [codes.BROKEN_UP, b"died", b"b" * 12]
+    assert barrier(box, B, "pass") == [codes.BROKEN_UP, b"died", b"b" * 12]
 
 
 def test_a_place_that_has_ended_breaks_it_for_all(box: Box) -> None:
@@ -179,13 +180,13 @@ def test_a_place_that_has_ended_breaks_it_for_all(box: Box) -> None:
     at = come(box, A, parties=3)[2]
     come(box, B, parties=3)
     box.redis.zadd(PLACES, {A: 1})
-    assert barrier(box, "", "look", parties=3) == [4, 0, 1]
+    assert barrier(box, "", "look", parties=3) == [codes.STANDING, 0, 1]
     assert box.heard("b") == [f"3 {B}"]
     for who in (A, B):
-        assert barrier(box, who, "wait", at, parties=3) == [3, b"died", b"a" * 12]
-    assert come(box, C, parties=3) == [3, b"died", b"a" * 12]
-    assert barrier(box, D, "reset", parties=3) == [4, 0, 0]
-    assert come(box, C, parties=3) == [3, b"died", b"a" * 12], "a late copy of what was refused before"
+        assert barrier(box, who, "wait", at, parties=3) == [codes.BROKEN_UP, b"died", b"a" * 12]
+    assert come(box, C, parties=3) == [codes.BROKEN_UP, b"died", b"a" * 12]
+    assert barrier(box, D, "reset", parties=3) == [codes.STANDING, 0, 0]
+    assert come(box, C, parties=3) == [codes.BROKEN_UP, b"died", b"a" * 12], "a late copy of what was refused before"
     assert come(box, token("c", 1), parties=3)[0] == 0
 
 
@@ -196,12 +197,12 @@ def test_a_sign_of_life_lengthens_a_place(box: Box) -> None:
 
 
 def test_who_has_left_does_not_come_late(box: Box) -> None:
-    assert barrier(box, A, "leave") == [4, 0, 0]
-    assert come(box, A) == [3, b"left", b""]
+    assert barrier(box, A, "leave") == [codes.STANDING, 0, 0]
+    assert come(box, A) == [codes.BROKEN_UP, b"left", b""]
     come(box, B)
-    assert barrier(box, B, "leave") == [4, 0, 0]
-    assert come(box, B) == [3, b"left", b""]
-    assert barrier(box, "", "look") == [4, 0, 0]
+    assert barrier(box, B, "leave") == [codes.STANDING, 0, 0]
+    assert come(box, B) == [codes.BROKEN_UP, b"left", b""]
+    assert barrier(box, "", "look") == [codes.STANDING, 0, 0]
 
 
 def test_time_that_is_over_breaks_it_unless_all_have_come(box: Box) -> None:
@@ -209,41 +210,41 @@ def test_time_that_is_over_breaks_it_unless_all_have_come(box: Box) -> None:
     come(box, B)
     assert barrier(box, A, "break", "timeout") == [1, 0], "it went on at the same time"
     come(box, C)
-    assert barrier(box, C, "break", "timeout") == [3, b"timeout", b"c" * 12]
-    assert barrier(box, token("a", 1), "break", "timeout") == [3, b"left", b""], "it was not there"
+    assert barrier(box, C, "break", "timeout") == [codes.BROKEN_UP, b"timeout", b"c" * 12]
+    assert barrier(box, token("a", 1), "break", "timeout") == [codes.BROKEN_UP, b"left", b""], "it was not there"
 
 
 def test_abort_and_reset_are_done_once(box: Box) -> None:
     come(box, A)
-    assert barrier(box, B, "abort") == [4, 0, 1]
-    assert barrier(box, C, "reset") == [4, 0, 0]
-    assert barrier(box, B, "abort") == [4, 0, 0], "a late copy"
+    assert barrier(box, B, "abort") == [codes.STANDING, 0, 1]
+    assert barrier(box, C, "reset") == [codes.STANDING, 0, 0]
+    assert barrier(box, B, "abort") == [codes.STANDING, 0, 0], "a late copy"
     assert come(box, D)[0] == 0
-    assert barrier(box, C, "reset") == [4, 1, 0], "a late copy"
-    assert barrier(box, A, "wait", 0) == [3, b"abort", b"b" * 12]
-    assert barrier(box, token("c", 1), "reset") == [4, 0, 0]
-    assert barrier(box, D, "wait", 0) == [3, b"reset", b"c" * 12]
+    assert barrier(box, C, "reset") == [codes.STANDING, 1, 0], "a late copy"
+    assert barrier(box, A, "wait", 0) == [codes.BROKEN_UP, b"abort", b"b" * 12]
+    assert barrier(box, token("c", 1), "reset") == [codes.STANDING, 0, 0]
+    assert barrier(box, D, "wait", 0) == [codes.BROKEN_UP, b"reset", b"c" * 12]
 
 
 def test_what_the_server_has_lost_breaks_it(box: Box) -> None:
     at = come(box, A, parties=3)[2]
     box.redis.delete(STATE, PLACES)
     assert come(box, B, parties=3)[0] == 0
-    assert barrier(box, A, "wait", at - 10**9, parties=3) == [3, b"lost", b""], "it may have gone on long since"
-    assert barrier(box, "", "look", parties=3) == [4, 1, 0]
-    assert barrier(box, token("a", 1), "wait", at, parties=3) == [3, b"lost", b""]
-    assert barrier(box, B, "wait", at, parties=3) == [3, b"lost", b""]
+    assert barrier(box, A, "wait", at - 10**9, parties=3) == [codes.BROKEN_UP, b"lost", b""], "it may have gone on long since"
+    assert barrier(box, "", "look", parties=3) == [codes.STANDING, 1, 0]
+    assert barrier(box, token("a", 1), "wait", at, parties=3) == [codes.BROKEN_UP, b"lost", b""]
+    assert barrier(box, B, "wait", at, parties=3) == [codes.BROKEN_UP, b"lost", b""]
 
 
 def test_whoever_ran_an_action_that_the_server_has_lost_is_told_so(box: Box) -> None:
     come(box, A, 1)
-    assert come(box, B, 1) == [2]
+    assert come(box, B, 1) == [codes.ACTING]
     box.redis.delete(PLACES)
-    assert come(box, C, 1)[0] == 5, "an action is run, as far as is known"
+    assert come(box, C, 1)[0] == codes.OCCUPIED, "an action is run, as far as is known"
     box.redis.hdel(STATE, "actor")
     assert come(box, C, 1)[0] == 0
-    assert come(box, D, 1) == [2]
-    assert barrier(box, B, "pass") == [3, b"lost", b""]
+    assert come(box, D, 1) == [codes.ACTING]
+    assert barrier(box, B, "pass") == [codes.BROKEN_UP, b"lost", b""]
     assert box.redis.zscore(PLACES, B) is None
     assert barrier(box, D, "pass") == [1, 1]
     assert barrier(box, C, "wait", 0) == [1, 0]
@@ -252,11 +253,11 @@ def test_whoever_ran_an_action_that_the_server_has_lost_is_told_so(box: Box) -> 
 def test_another_number_of_parties_is_told_and_changes_nothing(box: Box) -> None:
     come(box, A)
     before = box.dump()
-    assert come(box, B, parties=3) == [-4, 2]
-    assert barrier(box, B, "abort", parties=3) == [-4, 2]
+    assert come(box, B, parties=3) == [codes.OTHER_COUNT, 2]
+    assert barrier(box, B, "abort", parties=3) == [codes.OTHER_COUNT, 2]
     assert look(box, count=1, kind="event 1") == [-3, b"barrier 1"]
     assert box.dump() == before
-    assert barrier(box, B, "reset", parties=3) == [4, 0, 0]
+    assert barrier(box, B, "reset", parties=3) == [codes.STANDING, 0, 0]
     assert come(box, C, parties=3)[0] == 0
 
 
@@ -272,7 +273,7 @@ def test_what_became_of_a_token_is_forgotten_in_the_end(box: Box) -> None:
 def test_something_else_under_the_key_is_left_alone(box: Box) -> None:
     box.redis.rpush(STATE, "theirs")
     before = box.dump()
-    assert down(box, A) == come(box, A) == [-2, STATE.encode(), b"list"]
+    assert down(box, A) == come(box, A) == [codes.WRONG_TYPE, STATE.encode(), b"list"]
     assert box.dump() == before
 
 

@@ -15,7 +15,7 @@ from conformance.box import token as plain
 from holdfast._core.inspect.break_lock import BREAK_PERMITS
 from holdfast._core.lock.replies import CLAIM
 from holdfast._core.permit import ACQUIRE, ALL, CHANGE, LIMIT, REFRESH, RELEASE, RENEW
-from holdfast._lua import Script, whole_number
+from holdfast._lua import Script, codes, whole_number
 
 LEASE = 30_000
 MOVING: Script[int] = Script("permit/migrating", whole_number)
@@ -148,12 +148,12 @@ def test_what_is_known_of_permits_outlives_the_longest_lease(box: Box) -> None:
 
 
 def test_the_limit_is_agreed_on(box: Box) -> None:
-    assert acquire(box, token("a"), "") == [-5, 0], "nobody has said"
+    assert acquire(box, token("a"), "") == [codes.OTHER_COUNT, 0], "nobody has said"
     assert box.dump() == {}
     fence(acquire(box, token("a"), 2))
     before = box.dump()
-    assert acquire(box, token("b"), 3) == [-5, 2]
-    assert acquire(box, token("b", 3), 2) == [-6, 2]
+    assert acquire(box, token("b"), 3) == [codes.OTHER_COUNT, 2]
+    assert acquire(box, token("b", 3), 2) == [codes.TOO_MANY, 2]
     assert box.dump()[LOCK] == before[LOCK]
     fence(acquire(box, token("b"), ""))
     assert run(box, LIMIT, "semaphore 1", "", LEASE) == [1, 2, 2, 0]
@@ -184,7 +184,7 @@ def test_of_those_who_wait_for_more_than_there_are_now_each_is_told_to_ask_again
     acquire(box, token("b", 3), 3, join=True)
     run(box, LIMIT, "semaphore 1", 2, LEASE)
     assert refresh(box, token("b", 3)) == [[-1]]
-    assert acquire(box, token("b", 3), 3) == [-6, 2]
+    assert acquire(box, token("b", 3), 3) == [codes.TOO_MANY, 2]
 
 
 def test_nobody_goes_before_one_who_wants_more_than_is_free(box: Box) -> None:
@@ -421,9 +421,9 @@ def test_holders_that_somebody_has_made_to_last_are_all_there_still(box: Box) ->
 def test_data_of_others_is_left_alone(box: Box, key: str) -> None:
     box.redis.rpush(key, "theirs")
     before = box.dump()
-    assert acquire(box, token("a"), join=True) == [-2, key.encode(), b"list"]
-    assert refresh(box, token("a")) == [[-2, key.encode(), b"list"]]
-    assert run(box, LIMIT, "semaphore 1", 3, LEASE) == [-2, key.encode(), b"list"]
+    assert acquire(box, token("a"), join=True) == [codes.WRONG_TYPE, key.encode(), b"list"]
+    assert refresh(box, token("a")) == [[codes.WRONG_TYPE, key.encode(), b"list"]]
+    assert run(box, LIMIT, "semaphore 1", 3, LEASE) == [codes.WRONG_TYPE, key.encode(), b"list"]
     assert renew(box, token("a")) == 0
     assert release(box, token("a")) == 0
     assert change(box, token("a")) == 0
@@ -434,7 +434,7 @@ def test_data_of_others_is_left_alone(box: Box, key: str) -> None:
 def test_a_name_is_of_one_kind(box: Box) -> None:
     box.acquire(plain("a"))
     before = box.dump()
-    assert acquire(box, token("b")) == [-2, LOCK.encode(), b"string"]
+    assert acquire(box, token("b")) == [codes.WRONG_TYPE, LOCK.encode(), b"string"]
     assert box.dump() == before
     box.release(plain("a"))
     before = box.dump()
@@ -444,10 +444,10 @@ def test_a_name_is_of_one_kind(box: Box) -> None:
     box.clear_keys()
     fence(acquire(box, token("a")))
     before = box.dump()
-    assert box.acquire(plain("b")) == [-2, LOCK.encode(), b"zset"]
+    assert box.acquire(plain("b")) == [codes.WRONG_TYPE, LOCK.encode(), b"zset"]
     assert read(box, token("b")) == [-3, b"semaphore 1"]
     release(box, token("a"))
-    assert box.acquire(plain("b"))[0] in {-2, -3}
+    assert box.acquire(plain("b"))[0] in {codes.WRONG_TYPE, codes.OTHER_FORMAT}
 
 
 def test_when_memory_is_full_what_is_held_can_be_kept_made_less_and_given_back(box: Box) -> None:
@@ -490,4 +490,4 @@ def test_a_renewal_tells_whose_permits_were_taken_away(box: Box) -> None:
     acquire(box, b)
     assert renew(box, c) == 0, "it never had any"
     assert taken_away(box, a)[0] == 1
-    assert [renew(box, who) for who in (a, b, c)] == [-2, 1, 0]
+    assert [renew(box, who) for who in (a, b, c)] == [codes.TAKEN_AWAY, 1, 0]

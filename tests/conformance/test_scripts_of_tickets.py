@@ -7,7 +7,7 @@ import redis
 
 from conformance.box import LOCK, MARKER, QUEUE, STATE, Box, token
 from holdfast._core.lock.replies import BLOCK
-from holdfast._lua import source
+from holdfast._lua import codes, source
 
 A, B, C, D, T = (token(process) for process in "abcde")
 
@@ -69,7 +69,7 @@ def test_when_its_time_is_over_or_it_was_taken_away(box: Box, other: str | None)
     box.redis.delete(LOCK)
     if other is not None:
         box.acquire(other)
-    assert box.rotate(T, C, 30_000, ends) == [-4], "before its time"
+    assert box.rotate(T, C, 30_000, ends) == [codes.LOST], "before its time"
     assert box.rotate(T, C, 30_000, box.now_us() // 1000 - 1) == [0]
     assert box.holder() == other
 
@@ -79,7 +79,7 @@ def test_who_is_dead_gets_nothing(box: Box) -> None:
     box.acquire(A)
     *_, ends = box.rotate(A, T)
     assert box.release(B, "bury") == -1
-    assert box.rotate(T, B, 30_000, ends) == [-5]
+    assert box.rotate(T, B, 30_000, ends) == [codes.NO_CLAIM]
     assert box.holder() == T
     assert box.rotate(T, C, 30_000, ends)[0] == 1, "the ticket is as good as it was"
 
@@ -122,7 +122,7 @@ def test_when_memory_is_full(box: Box) -> None:
 
 def test_other_data_and_other_formats_are_left_alone(box: Box) -> None:
     box.redis.rpush(LOCK, "data")
-    assert box.rotate(A, T) == [-2, LOCK.encode(), b"list"]
+    assert box.rotate(A, T) == [codes.WRONG_TYPE, LOCK.encode(), b"list"]
     box.redis.delete(LOCK)
     box.acquire(A)
     box.redis.hset(STATE, "v", "2")
@@ -148,7 +148,7 @@ def test_a_server_that_may_have_forgotten_hands_nothing_on(box: Box) -> None:
     *_, ends = box.rotate(A, T, guard=30_000)
     box.redis.hset(MARKER, "run", "another")
     code, ms = box.rotate(T, B, 30_000, ends, guard=30_000)
-    assert code == -6
+    assert code == codes.QUARANTINED
     assert 29_000 < ms <= 30_302
     assert box.holder() == T
     assert box.rotate(A, T, guard=30_000)[0] == 1, "what it has done it says again"
@@ -161,12 +161,12 @@ def test_an_ordinary_key_is_not_taken_for_a_lock(box: Box, value: str) -> None:
     """Whoever knows its value may have made up a ticket with that for a token."""
     box.redis.set(LOCK, value, px=60_000)
     before = box.dump()
-    assert box.rotate(value, B, 30_000, 10**13) == [-4]
+    assert box.rotate(value, B, 30_000, 10**13) == [codes.LOST]
     assert box.dump() == before
 
 
 def test_a_lock_of_another_make_is_no_ticket_either(box: Box) -> None:
     box.acquire(A)
     box.redis.set(LOCK, "its secret", px=60_000)
-    assert box.rotate("its secret", B, 30_000, 10**13) == [-4]
+    assert box.rotate("its secret", B, 30_000, 10**13) == [codes.LOST]
     assert box.holder() == "its secret"

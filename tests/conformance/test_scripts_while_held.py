@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from conformance.box import KEYS, LOCK, QUEUE, STATE, Box, token
+from holdfast._lua import codes
 
 A, B, C = (token(process) for process in "abc")
 
@@ -205,7 +206,7 @@ def test_refresh_of_many_gives_each_his_own_answer(box: Box) -> None:
     _, first, second, foreign, gone = box.run("refresh", *args, keys=KEYS + other + third + KEYS)
     assert first[0] == 0
     assert second[0] == 1
-    assert foreign == [-2, b"hf:{z}", b"list"]
+    assert foreign == [codes.WRONG_TYPE, b"hf:{z}", b"list"]
     assert gone == [-1]
 
 
@@ -213,7 +214,7 @@ def test_refresh_of_many_gives_each_his_own_answer(box: Box) -> None:
 def test_refresh_and_data_of_another_kind(box: Box, key: str) -> None:
     box.redis.rpush(key, "precious")
     answer = box.refresh(B)[1]
-    assert answer in ([-2, key.encode(), b"list"], [-1])
+    assert answer in ([codes.WRONG_TYPE, key.encode(), b"list"], [-1])
     assert box.redis.lrange(key, 0, -1) == [b"precious"]
 
 
@@ -225,7 +226,7 @@ def test_refresh_leaves_data_of_another_kind_in_the_place_of_the_queue(box: Box)
     box.redis.hdel(STATE, "keep")
     assert box.refresh(B)[1][0] == 0, "who holds it is all that counts"
     box.redis.delete(LOCK)
-    assert box.refresh(B)[1] == [-2, QUEUE.encode(), b"list"]
+    assert box.refresh(B)[1] == [codes.WRONG_TYPE, QUEUE.encode(), b"list"]
     assert box.holder() is None
     assert box.redis.lrange(QUEUE, 0, -1) == [b"precious"]
     assert box.redis.pttl(QUEUE) == -1

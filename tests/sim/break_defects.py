@@ -28,7 +28,7 @@ BREAKING = (
         "break-without-telling",
         "_lua/inspect/break_lock.lua",
         "",
-        Instead("publish(inbox_of(lock, holder), '4 ' .. holder .. ' ' .. ARGV[2])", "1"),
+        Instead("publish(inbox_of(lock, holder), BROKEN .. ' ' .. holder .. ' ' .. ARGV[2])", "1"),
         "who had the lock is not told, and is said to have been",
     ),
     _defect(

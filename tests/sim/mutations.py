@@ -197,7 +197,7 @@ MORE = (
         "release-without-hand-over",
         "_lua/lock/release.lua",
         "",
-        Instead("answer ~= -1", "answer == 0"),
+        Instead("answer ~= NO_CLAIM", "answer == 0"),
         "who gives a lock back leaves it to the others to find out",
     ),
     Mutation(

@@ -71,7 +71,7 @@ PERMITS = (
         "permit-refresh-inserts",
         "_lua/permit/refresh.lua",
         "refresh",
-        Instead("if not p.place then return {-1} end", "redis.call('ZADD', queue, 'NX', p.now, token)"),
+        Instead("if not p.place then return {NO_CLAIM} end", "redis.call('ZADD', queue, 'NX', p.now, token)"),
         "a late sign of life puts somebody in line who has left it",
     ),
     _defect(

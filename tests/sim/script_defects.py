@@ -154,7 +154,7 @@ REFRESHING = (
         "refresh-inserts",
         "_lua/lock/refresh.lua",
         "refresh",
-        Instead("return {-1}", "redis.call('ZADD', queue, 'NX', now, token)"),
+        Instead("return {NO_CLAIM}", "redis.call('ZADD', queue, 'NX', now, token)"),
         "a late refresh puts somebody who has left into the line again",
     ),
     Mutation(
@@ -240,7 +240,7 @@ RENEWING = (
         "renew-in-seconds",
         "_lua/lock/renew.lua",
         "renew",
-        Nth("unit swapped", 4),
+        Nth("unit swapped", 3),
         "the lease is renewed for a thousand times its length",
     ),
     Mutation(

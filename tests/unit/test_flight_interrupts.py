@@ -14,6 +14,7 @@ from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.coalesce import Crowd, Failed, Member
 from holdfast._core.single_flight.entry import CANCEL_LOAD, GET_OR_LEASE, Granted
 from holdfast._core.single_flight.flight import Load, Loading, Wish
+from holdfast._lua import codes
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ class Keeper:
                 return Answer(self.looks.pop(0)(), 1000.0, 1000.0)
             case Run():
                 assert request.script is CANCEL_LOAD
-                return Answer(flight.STANDS, 1000.0, 1000.0)
+                return Answer(codes.STILL_VALID, 1000.0, 1000.0)
         return None
 
     def asked(self, kind: type) -> int:

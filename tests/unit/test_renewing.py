@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast._core.lock.records import CLAIM_AFTER, GRID, Attempt, Grant, Tenure, margin
-from holdfast._core.lock.renewal import BATCH, EARLY, TAKEN_AWAY, Renew, Renewing, renewals
+from holdfast._core.lock.renewal import BATCH, EARLY, Renew, Renewing, renewals
 from holdfast._core.lock.replies import CLAIM
+from holdfast._lua import codes
 from unit.driver import spec
 
 INFINITY = float("inf")
@@ -211,7 +212,7 @@ def test_a_renewal_that_is_never_answered_nor_failed_is_asked_for_again() -> Non
     assert one(renewing.due(again)[0])
 
 
-@pytest.mark.parametrize(("answer", "reason"), [(0, "gone"), (-1, "somebody else")])
+@pytest.mark.parametrize(("answer", "reason"), [(0, "gone"), (codes.NO_CLAIM, "somebody else")])
 def test_the_server_saying_it_is_not_ours_loses_it(answer: int, reason: str) -> None:
     this = tenure()
     renewing = watched(this)
@@ -509,15 +510,17 @@ def test_what_is_said_to_be_taken_away_is_asked_about_and_believed_when_the_serv
     assert (this.lost, renewing.next_at()) == ("", 100.5), "anybody may have sent it"
     (question,), lost = renewing.due(100.5)
     assert (question.tenure, question.ttl, lost) == (this, 30.0, [])
-    assert not renewing.on_answer(question, TAKEN_AWAY, 100.5, 100.6)
+    assert not renewing.on_answer(question, codes.TAKEN_AWAY, 100.5, 100.6)
     assert (this.lost, this.remaining(101.0), len(renewing)) == ("it was broken by ops@host", 0.0, 0)
 
 
-@pytest.mark.parametrize(("answer", "why"), [(0, "expired"), (-1, "somebody else"), (TAKEN_AWAY, "it was taken away")])
+@pytest.mark.parametrize(
+    ("answer", "why"), [(0, "expired"), (codes.NO_CLAIM, "somebody else"), (codes.TAKEN_AWAY, "it was taken away")]
+)
 def test_who_took_it_away_is_said_only_where_it_was(answer: int, why: str) -> None:
     this = tenure()
     renewing = watched(this)
-    if answer != TAKEN_AWAY:
+    if answer != codes.TAKEN_AWAY:
         renewing.hinted("p.1", "mallory", 100.5)
     else:
         this.question_at = 100.5  # the message was lost
@@ -565,7 +568,7 @@ def test_who_is_told_so_before_it_is_known_that_he_has_it() -> None:
     assert renewing.watch(this) < 100
     (question,), lost = renewing.due(100.1)
     assert (question.tenure, lost) == (this, [])
-    assert not renewing.on_answer(question, TAKEN_AWAY, 100.1, 100.2)
+    assert not renewing.on_answer(question, codes.TAKEN_AWAY, 100.1, 100.2)
     assert (this.lost, other.lost) == ("it was broken by ops@host", "")
 
 

@@ -21,6 +21,7 @@ from holdfast._core.quorum.lease import Mandate
 from holdfast._core.quorum.nodes import Board
 from holdfast._core.quorum.votes import DECLARE_NEW, Candidate, Count, Heard, Panel
 from holdfast._core.requests import Answer, Command, Disagreement, Poll, Run, TooFew, WireError, in_the_way
+from holdfast._lua import codes
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import on_one_server, resolve
@@ -287,7 +288,7 @@ async def declare(panel: Panel, timeout: float, *, force: bool) -> dict[str, str
                 for name, code in zip(panel.names, found, strict=True)
             }
         if any(code[0] == 0 for code in found):
-            modes = ["+" if code[0] in {-6, -7} else "?" for code in found]
+            modes = ["+" if code[0] in {codes.OTHER_LEASE, codes.OTHER_SERVERS} else "?" for code in found]
     return dict(zip(panel.names, map(_declared, await _declare(panel, timeout, modes)), strict=True))
 
 
@@ -309,13 +310,13 @@ def _declared(code: Any, new: str = "") -> str:
             said = DECLARED
         case [0]:
             said = READY
-        case [2]:
+        case [codes.NEW_SERVER]:
             said = new or f"not declared: others vote already, so this one {FORGOTTEN}; it votes by itself, later"
-        case [-5, int(ms)]:
+        case [codes.QUARANTINED, int(ms)]:
             said = f"not declared: it {FORGOTTEN}; it votes by itself in {ms / 1000:.1f} s"
-        case [-6, int(ms)]:
+        case [codes.OTHER_LEASE, int(ms)]:
             said = f"another longest lease was agreed on: {ms / 1000:g} s"
-        case [-7, bytes()]:
+        case [codes.OTHER_SERVERS, bytes()]:
             said = "it belongs to another list of servers"
         case _:
             said = in_the_way(code).why

@@ -18,7 +18,7 @@ from holdfast._core.lock.replies import Busy
 from holdfast._core.requests import Answer, Conflict, Now, Refused, Run, Sleep, Slot, Unknown, WireError, Withdraw, in_the_way
 from holdfast._core.retry import insist
 from holdfast._core.subscription import Listener, hear, listen
-from holdfast._lua import Script, whole_number
+from holdfast._lua import Script, codes, whole_number
 
 SPAN = 10.0
 """Seconds after which an observer looks at the latest: what would have told it may have got lost."""
@@ -72,7 +72,7 @@ def _read_done(raw: object) -> bool | Missing | Conflict:
     match raw:
         case [0 | 1 as done]:
             return done == 1
-        case [2, *names]:
+        case [codes.NO_CANDIDATE, *names]:
             return Missing(tuple(name.decode(errors="replace") for name in names))  # type: ignore[attr-defined]
         case _:
             return in_the_way(raw)
@@ -82,7 +82,7 @@ def _read_view(raw: object) -> View | Conflict:
     match raw:
         case [0]:
             return View(Other(taken=False), 0.0)
-        case [2, int(left)]:
+        case [codes.UNPROCLAIMED, int(left)]:
             return View(Other(taken=True), None if left == -1 else left / 1000)
         case [1, int(left), int(term), bytes(name), bytes(value)]:
             return View(Elected(name.decode(), term, value.decode()), None if left == -1 else left / 1000)

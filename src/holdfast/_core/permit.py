@@ -16,7 +16,7 @@ from holdfast._core.lock.records import Permits, Spec, milliseconds
 from holdfast._core.lock.replies import Reply, Scripts, read_acquire, read_list, read_refresh
 from holdfast._core.requests import Conflict, Run
 from holdfast._core.retry import insist
-from holdfast._lua import Script, whole_number
+from holdfast._lua import Script, codes, whole_number
 
 SEMAPHORE, RWLOCK = "semaphore 1", "rwlock 1"
 """Names of the formats on the server."""
@@ -27,11 +27,11 @@ ALL = 1_000_000
 
 def _read_acquire(raw: object) -> Reply:
     match raw:
-        case [-5, 0]:
+        case [codes.OTHER_COUNT, 0]:
             return Conflict("nobody has said yet how many permits there are: name a limit")
-        case [-5, int(limit)]:
+        case [codes.OTHER_COUNT, int(limit)]:
             return Conflict(f"its other users have a limit of {limit}: name the same, or change it for all (set_limit)")
-        case [-6, int(limit)]:
+        case [codes.TOO_MANY, int(limit)]:
             return Conflict(f"it wants more permits than the {limit} that there are")
         case _:
             return read_acquire(raw)

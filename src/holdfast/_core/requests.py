@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from holdfast._core.struct import Struct
+from holdfast._lua import codes
 
 if TYPE_CHECKING:
     from holdfast._lua import Script
@@ -143,16 +144,16 @@ def in_the_way(raw: object, what: str = " of somebody else's") -> Conflict:
     """What a script has found where the lock should be: what `refused`, `no_number` and `read_state` answer, which are in
     `_lua/shared/_state.lua`. ``what``: ends the sentence about a key that holds something else."""
     match raw:
-        case [-2, bytes(key), bytes(kind)]:
+        case [codes.WRONG_TYPE, bytes(key), bytes(kind)]:
             why = f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}{what}"
             return Conflict(why, other_kind=True, key=key)
-        case [-3, bytes(version)]:
+        case [codes.OTHER_FORMAT, bytes(version)]:
             return Conflict(
                 f"its state has format {version.decode(errors='replace')!r}, this release knows format 1", other_kind=True
             )
-        case [-4, bytes(message)]:
+        case [codes.SERVER_ERROR, bytes(message)]:
             return Conflict(message.decode(errors="replace"))
-        case [-8, bytes(key), bytes(field), bytes(text)]:
+        case [codes.NO_NUMBER, bytes(key), bytes(field), bytes(text)]:
             name, there = key.decode(errors="backslashreplace"), text.decode(errors="backslashreplace")
             what = f"field {field.decode(errors='backslashreplace')!r} of key {name!r}" if field else f"key {name!r}"
             return Conflict(

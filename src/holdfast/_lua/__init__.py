@@ -2,8 +2,8 @@
 
 A line ``-- INCLUDE  shared/_state`` stands for the text of that file, once in a script: where it is named first. So each file
 names all that it uses, and what only few runs need comes behind what ends most of them. An included file has constants and
-functions with arguments, and reads no variable of the file that includes it. Nothing else is ever put into a script: names and
-values travel in KEYS and ARGV alone.
+functions with arguments, and reads no variable of the file that includes it. A line ``-- CODES  LOST`` stands for constants of
+`codes`. Nothing else is ever put into a script: names and values travel in KEYS and ARGV alone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import functools
 import re
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from holdfast._lua import codes
 
 try:
     from _sha1 import sha1  # type: ignore[import-not-found]  # as `random` does: hashlib loads all of OpenSSL
@@ -29,8 +31,9 @@ def read(name: str) -> str:
 
 @functools.cache  # several include the same
 def parts(name: str) -> list[str]:
-    """Return the text of a file in parts: what stands before its first include, the name of that, what stands behind it, ..."""
-    return re.split(r"^ *-- INCLUDE +(\S+)\n", read(name), flags=re.MULTILINE)
+    """Return the text of a file in parts: what stands before its first line that is replaced, "INCLUDE" or "CODES", what
+    stands behind that word, the text behind the line, and so on."""
+    return re.split(r"^ *-- (INCLUDE|CODES) +(.+)\n", read(name), flags=re.MULTILINE)
 
 
 def source(name: str) -> str:
@@ -41,10 +44,12 @@ def source(name: str) -> str:
 def _joined(name: str, included: set[str]) -> str:
     first, *rest = parts(name)
     found = [first]
-    for include, text in zip(rest[::2], rest[1::2], strict=True):
-        if include not in included:
-            included.add(include)
-            found.append(_joined(include, included))
+    for kind, what, text in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+        if kind == "CODES":
+            found.append(codes.declared(what.split()))
+        elif what not in included:
+            included.add(what)
+            found.append(_joined(what, included))
         found.append(text)
     return "".join(found)
 

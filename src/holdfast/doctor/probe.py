@@ -16,7 +16,7 @@ from holdfast._api import access
 from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._core.names import channel, guard_key, literal, marker_key, start
 from holdfast._core.requests import Command, Refused, Run, WireError
-from holdfast._lua import Script
+from holdfast._lua import Script, codes
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import forgotten, pack
 from holdfast._net.sync_connection import Connection as Blocking
@@ -174,7 +174,7 @@ def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
 
     def tried(operation: str, reply: Any) -> Any:
         inner = reply[1] if isinstance(reply, list) and len(reply) == 2 else None
-        if isinstance(inner, list) and inner[0] == -4:
+        if isinstance(inner, list) and inner[0] == codes.SERVER_ERROR:
             reply = ReplyError(_text(inner[1]))
         if isinstance(reply, ReplyError):
             refused.setdefault(operation, str(reply).partition(", with args beginning with")[0])

@@ -14,6 +14,7 @@ from holdfast._core.schedule.commands import Entry, JobFacts
 from holdfast._core.schedule.job import Keys, Options
 from holdfast._core.schedule.records import Seat
 from holdfast._core.schedule.state import Book
+from holdfast._lua import codes
 from holdfast._runtime.process import current, describe
 from holdfast.errors import ConfigError
 from holdfast.schedule.definition import checked, fit_for, parse, write
@@ -254,7 +255,7 @@ class BaseSchedule:
         """Raises ConfigError if an order could not be carried out."""
         if answer[0] == 0:
             raise ConfigError(f"schedule {self.name!r} has no job {job!r}", parameter="job")
-        if answer[0] == 2:
+        if answer[0] == codes.QUEUE_FULL:
             raise ConfigError(f"job {job!r}: too many runs of it wait already", parameter="job")
         if answer[0] != 1:
             raise ConfigError(f"job {job!r} cannot be used: its keys hold something else: {answer!r}", parameter="job")

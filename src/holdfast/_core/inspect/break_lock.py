@@ -12,7 +12,7 @@ from holdfast._core.inspect.scan import Field, keys_of, look
 from holdfast._core.names import guard_key, side_key
 from holdfast._core.requests import AskPlace, Conflict, Now, Run, Sleep, WireError, in_the_way
 from holdfast._core.retry import insist
-from holdfast._lua import Script
+from holdfast._lua import Script, codes
 
 POLL = 1.0
 """Seconds between two looks at a lock that somebody waits to see free, at most: nothing tells who takes nothing."""
@@ -45,7 +45,7 @@ def _read(raw: Any) -> Outcome:
             return TakenAway(fence, told == 1, heir.decode())
         case [0]:
             return Free()
-        case [-1]:
+        case [codes.NO_CLAIM]:
             return Changed()
         case _:
             return in_the_way(raw, ", not a lock")

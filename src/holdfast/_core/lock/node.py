@@ -18,6 +18,7 @@ from holdfast._core.lock.renewal import EARLY, Renew, Renewing, renewals
 from holdfast._core.lock.server_queue import Astray, Waiting, refreshment
 from holdfast._core.names import channel, record_key
 from holdfast._core.requests import Call, Command, Down, Hopeful, NotSent, Refused, Run, WireError
+from holdfast._lua import codes
 
 RECORD_EVERY = 20.0
 """Seconds between two writings of the process record."""
@@ -395,9 +396,9 @@ class Node:
         what, whom, more = fields if len(fields) == 3 else (*fields, "") if len(fields) == 2 else ("", "", "")
         leave = None
         with self.mutex:
-            if what == "1" and more.isdigit():
+            if what == codes.GRANTED and more.isdigit():
                 leave = self.waiting.on_message(whom, int(more), self.clock())
-            elif what == "4":
+            elif what == codes.BROKEN:
                 self.renewing.hinted(whom, more, self.clock())
             elif not more:
                 self._on_told(what, whom)
@@ -406,9 +407,9 @@ class Node:
 
     def _on_told(self, what: str, whom: str) -> None:
         """Somebody outside waits for the lock that this token holds; or there is something to look at on this server."""
-        if what == "2":
+        if what == codes.WANTED:
             self._on_asked(whom)
-        elif what == "3" and whom in self.hopes:
+        elif what == codes.CHANGED and whom in self.hopes:
             self.hopes[whom].hints.add(self)
             self.hopes[whom].wake()
             self._forget_hopeless()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from holdfast._core.lock.records import GRID, INFINITY, Spec, Tenure, answer_within, milliseconds, scripts, whole
 from holdfast._core.requests import Run
 from holdfast._core.retry import insist
+from holdfast._lua import codes
 
 EARLY = 100
 """Tokens remembered of which we were told something before we knew what they hold."""
@@ -20,9 +21,6 @@ EARLY = 100
 QUESTION_EVERY = 1.0
 """Seconds between two questions about a lease, at least. Messages cause them, and whoever can publish could flood the server.
 Callers of this process that want the lock cause them too, and there may be thousands."""
-
-TAKEN_AWAY = -2
-"""What the server answers where the lock was taken away from the token that is to be renewed."""
 
 BATCH = 100
 """Renewals in one script: a run is kept short, so that the server serves others in between."""
@@ -246,7 +244,7 @@ class Renewing:
         tenure = renewal.tenure
         if tenure.over or tenure.lost:
             return True
-        if answer == 2:
+        if answer == codes.NOT_NEWEST:
             return True  # overtaken by a renewal by hand, whose answer says how long the lease is
         if answer == 1 and now < tenure.deadline:
             tenure.hint = ""  # it was forged, or is about another lease
@@ -257,10 +255,12 @@ class Renewing:
         if answer == 1:
             # Read too late: it had ended. A late copy of our first request may have taken the lock again, after others.
             return not tenure.lose(tenure.why_over)
-        if answer == TAKEN_AWAY:
+        if answer == codes.TAKEN_AWAY:
             return not tenure.lose(broken_by(tenure.hint) if tenure.hint else "it was taken away")
         return not tenure.lose(
-            "somebody else's value is in its key" if answer == -1 else "its key is gone: expired, deleted or flushed"
+            "somebody else's value is in its key"
+            if answer == codes.NO_CLAIM
+            else "its key is gone: expired, deleted or flushed"
         )
 
     def on_failed(self, renewal: Renew, now: float) -> None:

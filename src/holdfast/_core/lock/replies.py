@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from holdfast._core.requests import Conflict, Gone, in_the_way
 from holdfast._core.struct import Struct
-from holdfast._lua import Script, whole_number
+from holdfast._lua import Script, codes, whole_number
 
 PAUSED = "guard"
 """What stands for a holder's process then: nobody is known to have the lock, and somebody may."""
@@ -76,9 +76,9 @@ def read_reply(raw: object) -> Reply:
             return Held(first, last)
         case [0, int(ms), int(last), bytes(process), int(lingers)]:
             return Busy(None if ms == -1 else max(0, ms) / 1000, last, process.decode(), lingers == 1)
-        case [-1]:
+        case [codes.NO_CLAIM]:
             return Gone()
-        case [-3, bytes(version)] if version.rpartition(b" ")[2] == b"1":
+        case [codes.OTHER_FORMAT, bytes(version)] if version.rpartition(b" ")[2] == b"1":
             kind = version.decode(errors="replace").rpartition(" ")[0]
             return Conflict(f"it is used as a {kind or 'lock'}; a name is of one kind", other_kind=True)
         case _:

@@ -15,7 +15,7 @@ from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
 from holdfast._core.lock.replies import read_reply
 from holdfast._core.requests import Answer, Conflict, Draw, NotSent, Refused, Run, Sleep, Unknown, WireError
-from holdfast._lua import Script
+from holdfast._lua import Script, codes
 
 TRIES = 3
 """How often a request is made that gets no answer."""
@@ -42,7 +42,7 @@ class Paused(NamedTuple):
     seconds: float
 
 
-_VOID = {0: Void("expired"), -1: Void("used"), -4: Void("gone"), -5: Void("used")}
+_VOID = {0: Void("expired"), codes.NO_CLAIM: Void("used"), codes.LOST: Void("gone")}
 
 
 Reply = Exchanged | Void | Paused | Conflict
@@ -54,7 +54,7 @@ def _read(raw: object) -> Reply:
             return Exchanged(first, last, ends)
         case [int(code)] if code in _VOID:
             return _VOID[code]
-        case [-6, int(ms)]:
+        case [codes.QUARANTINED, int(ms)]:
             return Paused(ms / 1000)
         case _:
             reply = read_reply(raw)

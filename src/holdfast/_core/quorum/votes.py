@@ -9,7 +9,7 @@ from holdfast._core.lock.records import Attempt, Queue, Spec
 from holdfast._core.lock.replies import UNKNOWN, Busy, read_reply
 from holdfast._core.names import PREFIX, marker_key
 from holdfast._core.requests import Answer, Conflict, Disagreement, Refused, Slot, WireError
-from holdfast._lua import Script, whole_number
+from holdfast._lua import Script, codes, whole_number
 
 if TYPE_CHECKING:
     from holdfast._core.lock.records import Tally as LockTally
@@ -165,13 +165,13 @@ def _read_vote(raw: object) -> Reply:
     match raw:
         case [bytes(run), 0, int(ms), int(last), bytes(process), bytes(mark), int(time)]:
             reply = Taken(run, None if ms == -1 else max(0, ms) / 1000, last, process.decode(), mark.decode(), time)
-        case [bytes(run), -5, int(ms)]:
+        case [bytes(run), codes.QUARANTINED, int(ms)]:
             reply = Waits(run, ms / 1000)
-        case [bytes(run), -6, int(ms)]:
+        case [bytes(run), codes.OTHER_LEASE, int(ms)]:
             reply = Disagrees(run, "max_ttl", f"{ms / 1000:g} s")
-        case [bytes(run), -7, bytes(digest)]:
+        case [bytes(run), codes.OTHER_SERVERS, bytes(digest)]:
             reply = Disagrees(run, "servers", digest.decode(errors="replace"))
-        case [bytes(), -2 | -3 | -8, *_]:
+        case [bytes(), codes.WRONG_TYPE | codes.OTHER_FORMAT | codes.NO_NUMBER, *_]:
             other = read_reply(raw[1:])
             assert isinstance(other, Conflict)
             reply = other

@@ -21,7 +21,7 @@ from holdfast._core.rendezvous.latch import INFINITY, PATIENCE, Disagreement, co
 from holdfast._core.requests import Answer, Conflict, Draw, Enroll, Leave, Now, Run, Send, Tend, WireError, Withdraw
 from holdfast._core.retry import insist
 from holdfast._core.subscription import Listener, hear
-from holdfast._lua import Script
+from holdfast._lua import Script, codes
 
 SOON = 0.005
 """Seconds after which is looked for one whose place has ended."""
@@ -139,13 +139,13 @@ def _read(raw: object) -> Said:
             said = _Waiting(ms / 1000, at)
         case [1, int(number)]:
             said = _Passed(number)
-        case [2]:
+        case [codes.ACTING]:
             said = _Acting()
-        case [3, bytes(why), bytes(process)]:
+        case [codes.BROKEN_UP, bytes(why), bytes(process)]:
             said = _Over(why.decode(), process.decode())
-        case [4, int(count), int(broken)]:
+        case [codes.STANDING, int(count), int(broken)]:
             said = Standing(count, bool(broken))
-        case [5, int(ms)]:
+        case [codes.OCCUPIED, int(ms)]:
             said = _Occupied(max(0, ms) / 1000)
         case _:
             said = conflict(raw)

@@ -33,7 +33,7 @@ from holdfast._core.requests import (
 from holdfast._core.retry import insist
 from holdfast._core.single_flight.coalesce import Member
 from holdfast._core.subscription import hear
-from holdfast._lua import Script
+from holdfast._lua import Script, codes
 
 INFINITY = float("inf")
 
@@ -109,10 +109,10 @@ class Waiting(Member):
 def conflict(raw: object) -> Conflict | Disagreement:
     """What is in the way, as the scripts of latches and barriers say it."""
     match raw:
-        case [-3, bytes(theirs)]:
+        case [codes.OTHER_FORMAT, bytes(theirs)]:
             text = theirs.decode(errors="replace")
             return Conflict(f"there is a {FORMATS[text]} of this name" if text in FORMATS else f"it has format {text!r}", True)
-        case [-4, int(number)]:
+        case [codes.OTHER_COUNT, int(number)]:
             return Disagreement(number)
         case _:
             return in_the_way(raw)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 from holdfast._core.lock.records import Spec, answer_within, milliseconds
 from holdfast._core.names import encoded, side_key, start
 from holdfast._core.requests import in_the_way
-from holdfast._lua import Script
+from holdfast._lua import Script, codes
 
 BESIDE = 10
 """Runs of a job that may overlap, where it allows that at all."""
@@ -199,9 +199,9 @@ def _read_one(raw: list[object]) -> Answered | Changed | Unheard | Unusable:
                 last, left, queued, cancel.decode(), taken == 1, slot,
                 int(str(fence)), int(str(scheduled)), int(str(attempt)), by_hand == 1,
             )  # fmt: skip
-        case [2, int(revision), bytes(definition), int(last), bytes(origin)]:
+        case [codes.REDEFINED, int(revision), bytes(definition), int(last), bytes(origin)]:
             return Changed(revision, definition, last, origin.decode(errors="replace"))
-        case [-1]:
+        case [codes.NO_JOB]:
             return Unheard()
     return _refusal(raw)
 
@@ -224,7 +224,7 @@ def _read_register(raw: object) -> tuple[int, list[Registered | Unusable] | Riva
         match answer:
             case [1, int(revision), int(last), bytes(before), bytes(other), bytes(who)]:
                 read.append(Registered(revision, last, before, other.decode(errors="replace"), who.decode(errors="replace")))
-            case [-5, int(job), bytes(other), bytes(who)]:
+            case [codes.OTHER_CODE, int(job), bytes(other), bytes(who)]:
                 return now, Rival(job, other.decode(errors="replace"), who.decode(errors="replace"))
             case _:
                 read.append(_refusal(answer))

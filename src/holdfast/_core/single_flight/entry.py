@@ -10,7 +10,7 @@ from typing import NamedTuple
 from holdfast._core.lock.records import Spec, answer_within, cached_property
 from holdfast._core.names import encoded, start
 from holdfast._core.requests import Command, Conflict, in_the_way
-from holdfast._lua import Script, whole_number
+from holdfast._lua import Script, codes, whole_number
 
 MAX_SIZE = 16 * 1024 * 1024
 """Bytes of a value, at most, where nobody says otherwise."""
@@ -167,18 +167,18 @@ def fresh(values: list[bytes | None]) -> Record | None:
 
 def _read_look(raw: object) -> Seen | Conflict:
     match raw:
-        case [1 | 2 as what, bytes(value), int(left)]:
-            return Found(_record(value, left / 1000), what == 2)
-        case [3, int(fence), bytes(value), int(left)]:
+        case [1 | codes.STALE as what, bytes(value), int(left)]:
+            return Found(_record(value, left / 1000), what == codes.STALE)
+        case [codes.LEASED, int(fence), bytes(value), int(left)]:
             return Granted(fence, _record(value, left / 1000) if value else None)
         case [0, int(left), int(since), bytes(process)]:
             return Loading(None if left == -1 else max(0, left) / 1000, since / 1000, process.decode())
-        case [4]:
+        case [codes.ABSENT]:
             return Absent()
-        case [5, int(size)]:
+        case [codes.TOO_LONG, int(size)]:
             return Oversize(size)
         case _:
-            return Buried() if raw == [-1] else in_the_way(raw)
+            return Buried() if raw == [codes.NO_CLAIM] else in_the_way(raw)
 
 
 def _read_land(raw: object) -> int | Conflict:
@@ -186,7 +186,7 @@ def _read_land(raw: object) -> int | Conflict:
     match raw:
         case [1, int(fence)]:
             return fence
-        case [0 | -1]:
+        case [0 | codes.INVALIDATED]:
             return 0
         case _:
             return in_the_way(raw)

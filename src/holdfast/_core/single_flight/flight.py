@@ -57,6 +57,7 @@ from holdfast._core.single_flight.entry import (
     site,
 )
 from holdfast._core.subscription import hear
+from holdfast._lua import codes
 
 __all__ = [
     "MARK",
@@ -87,9 +88,6 @@ AGAIN = 0.01
 
 LAG = 1.0
 """Seconds after the leader of a crowd at which its others look for themselves."""
-
-STANDS = 2
-"""The answer of `CANCEL_LOAD` where nothing was invalidated since the load began."""
 
 SPAN = 30.0
 """Seconds after which a waiter looks again, at the latest: a lease without an end is none of ours."""
@@ -433,7 +431,7 @@ async def abort(load: Load, failure: Exception | None = None, tags: Iterable[str
         how, fence = "bury" if tenure.doubt else "release", load.fence if held else 0
         call = _ending(load.site, (tenure.token, how, fence, marked), tenure.spec.timeout)
         answer = await call
-        if failure is not None and answer.value == STANDS:
+        if failure is not None and answer.value == codes.STILL_VALID:
             shared = Failed(failure)
     except WireError:
         await _over(load, leave=True)

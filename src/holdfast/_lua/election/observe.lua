@@ -1,12 +1,13 @@
 -- Who leads; and have somebody told when that may have changed.
 -- KEYS     lock, state, observers
 -- ARGV     ms for which somebody wants to be told; his id, or ''
--- RETURNS  {1, remaining ms, term, name, value}   this one leads; remaining as below
---          {2, remaining ms}                  somebody has the lock, and has not said yet who he is; -1: it has no expiry
---          {0}                                nobody has it
---          {-2, key, type} and {-3, version}  as in proclaim; {-8, key, field, text}  as in lock/acquire
+-- RETURNS  {1, remaining ms, term, name, value}                 this one leads; remaining as below
+--          {UNPROCLAIMED, remaining ms}                         somebody has the lock, and has not said yet who he is; -1: it has no expiry
+--          {0}                                                  nobody has it
+--          WRONG_TYPE and OTHER_FORMAT  as in proclaim; NO_NUMBER as in lock/acquire
 -- SINCE    Redis 5
 -- MODEL    models/election.pml
+-- CODES    OTHER_FORMAT UNPROCLAIMED
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 local lock, state, observers, ms, hope = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), ARGV[2]
@@ -16,7 +17,7 @@ local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
 local fields = redis.pcall('HMGET', state, 'v', 'leader', 'term')
 if fields.err then return refused(state, fields) end
-if fields[1] and fields[1] ~= '1' then return {-3, short(fields[1])} end
+if fields[1] and fields[1] ~= '1' then return {OTHER_FORMAT, short(fields[1])} end
 local listed = redis.pcall('ZCARD', observers)
 if type(listed) == 'table' then return refused(observers, listed) end
 
@@ -28,9 +29,9 @@ if hope ~= '' then
 end
 if not holder then return {0} end
 local remaining = redis.call('PTTL', lock)
-if fields[2] ~= holder then return {2, remaining} end
+if fields[2] ~= holder then return {UNPROCLAIMED, remaining} end
 local name, value = redis.call('HSTRLEN', state, 'name'), redis.call('HSTRLEN', state, 'value')
-if name > LONGEST or value > VALUE then return {2, remaining} end
+if name > LONGEST or value > VALUE then return {UNPROCLAIMED, remaining} end
 local term = whole(fields[3])
 if not term then return no_number(state, 'term', fields[3] or '') end
 return {1, remaining, term, unpack(redis.call('HMGET', state, 'name', 'value'))}

@@ -2,8 +2,8 @@
 -- KEYS     lock, state, queue, observers
 -- ARGV     token; ms for which he is to have the lock from now on, at least, or '0': as before; term; name; value
 -- RETURNS  {1} he leads | {0} the lock is not his, or not any more: nothing was written
---          {-2, key, type}                    somebody's data is in the way; nothing was written
---          {-3, version}                      written by an incompatible release
+--          {WRONG_TYPE, key, type}            somebody's data is in the way; nothing was written
+--          {OTHER_FORMAT, version}            written by an incompatible release
 -- SINCE    Redis 5
 -- MODEL    models/election.pml
 -- INCLUDE  shared/_state

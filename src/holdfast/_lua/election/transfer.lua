@@ -2,10 +2,11 @@
 -- KEYS     lock, state, queue, observers
 -- ARGV     token; name of the candidate
 -- RETURNS  {1} handed over; the same again for the same token | {0} the lock is not the token's, or not any more
---          {2, name, name, ...}               there is no such candidate, or none that can be told; names of those in line
---          {-2, key, type} and {-3, version}  as in proclaim; {-8, key, field, text}  as in lock/acquire
+--          {NO_CANDIDATE, name, name, ...}                      there is no such candidate, or none that can be told; names of those in line
+--          WRONG_TYPE and OTHER_FORMAT  as in proclaim; NO_NUMBER as in lock/acquire
 -- SINCE    Redis 5
 -- MODEL    models/election.pml
+-- CODES    GRANTED NO_CANDIDATE
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
@@ -26,7 +27,7 @@ if line.err then return refused(queue, line) end
 if redis.call('HGET', state, 'given') == token then return {1} end
 if holder ~= token then return {0} end
 
-local now, names = now_us(), {2}
+local now, names = now_us(), {NO_CANDIDATE}
 for _, candidate in ipairs(line) do
   local at, name = unpack(redis.call('HMGET', state, 'at:' .. candidate, 'as:' .. candidate))
   local inbox = inbox_of(lock, candidate)
@@ -36,7 +37,7 @@ for _, candidate in ipairs(line) do
     if name == wanted then
       local left = redis.call('PTTL', lock)
       local first = take(lock, state, candidate, CLAIM, now, fields[1])
-      local heard = publish(inbox, '1 ' .. candidate .. ' ' .. integer(first))
+      local heard = publish(inbox, GRANTED .. ' ' .. candidate .. ' ' .. integer(first))
       if type(heard) == 'number' and heard > 0 then
         leave(state, queue, candidate)
         redis.call('HSET', state, 'given', token)

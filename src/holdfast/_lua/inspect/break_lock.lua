@@ -5,13 +5,14 @@
 --                                             it is taken away: his fences are below this one, those to come above; the same
 --                                             again for the same mark
 --          {0}                                nobody has it
---          {-1}                               somebody else has it
---          {-2, key, type}, {-3, version} and {-8, key, field, text}  as in lock/acquire; nothing was changed
+--          {NO_CLAIM}                         somebody else has it
+--          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER  as in lock/acquire; nothing was changed
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
 --
--- Who had it is told: '4 <token> <by whom>' in its inbox. Its token is dead from now on, or a late copy of the request that took the
--- lock might take it again. The first write is DEL: a script may go on writing when memory is full if its first write frees some.
+-- Who had it is told: 'BROKEN <token> <by whom>' in its inbox. Its token is dead from now on, or a late copy of the request that
+-- took the lock might take it again. The first write is DEL: a script may go on writing when memory is full if its first write frees some.
+-- CODES    NO_CLAIM BROKEN
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_inbox
@@ -27,7 +28,7 @@ if type(waiters) == 'table' then return refused(queue, waiters) end
 local mark, fence = string.match(redis.call('HGET', state, 'broken') or '', '^(%x+) (%d+)$')
 if mark == ARGV[1] and whole(fence) then return {1, whole(fence), 0, ''} end
 if not holder then return {0} end
-if string.sub(redis.sha1hex(holder), 1, 16) ~= ARGV[1] then return {-1} end
+if string.sub(redis.sha1hex(holder), 1, 16) ~= ARGV[1] then return {NO_CLAIM} end
 
 local now = now_us()
 local process = string.match(holder, '^(%x[%x{}@]*)%.%x+[~*]?%d*$')
@@ -36,7 +37,7 @@ redis.call('DEL', lock)
 redis.call('HSET', state, 'fence', fence, 'broken', ARGV[1] .. ' ' .. integer(fence))
 if process then bury(state, fields[2], holder) end
 keep_alive(state, queue, fields[4], 0, now)
-local heard = process and publish(inbox_of(lock, holder), '4 ' .. holder .. ' ' .. ARGV[2])
+local heard = process and publish(inbox_of(lock, holder), BROKEN .. ' ' .. holder .. ' ' .. ARGV[2])
 local heir
 -- On a server that may have forgotten who has what, those who wait know when it grants again.
 if waiters > 0 and not (marker and redis.call('EXISTS', marker) == 1) then

@@ -4,12 +4,13 @@
 -- RETURNS  {1, fence, 1 if one of them was told, '+' if others have them now, or ''}
 --                                             who still had theirs have them no more; the same again for the same first mark
 --          {0}                                nobody has any
---          {-1}                               none of them has any more
---          {-2, key, type}, {-3, version} and {-8, key, field, text}  as in lock/acquire; nothing was changed
+--          {NO_CLAIM}                         none of them has any more
+--          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER  as in lock/acquire; nothing was changed
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
 --
 -- The first write is ZREM: a script may go on writing when memory is full if its first write frees some.
+-- CODES    NO_CLAIM BROKEN
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_inbox
@@ -25,14 +26,14 @@ end
 if #found == 0 or not p.v then
   local mark, before = string.match(redis.call('HGET', p.state, 'broken') or '', '^(%x+) (%d+)$')
   if mark == ARGV[2] and whole(before) then return {1, whole(before), 0, ''} end
-  return {#holders == 0 and 0 or -1}
+  return {#holders == 0 and 0 or NO_CLAIM}
 end
 
 local told = 0
 for _, token in ipairs(found) do
   remove(p, {token})
   p.dead = bury(p.state, p.dead, token)
-  local heard = publish(inbox_of(p.holders, token), '4 ' .. token .. ' ' .. ARGV[1])
+  local heard = publish(inbox_of(p.holders, token), BROKEN .. ' ' .. token .. ' ' .. ARGV[1])
   if type(heard) == 'number' and heard > 0 then told = 1 end
 end
 local fence = math.max(p.fence + 1, p.now)

@@ -1,5 +1,6 @@
 -- Shared by the scripts of a lock: the direct hand-over.
 -- MODEL    models/handover.pml
+-- CODES    GRANTED
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
@@ -30,7 +31,7 @@ local function hand_over(lock, state, queue, now, me, last)
           first, last = take(lock, state, token, CLAIM, now, last)
           granted = true
           local inbox = inbox_of(lock, token)
-          local heard = listens(inbox) and publish(inbox, '1 ' .. token .. ' ' .. integer(first))
+          local heard = listens(inbox) and publish(inbox, GRANTED .. ' ' .. token .. ' ' .. integer(first))
           -- Refused by access control: he listens, and looks within a second. Passed over, he could wait for ever.
           local knows = type(heard) == 'table' or (heard and heard > 0)
           if process == asking or knows then

@@ -6,14 +6,15 @@
 -- RETURNS  {1, first fence, last fence}       held, for the full lease; the same again for the same token, unless more are wanted
 --          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use}
 --                                             busy; remaining -1: the holder's key has no expiry; process 'guard': see _quarantine
---          {-1}                               this token was declared dead: a late copy of a request given up long ago
---          {-2, key, type}                    somebody's data is in the way; nothing was written
---          {-3, version}                      written by an incompatible release
---          {-8, key, field, text}             the field is to be a number, and is none; nothing was written
+--          {NO_CLAIM}                         this token was declared dead: a late copy of a request given up long ago
+--          {WRONG_TYPE, key, type}            somebody's data is in the way; nothing was written
+--          {OTHER_FORMAT, version}            written by an incompatible release
+--          {NO_NUMBER, key, field, text}      the field is to be a number, and is none; nothing was written
 -- SINCE    Redis 5 (SET PX, TIME before a write)
 -- MODEL    models/handover.pml
 --
--- Who joins tells the holder's process, if it is another one, that somebody outside waits: '2 <holder's token>' in its inbox.
+-- Who joins tells the holder's process, if it is another one, that somebody outside waits: 'WANTED <holder's token>' in its
+-- inbox.
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_grant
 local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
@@ -32,6 +33,7 @@ if not KEYS[4] and redis.call('EXISTS', lock, queue) == 0 then
   end
 end
 
+-- CODES    NO_CLAIM WANTED
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_inbox
 -- INCLUDE  shared/_waiters
@@ -42,7 +44,7 @@ local fields, refusal = read_lock(state, token)
 if not fields then return refusal end
 local waiters = redis.pcall('ZCARD', queue)
 if type(waiters) == 'table' then return refused(queue, waiters) end
-if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end
+if fields[2] and string.find(fields[2], token, 1, true) then return {NO_CLAIM} end
 
 local now, last = now_us(), fields[1]
 local pause, denied
@@ -80,6 +82,6 @@ end
 local answer = waiting(lock, holder, last, pause, now)
 local process = answer[4]
 if ARGV[3] == '1' and holder and process ~= '' and process ~= string.match(token, '^[^.]+') then
-  publish(inbox_of(lock, holder), '2 ' .. holder)
+  publish(inbox_of(lock, holder), WANTED .. ' ' .. holder)
 end
 return answer

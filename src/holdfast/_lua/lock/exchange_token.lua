@@ -5,17 +5,18 @@
 -- RETURNS  {1, first fence, last fence, end of the lease (server ms)}
 --                                             the second has it, for the full lease; the same again for the same two
 --          {0}                                the first one's time is over
---          {-1}                               the first has handed it on before: a ticket that is used up
---          {-4}                               the first lost it before its time was over, or it was broken
---          {-5}                               the second was declared dead: a late copy of a request given up long ago
---          {-6, ms}                           the server may have forgotten who has it, and grants nothing for so long
---          {-2, key, type}, {-3, version} and {-8, key, field, text}  as in acquire; nothing was changed
+--          {NO_CLAIM}                         the first has handed it on before: a ticket that is used up; or the second was declared
+--                                             dead: a late copy of a request given up long ago
+--          {LOST}                             the first lost it before its time was over, or it was broken
+--          {QUARANTINED, ms}                  the server may have forgotten who has it, and grants nothing for so long
+--          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER  as in acquire; nothing was changed
 -- SINCE    Redis 5
 -- MODEL    models/ticket.pml
 --
 -- Who has handed it on is declared dead in the same run: no late copy of what it has sent does anything any more, and a ticket is
 -- known for used. Those in line keep their places. The first write is PEXPIRE: a script may go on writing when memory is full if
 -- its first write needs none.
+-- CODES    NO_CLAIM QUARANTINED LOST
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_grant
 local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
@@ -32,24 +33,24 @@ if holder == heir and last then
   keep_alive(state, queue, fields[4], ttl, now)
   return {1, last - BLOCK + 1, last, math.floor(now / 1000) + redis.call('PTTL', lock)}
 end
-if string.find(dead, heir, 1, true) then return {-5} end
+if string.find(dead, heir, 1, true) then return {NO_CLAIM} end
 local pause, denied
 if KEYS[4] then
   -- INCLUDE  lock/_quarantine
   pause, denied = lock_quarantine(KEYS[4], tonumber(ARGV[#ARGV]), now)
 end
 if denied then return denied end
-if pause then return {-6, pause} end
+if pause then return {QUARANTINED, pause} end
 if holder ~= giver then
   local broken = string.match(redis.call('HGET', state, 'broken') or '', '^%x+')
-  if broken == string.sub(redis.sha1hex(giver), 1, 16) then return {-4} end
-  if string.find(dead, giver, 1, true) then return {-1} end
-  return {now >= ends * 1000 and 0 or -4}
+  if broken == string.sub(redis.sha1hex(giver), 1, 16) then return {LOST} end
+  if string.find(dead, giver, 1, true) then return {NO_CLAIM} end
+  return {now >= ends * 1000 and 0 or LOST}
 end
 -- A ticket may have been made up, with the value of an ordinary key for its token: that has not the form of a token, or no state
 -- beside it. (The state alone may be lost: then a token has to have all its digits.)
 local _, digits = string.match(giver, '^(%x[%x{}@]*)%.(%x+)~?$')
-if ends > 0 and (not digits or (not last and #digits < 32)) then return {-4} end
+if ends > 0 and (not digits or (not last and #digits < 32)) then return {LOST} end
 redis.call('PEXPIRE', lock, ttl)
 bury(state, dead, giver)
 keep_alive(state, queue, fields[4], ttl, now)

@@ -1,19 +1,20 @@
 -- Give several locks back at once, each to the next in its line.
 -- KEYS     lock, state, queue of each, one after the other
 -- ARGV     token; 'release' | 'bury' of each: as in release
--- RETURNS  {answer, answer, ...}, each as of release: 1 it was held, and is not any more | 0 the lock was free | -1 somebody else's
---          value is there, and stays
+-- RETURNS  {answer, answer, ...}, each as of release: 1 it was held, and is not any more | 0 the lock was free |
+--          NO_CLAIM somebody else's value is there, and stays
 -- SINCE    Redis 5
 -- MODEL    models/several.pml
 --
 -- The first writes are DEL: a script may go on writing when memory is full if its first write frees some.
+-- CODES    NO_CLAIM
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_waiters
 -- INCLUDE  lock/_handover
 local answers = {}
 for i = 1, #KEYS / 3 do
   local holder = redis.pcall('GET', KEYS[3 * i - 2])
-  answers[i] = holder and -1 or 0
+  answers[i] = holder and NO_CLAIM or 0
   if holder == ARGV[2 * i - 1] then
     redis.call('DEL', KEYS[3 * i - 2])
     answers[i] = 1
@@ -30,7 +31,7 @@ local function settle(lock, state, queue, token, mode, answer)
     bury(state, fields[2], token)
     keep_alive(state, queue, fields[4], 0, now_us())
   end
-  if waiters > 0 and answer ~= -1 then hand_over(lock, state, queue, now_us(), false, fields[1]) end
+  if waiters > 0 and answer ~= NO_CLAIM then hand_over(lock, state, queue, now_us(), false, fields[1]) end
 end
 
 for i = 1, #KEYS / 3 do

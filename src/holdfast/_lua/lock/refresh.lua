@@ -5,9 +5,10 @@
 -- RETURNS  {inbox has a listener 1/0 (1 where the server will not say), answer, answer, ...}; an answer is
 --          {1, first fence, last fence} held, for the full lease |
 --          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use} still waiting |
---          {-1} no such place: start again with a new token | {-2, key, type}, {-3, version} and {-8, key, field, text} as in acquire
+--          {NO_CLAIM} no such place: start again with a new token | WRONG_TYPE, OTHER_FORMAT and NO_NUMBER as in acquire
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
+-- CODES    NO_CLAIM SERVER_ERROR
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_grant
 -- INCLUDE  shared/_waiters
@@ -27,7 +28,7 @@ local function refresh(lock, state, queue, token, ttl)
   local fields, refusal = read_lock(state, token)
   if not fields then return refusal end
   local last, place = fields[1], fields[5]
-  if not place and holder ~= token then return {-1} end
+  if not place and holder ~= token then return {NO_CLAIM} end
   local waiters = holder and 0 or redis.pcall('ZCARD', queue)  -- who holds it is all that counts, and that is the usual case
   if type(waiters) == 'table' then return refused(queue, waiters) end
 
@@ -50,6 +51,6 @@ end
 
 for i = 1, #KEYS / 3 do
   local answer = refresh(KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], ARGV[2 * i], tonumber(ARGV[2 * i + 1]))
-  answers[i + 1] = answer.err and {-4, answer.err} or answer
+  answers[i + 1] = answer.err and {SERVER_ERROR, answer.err} or answer
 end
 return answers

@@ -2,20 +2,21 @@
 -- KEYS     lock, state, queue; marker, if the lock has quarantine=
 -- ARGV     token; 'release': the lock | 'leave': the place in the queue too | 'bury': and refuse this token from now on; with a
 --          marker the longest lease in ms
--- RETURNS  1 it was held, and is not any more | 0 the lock was free | -1 somebody else's value is there, and stays
+-- RETURNS  1 it was held, and is not any more | 0 the lock was free | NO_CLAIM somebody else's value is there, and stays
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
 --
 -- The first write is DEL (or ZREM): a script may go on writing when memory is full if its first write frees some.
+-- CODES    NO_CLAIM
 local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, mode = ARGV[1], ARGV[2]
 local holder = redis.pcall('GET', lock)
-local answer = holder and -1 or 0
+local answer = holder and NO_CLAIM or 0
 if holder == token then
   redis.call('DEL', lock)
   answer = 1
 elseif type(holder) == 'table' then
-  return -1
+  return NO_CLAIM
 end
 if mode == 'release' and redis.call('EXISTS', queue) == 0 then return answer end
 
@@ -32,7 +33,7 @@ if mode == 'bury' then
   bury(state, fields[2], token)
   keep_alive(state, queue, fields[4], 0, now_us())
 end
-if waiters > 0 and answer ~= -1 then
+if waiters > 0 and answer ~= NO_CLAIM then
   local now = now_us()
   local pause, denied
   if KEYS[4] then

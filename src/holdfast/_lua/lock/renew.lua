@@ -2,12 +2,13 @@
 -- KEYS     lock, state, queue of each lease, one after the other
 -- ARGV     token; lease in ms; number of this request, rising with each that is made for the token: of each lease
 -- RETURNS  {answer, answer, ...}; an answer is
---          1 renewed | 2 held, but a later request has overtaken this one, and counts | 0 the lock is gone |
---          -1 somebody else's value is there | -2 it was taken away from this token by order of a person (break)
+--          1 renewed | NOT_NEWEST held, but a later request has overtaken this one, and counts | 0 the lock is gone |
+--          NO_CLAIM somebody else's value is there | TAKEN_AWAY it was taken away from this token by order of a person (break)
 -- SINCE    Redis 5
 -- MODEL    models/lease.pml
 --
 -- The first write is PEXPIRE: a script may go on writing when memory is full if its first write needs none.
+-- CODES    NO_CLAIM TAKEN_AWAY NOT_NEWEST
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 local now = now_us()
@@ -17,8 +18,8 @@ local answers = {}
 local function missed(state, token, holder)
   local broken = redis.pcall('HMGET', state, 'broken')[1]
   local mark = broken and string.match(broken, '^%x+')
-  if mark == string.sub(redis.sha1hex(token), 1, 16) then return -2 end
-  return holder and -1 or 0
+  if mark == string.sub(redis.sha1hex(token), 1, 16) then return TAKEN_AWAY end
+  return holder and NO_CLAIM or 0
 end
 
 local function renew(lock, state, queue, token, ttl, number)
@@ -28,7 +29,7 @@ local function renew(lock, state, queue, token, ttl, number)
   local ours = not fields.err
   if ours and fields[2] then
     local who, last = string.match(fields[2], '^(%S+) (%d+)$')
-    if who == token and whole(last, 0) > tonumber(number) then return 2 end
+    if who == token and whole(last, 0) > tonumber(number) then return NOT_NEWEST end
   end
   redis.call('PEXPIRE', lock, ttl)
   if ours then

@@ -7,6 +7,7 @@
 --                  h:<token> = fence, number of permits and number of the last renewal of a holder
 -- queue (zset):    as a lock's
 -- MODEL    models/permits.pml
+-- CODES    OTHER_FORMAT GRANTED
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
@@ -71,7 +72,7 @@ local function open_permits(holders, state, queue, token)
   if type(count) == 'table' then return nil, refused(holders, count) end
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'limit', 'was', 'used', 'at:' .. token)
   if fields.err then return nil, refused(state, fields) end
-  if fields[3] and not string.find(fields[3], '^%a+ 1$') then return nil, {-3, short(fields[3])} end
+  if fields[3] and not string.find(fields[3], '^%a+ 1$') then return nil, {OTHER_FORMAT, short(fields[3])} end
   local waiters = redis.pcall('ZCARD', queue)
   if type(waiters) == 'table' then return nil, refused(queue, waiters) end
   local p = {
@@ -175,7 +176,7 @@ local function serve(p, me, ttl)
         done = done + 1
       else
         admit(p, token, CLAIM)
-        local heard = publish(inbox, '1 ' .. token .. ' ' .. integer(p.fence))
+        local heard = publish(inbox, GRANTED .. ' ' .. token .. ' ' .. integer(p.fence))
         -- Refused by access control: it listens, and looks within a second. Passed over, it could wait for ever.
         if type(heard) == 'table' or heard > 0 then
           leaving[#leaving + 1] = token

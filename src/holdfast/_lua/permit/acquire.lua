@@ -4,12 +4,12 @@
 --          a subscribed inbox), else '0'; 'semaphore 1' or 'rwlock 1'; how many there are, '' where that is to be known already
 -- RETURNS  {1, fence, fence}                  held, for the full lease; the same again for the same token
 --          {0, remaining ms, last fence, process of the first holder who has to go, 0}   busy
---          {-1}                               this token was declared dead: a late copy of a request given up long ago
---          {-2, key, type}                    somebody's data is in the way; nothing was written
---          {-3, version}                      it is something else, or written by an incompatible release
---          {-8, key, field, text}             the field is to be a number, and is none; nothing was granted
---          {-5, limit}                        there are as many as that, not as many as the caller says; 0: nobody has said so
---          {-6, limit}                        it wants more than there are
+--          {NO_CLAIM}                         this token was declared dead: a late copy of a request given up long ago
+--          {WRONG_TYPE, key, type}            somebody's data is in the way; nothing was written
+--          {OTHER_FORMAT, version}            it is something else, or written by an incompatible release
+--          {NO_NUMBER, key, field, text}      the field is to be a number, and is none; nothing was granted
+--          {OTHER_COUNT, limit}               there are as many as that, not as many as the caller says; 0: nobody has said so
+--          {TOO_MANY, limit}                  it wants more than there are
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
 -- INCLUDE  shared/_constants
@@ -41,20 +41,21 @@ if redis.call('EXISTS', queue) == 0 then
   end
 end
 
+-- CODES    NO_CLAIM OTHER_FORMAT OTHER_COUNT TOO_MANY
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_waiters
 -- INCLUDE  permit/_permits
 local p, refusal = open_permits(holders, state, queue, token)
 if refusal then return refusal end
-if p.v and p.v ~= ARGV[4] then return {-3, p.v} end
-if string.find(p.dead, token, 1, true) then return {-1} end
+if p.v and p.v ~= ARGV[4] then return {OTHER_FORMAT, p.v} end
+if string.find(p.dead, token, 1, true) then return {NO_CLAIM} end
 local agreed = p.limit and (not limit or limit == p.limit or string.find(p.was, ' ' .. integer(limit) .. ' ', 1, true))
-if not agreed and (p.limit or not limit) then return {-5, p.limit or 0} end
+if not agreed and (p.limit or not limit) then return {OTHER_COUNT, p.limit or 0} end
 if not p.limit then
   p.limit, p.v = limit, ARGV[4]
   redis.call('HSET', p.state, 'v', p.v, 'limit', limit, 'was', ' ' .. integer(limit) .. ' ')
 end
-if wanted(token) > p.limit then return {-6, p.limit} end
+if wanted(token) > p.limit then return {TOO_MANY, p.limit} end
 
 local fence, blocked = confirm(p, token, ttl), false
 if not fence then fence, blocked = serve(p, token, ttl) end

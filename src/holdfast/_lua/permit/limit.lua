@@ -2,14 +2,15 @@
 -- KEYS     holders, state, queue
 -- ARGV     'semaphore 1'; how many there are from now on, '' to ask; lease in ms, for which this is remembered at least
 -- RETURNS  {1, how many there are, how many are held, how many wait} | {0} nobody has said so yet |
---          {-2, key, type}, {-3, version} and {-8, key, field, text} as in acquire
+--          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER as in acquire
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
+-- CODES    OTHER_FORMAT
 -- INCLUDE  shared/_state
 -- INCLUDE  permit/_permits
 local p, refusal = open_permits(KEYS[1], KEYS[2], KEYS[3], '')
 if refusal then return refusal end
-if p.v and p.v ~= ARGV[1] then return {-3, p.v} end
+if p.v and p.v ~= ARGV[1] then return {OTHER_FORMAT, p.v} end
 local limit = tonumber(ARGV[2])
 if limit then
   local text = integer(limit) .. ' '

@@ -5,9 +5,10 @@
 -- RETURNS  {inbox has a listener 1/0 (1 where the server will not say), answer, answer, ...}; an answer is
 --          {1, fence, fence} held, for the full lease |
 --          {0, remaining ms, last fence, process of the first holder who has to go, 0} still waiting |
---          {-1} no such place: start again with a new token | {-2, key, type}, {-3, version} and {-8, key, field, text} as in acquire
+--          {NO_CLAIM} no such place: start again with a new token | WRONG_TYPE, OTHER_FORMAT and NO_NUMBER as in acquire
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
+-- CODES    NO_CLAIM SERVER_ERROR
 -- INCLUDE  shared/_waiters
 -- INCLUDE  permit/_permits
 local answers = {listens(ARGV[1]) and 1 or 0}
@@ -15,13 +16,13 @@ local answers = {listens(ARGV[1]) and 1 or 0}
 local function refresh(holders, state, queue, token, ttl)
   local p, refusal = open_permits(holders, state, queue, token)
   if refusal then return refusal end
-  if not p.limit then return {-1} end
+  if not p.limit then return {NO_CLAIM} end
   local held = confirm(p, token, ttl)
   if held then
     keep_permits(p, ttl)
     return {1, held, held}
   end
-  if not p.place then return {-1} end
+  if not p.place then return {NO_CLAIM} end
   redis.call('HSET', state, 'at:' .. token, p.now_ms + PLACE)
   keep_permits(p, ttl)
   local fence, blocked = serve(p, token, ttl)
@@ -34,6 +35,6 @@ end
 
 for i = 1, #KEYS / 3 do
   local answer = refresh(KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], ARGV[2 * i], tonumber(ARGV[2 * i + 1]))
-  answers[i + 1] = answer.err and {-4, answer.err} or answer
+  answers[i + 1] = answer.err and {SERVER_ERROR, answer.err} or answer
 end
 return answers

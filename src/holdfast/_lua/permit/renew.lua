@@ -2,25 +2,26 @@
 -- KEYS     holders, state, queue of each lease, one after the other
 -- ARGV     token; lease in ms; number of this request, rising with each that is made for the token: of each lease
 -- RETURNS  {answer, answer, ...}; an answer is
---          1 renewed | 2 held, but a later request has overtaken this one, and counts | 0 they are gone |
---          -2 they were taken away from this token by order of a person (break)
+--          1 renewed | NOT_NEWEST held, but a later request has overtaken this one, and counts | 0 they are gone |
+--          TAKEN_AWAY they were taken away from this token by order of a person (break)
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
 --
 -- The first write is PEXPIRE, or ZREM: a script may go on writing when memory is full if its first write needs none.
+-- CODES    TAKEN_AWAY NOT_NEWEST
 -- INCLUDE  permit/_permits
 local answers = {}
 
 -- Why the token does not hold any: what a message says of that, anybody may have sent.
 local function missed(p, token)
-  return p and string.find(p.dead, token, 1, true) and redis.call('HMGET', p.state, 'broken')[1] and -2 or 0
+  return p and string.find(p.dead, token, 1, true) and redis.call('HMGET', p.state, 'broken')[1] and TAKEN_AWAY or 0
 end
 
 local function renew(holders, state, queue, token, ttl, number)
   local p = open_permits(holders, state, queue, token)
   if not p or not redis.call('ZSCORE', holders, token) then return missed(p, token) end
   local fence, permits, last = holding(state, token)
-  if last and last > number then return 2 end
+  if last and last > number then return NOT_NEWEST end
   redis.call('PEXPIRE', holders, math.max(ttl, redis.call('PTTL', holders)))
   extend_permits(p, token, ttl)
   if fence then  -- or the state has been lost

@@ -1,20 +1,21 @@
 -- Give back one server's vote, and tell who has waited for longest that the lock is free here.
 -- KEYS     lock, state, hopefuls
 -- ARGV     token; 'release': the lock | 'leave': the hope, too | 'bury': and refuse this token from now on; id of the hope or ''
--- RETURNS  1 it was held, and is not any more | 0 the lock was free | -1 somebody else's value is there, and stays
+-- RETURNS  1 it was held, and is not any more | 0 the lock was free | NO_CLAIM somebody else's value is there, and stays
 -- SINCE    Redis 5
 -- MODEL    models/quorum_fence.pml
 --
 -- The first write is DEL (or ZREM): a script may go on writing when memory is full if its first write frees some.
+-- CODES    NO_CLAIM
 local lock, state, hopefuls = KEYS[1], KEYS[2], KEYS[3]
 local token, mode, hope = ARGV[1], ARGV[2], ARGV[3]
 local holder = redis.pcall('GET', lock)
-local answer = holder and -1 or 0
+local answer = holder and NO_CLAIM or 0
 if holder == token then
   redis.call('DEL', lock)
   answer = 1
 elseif type(holder) == 'table' then
-  return -1
+  return NO_CLAIM
 end
 if mode == 'release' and redis.call('EXISTS', hopefuls) == 0 then return answer end
 
@@ -36,7 +37,7 @@ if mode == 'bury' then
   bury(state, fields[1], token)
   keep_alive(state, hopefuls, fields[3], 0, now)
 end
-if (mode ~= 'leave' and answer == 1) or (gone and answer ~= -1) then
+if (mode ~= 'leave' and answer == 1) or (gone and answer ~= NO_CLAIM) then
   for _ = 1, 100 do
     local first = redis.call('ZRANGE', hopefuls, 0, 0, 'WITHSCORES')
     if not first[1] then break end

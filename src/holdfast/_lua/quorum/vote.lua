@@ -9,21 +9,22 @@
 --          {run id, 0, remaining ms, last fence, holder's process, mark of the holder, server time us}
 --                                              busy; remaining -1: the holder's key has no expiry; 0: kept for a while for
 --                                              somebody who has waited longer
---          {run id, -1}                        this token was declared dead
---          {run id, -2, key, type}             somebody's data is in the way
---          {run id, -3, version}               written by an incompatible release
---          {run id, -8, key, field, text}      the field is to be a number, and is none; nothing was written
---          {run id, -5, ms}                    this server may have forgotten what it granted: it votes again in so many ms
---          {run id, -6, ms}                    another longest lease was agreed on
---          {run id, -7, digest}                another list of servers was agreed on
+--          {run id, NO_CLAIM}                     this token was declared dead
+--          {run id, WRONG_TYPE, key, type}        somebody's data is in the way
+--          {run id, OTHER_FORMAT, version}        written by an incompatible release
+--          {run id, NO_NUMBER, key, field, text}  the field is to be a number, and is none; nothing was written
+--          {run id, QUARANTINED, ms}              this server may have forgotten what it granted: it votes again in so many ms
+--          {run id, OTHER_LEASE, ms}              another longest lease was agreed on
+--          {run id, OTHER_SERVERS, digest}        another list of servers was agreed on
 -- SINCE    Redis 5
 -- MODEL    models/quorum_fence.pml
 --
 -- hopefuls (zset):  id of a hope -> since when it waits (server us, as far as it says so itself). A hint, not a queue: nothing is
---                   granted by it. Who leaves one tells the holder's process, if it is another one: '2 <holder's token>' in its
---                   inbox. In the state, next = '<id> <since> <until, server ms>': who was told last that the lock is
+--                   granted by it. Who leaves one tells the holder's process, if it is another one: 'WANTED <holder's token>' in
+--                   its inbox. In the state, next = '<id> <since> <until, server ms>': who was told last that the lock is
 --                   free. For so long nobody gets it who has waited for less; or a holder who comes back at once would always be
 --                   quicker. Who has waited for longest wins over the choice of any server: so these cannot block each other.
+-- CODES    NO_CLAIM OTHER_FORMAT WANTED
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
@@ -69,8 +70,8 @@ local function vote()
   if type(holder) == 'table' then return refused(lock, holder) end
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'next')
   if fields.err then return refused(state, fields) end
-  if fields[3] and fields[3] ~= '1' then return {-3, short(fields[3])} end
-  if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end
+  if fields[3] and fields[3] ~= '1' then return {OTHER_FORMAT, short(fields[3])} end
+  if fields[2] and string.find(fields[2], token, 1, true) then return {NO_CLAIM} end
   local last, since = whole(fields[1] or 0), now - tonumber(ARGV[7]) * 1000
   if not last then return no_number(state, 'fence', fields[1]) end
   local more = tonumber(ARGV[8])
@@ -88,7 +89,7 @@ local function vote()
       redis.call('PEXPIRE', hopefuls, KEEP)
       keep_alive(state, hopefuls, fields[4], ttl, now)
       if new == 1 and holder and process and process ~= string.match(token, '^[^.]+') then
-        publish(inbox_of(lock, holder), '2 ' .. holder)
+        publish(inbox_of(lock, holder), WANTED .. ' ' .. holder)
       end
     end
     if not holder then return {0, 0, last, short(process), '', now} end

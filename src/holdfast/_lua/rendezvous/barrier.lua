@@ -8,16 +8,16 @@
 --          'break', why: one word
 --          'abort' | 'reset': the token is that of the call
 --          'look'
--- RETURNS  {0, ms, now}         it waits; ms until somebody counts as dead, unless he shows up; server us
---          {1, number}          all go on; each has another number, from 0 on
---          {2}                  all are there: it runs the action, under a lease of `action`, then passes, or breaks it
---          {3, why, process}    the barrier is broken
---          {4, count, broken}   so many wait; 1 | 0
---          {5, ms}              an action is run for others: to come again when told, or when its lease ends
---          {-2, key, type}      somebody's data is in the way; nothing was written
---          {-3, format}         it is something else, or written by an incompatible release
---          {-4, parties}        it was made with another number of parties
---          {-8, key, field, text}  the field is to be a number, and is none; nothing was written
+-- RETURNS  {0, ms, now}                   it waits; ms until somebody counts as dead, unless he shows up; server us
+--          {1, number}                    all go on; each has another number, from 0 on
+--          {ACTING}                       all are there: it runs the action, under a lease of `action`, then passes, or breaks it
+--          {BROKEN_UP, why, process}      the barrier is broken
+--          {STANDING, count, broken}      so many wait; 1 | 0
+--          {OCCUPIED, ms}                 an action is run for others: to come again when told, or when its lease ends
+--          {WRONG_TYPE, key, type}        somebody's data is in the way; nothing was written
+--          {OTHER_FORMAT, format}         it is something else, or written by an incompatible release
+--          {OTHER_COUNT, parties}         it was made with another number of parties
+--          {NO_NUMBER, key, field, text}  the field is to be a number, and is none; nothing was written
 -- SINCE    Redis 5
 -- MODEL    models/barrier.pml
 --
@@ -27,6 +27,7 @@
 -- done (zset):     token that does not wait any more -> until when that is remembered (server ms)
 -- waiters (zset):  id of who wants to be told when the action is over -> until when (server ms)
 -- action (string): token of who runs the action, under a lease
+-- CODES    OTHER_FORMAT OTHER_COUNT ACTING BROKEN_UP STANDING OCCUPIED
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_notify
@@ -38,11 +39,11 @@ local EVER = 9e15
 
 local fields = redis.pcall('HMGET', state, 'v', 'parties', 'broken', 'actor', token)
 if fields.err then return refused(state, fields) end
-if fields[1] and fields[1] ~= FORMAT then return {-3, short(fields[1])} end
+if fields[1] and fields[1] ~= FORMAT then return {OTHER_FORMAT, short(fields[1])} end
 if not whole(fields[2] or 0) then return no_number(state, 'parties', fields[2]) end
 local agreed = not fields[2] or tonumber(fields[2]) == parties
-if not agreed and what ~= 'reset' and what ~= 'leave' then return {-4, tonumber(fields[2])} end
-if what == 'look' and not fields[1] then return {4, 0, 0} end
+if not agreed and what ~= 'reset' and what ~= 'leave' then return {OTHER_COUNT, tonumber(fields[2])} end
+if what == 'look' and not fields[1] then return {STANDING, 0, 0} end
 local broken, actor, mine = fields[3], fields[4], fields[5]
 local now = now_us()
 local now_ms = math.floor(now / 1000)
@@ -159,17 +160,17 @@ end
 
 local function answer()
   if what == 'look' or what == 'leave' or what == 'abort' or what == 'reset' then
-    return {4, redis.call('ZCARD', places), broken and 1 or 0}
+    return {STANDING, redis.call('ZCARD', places), broken and 1 or 0}
   elseif not mine then
     local ms = redis.call('PTTL', action)
     redis.call('ZADD', waiters, now_ms + 2 * ttl, token)
     redis.call('PEXPIRE', waiters, keep)
-    return {5, ms}
+    return {OCCUPIED, ms}
   elseif mine ~= 'waiting' then
     local outcome, detail = string.match(mine, '^(%S+) (%S*)$')
-    return outcome == 'passed' and {1, whole(detail, 0)} or {3, short(outcome or 'lost'), short(detail)}
+    return outcome == 'passed' and {1, whole(detail, 0)} or {BROKEN_UP, short(outcome or 'lost'), short(detail)}
   elseif token == actor then
-    return {2}
+    return {ACTING}
   end
   local _, ends = first()
   return {0, math.min(ends - now_ms, actor and redis.call('PTTL', action) or EVER), now}

@@ -4,17 +4,18 @@
 --          'look', id of who wants to be told when it opens, or ''; ms for which he is listed
 --          'down', token of this call, by how many, what that counts for: a name counts once; or ''
 --          'reset', token of this call
--- RETURNS  {missing, opened, born}  when it opened last (server us, rising; 0: never), and when it was made (0: it was not)
---          {-2, key, type}          somebody's data is in the way; nothing was written
---          {-3, format}             it is something else, or written by an incompatible release
---          {-4, count}              it was made with another count
---          {-8, key, field, text}   the field is to be a number, and is none; nothing was written
+-- RETURNS  {missing, opened, born}        when it opened last (server us, rising; 0: never), and when it was made (0: it was not)
+--          {WRONG_TYPE, key, type}        somebody's data is in the way; nothing was written
+--          {OTHER_FORMAT, format}         it is something else, or written by an incompatible release
+--          {OTHER_COUNT, count}           it was made with another count
+--          {NO_NUMBER, key, field, text}  the field is to be a number, and is none; nothing was written
 -- SINCE    Redis 5
 -- MODEL    models/latch.pml
 --
 -- state (hash):    v = format, count, left = how many are missing, opened, born, round = when it was set back (server us)
 -- waiters (zset):  id of who wants to be told -> until when (server ms)
 -- done (zset):     tokens of calls, and names that were counted -> until when that is remembered (server ms)
+-- CODES    OTHER_FORMAT OTHER_COUNT
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_notify
@@ -25,11 +26,11 @@ local EVER = 9e15
 
 local fields = redis.pcall('HMGET', state, 'v', 'count', 'left', 'opened', 'born', 'round')
 if fields.err then return refused(state, fields) end
-if fields[1] and fields[1] ~= format then return {-3, short(fields[1])} end
+if fields[1] and fields[1] ~= format then return {OTHER_FORMAT, short(fields[1])} end
 for i, field in pairs({[2] = 'count', [3] = 'left', [4] = 'opened', [5] = 'born', [6] = 'round'}) do
   if not whole(fields[i] or 0) then return no_number(state, field, fields[i]) end
 end
-if fields[2] and tonumber(fields[2]) ~= count and what ~= 'reset' then return {-4, tonumber(fields[2])} end
+if fields[2] and tonumber(fields[2]) ~= count and what ~= 'reset' then return {OTHER_COUNT, tonumber(fields[2])} end
 if what == 'look' and id == '' and not fields[1] then return {count, 0, 0} end
 local now = now_us()
 local now_ms = math.floor(now / 1000)

@@ -1,10 +1,11 @@
 -- What somebody wants of a job.
 -- KEYS     base, serving, jobs, job, log
 -- ARGV     'pause' | 'resume' | 'run': once, now | 'cancel': the runs that go on | 'remove'; id of this request; name of the job
--- RETURNS  {1, number of runs that are to be ended} | {0}: there is no such job | {2}: too many wait already |
---          {-2, key, type} {-3, version}: not ours
+-- RETURNS  {1, number of runs that are to be ended} | {0}: there is no such job | {QUEUE_FULL}: too many wait already |
+--          WRONG_TYPE and OTHER_FORMAT as in `codes`: not ours
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
+-- CODES    OTHER_FORMAT QUEUE_FULL
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  schedule/_job
@@ -12,10 +13,10 @@ local base, serving, jobs, job, log = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5
 local what, id = ARGV[1], ARGV[2]
 local now = now_us()
 local known = redis.call('HMGET', base, 'changes', 'v')
-if known[2] and known[2] ~= '1' then return {-3, short(known[2])} end
+if known[2] and known[2] ~= '1' then return {OTHER_FORMAT, short(known[2])} end
 local fields = redis.pcall('HMGET', job, 'v', 'rev', 'paused', 'queued', 'orders')
 if fields.err then return refused(job, fields) end
-if fields[1] and fields[1] ~= '1' then return {-3, short(fields[1])} end
+if fields[1] and fields[1] ~= '1' then return {OTHER_FORMAT, short(fields[1])} end
 if not fields[1] then
   if what == 'remove' then redis.call('ZREM', jobs, ARGV[3]) end
   return {0}
@@ -31,7 +32,7 @@ elseif what == 'run' then
   local orders = fields[5] or ''
   if not string.find(orders, id, 1, true) then  -- or this is a copy of the request
     local queued, waiting = string.gsub(fields[4] or '', ' ', ' ')
-    if waiting >= QUEUE then return {2} end
+    if waiting >= QUEUE then return {QUEUE_FULL} end
     queued = integer(now) .. '/1/h ' .. queued
     redis.call('HSET', job, 'queued', queued, 'orders', string.sub(orders .. id .. ' ', -1000))
   end

@@ -6,10 +6,11 @@
 --          code that it runs
 -- RETURNS  {now (us), answer, ...}; an answer is {1, revision, last tick (us), what it was before if that was something else, or '',
 --          another origin that is being served, or '', who does}
---          {-2, key, type} {-3, version} {-4, message} {-8, key, field, text}: not ours, nothing was done to it
---          {-5, number of the job, its other origin, who serves that}: refused
+--          WRONG_TYPE, OTHER_FORMAT, SERVER_ERROR and NO_NUMBER as in `codes`: not ours, nothing was done to it
+--          {OTHER_CODE, number of the job, its other origin, who serves that}: refused
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
+-- CODES    OTHER_FORMAT SERVER_ERROR OTHER_CODE
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  schedule/_job
@@ -18,7 +19,7 @@ local hope, host, mode = ARGV[1], ARGV[3], ARGV[4]
 local now = now_us()
 local now_ms = math.floor(now / 1000)
 local known = redis.call('HMGET', base, 'changes', 'v', 'who:' .. hope)
-if known[2] and known[2] ~= '1' then return {now, {-3, short(known[2])}} end
+if known[2] and known[2] ~= '1' then return {now, {OTHER_FORMAT, short(known[2])}} end
 redis.call('ZCARD', jobs)
 local line = redis.pcall('ZCARD', serving)
 if type(line) == 'table' then return {now, refused(serving, line)} end
@@ -48,7 +49,7 @@ end
 local function register(job, name, def, when, origin)
   local fields = redis.pcall('HMGET', job, 'v', 'def', 'rev', 'last', 'when', 'origin', 'by')
   if fields.err then return refused(job, fields) end
-  if fields[1] and fields[1] ~= '1' then return {-3, short(fields[1])} end
+  if fields[1] and fields[1] ~= '1' then return {OTHER_FORMAT, short(fields[1])} end
   if not whole(fields[3] or 0) then return no_number(job, 'rev', fields[3]) end
   if not whole(fields[4] or 0) then return no_number(job, 'last', fields[4]) end
   local rev, last, before = whole(fields[3], 0), fields[4] and set_right(fields[4], now), ''
@@ -75,7 +76,7 @@ local answers = {now}
 if mode ~= '' then
   for i = 4, #KEYS do
     local other, who = rival(KEYS[i], ARGV[4 * (i - 4) + 9])
-    if other then return {now, {-5, i - 4, other, who}} end
+    if other then return {now, {OTHER_CODE, i - 4, other, who}} end
   end
 end
 if mode == 'look' then return answers end
@@ -84,7 +85,7 @@ if not known[3] then introduce(base, hope, host, now) end
 for i = 4, #KEYS do
   local a = 4 * (i - 4) + 5
   local answer = register(KEYS[i], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
-  answers[#answers + 1] = answer.err and {-4, answer.err} or answer
+  answers[#answers + 1] = answer.err and {SERVER_ERROR, answer.err} or answer
 end
 if news then changed(base, known[1]) end
 redis.call('PEXPIRE', jobs, KEEP_JOB)

@@ -13,10 +13,12 @@
 -- RETURNS  {1, now (us), changes, answer, ...} | {0, now}: a late copy of a request, nothing was done. An answer is
 --          {1, last tick, lease of the run in ms (-1: none), queued, fences to be ended, 1 if the end was taken down,
 --           slot or -1, fence, scheduled, attempt, 1: by hand}
---          {2, revision, what the job is, last tick, origin}: it was changed; an end was taken down all the same
---          {-1}: there is no such job | {-2, key, type} {-3, version} {-4, message} {-8, key, field, text}: not a schedule of ours, nothing was done to it
+--          {REDEFINED, revision, what the job is, last tick, origin}: it was changed; an end was taken down all the same
+--          {NO_JOB}: there is no such job | WRONG_TYPE, OTHER_FORMAT, SERVER_ERROR and NO_NUMBER as in `codes`: not
+--          a schedule of ours, nothing was done to it
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
+-- CODES    OTHER_FORMAT SERVER_ERROR NO_JOB REDEFINED
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_grant
@@ -26,7 +28,7 @@ local hope, number, host = ARGV[1], tonumber(ARGV[2]), ARGV[5]
 local now = now_us()
 local now_ms = math.floor(now / 1000)
 local known = redis.call('HMGET', base, 'seq:' .. hope, 'changes', 'v', 'who:' .. hope)
-if known[3] and known[3] ~= '1' then return {-3, short(known[3])} end
+if known[3] and known[3] ~= '1' then return {OTHER_FORMAT, short(known[3])} end
 local before = whole(known[1] or 0)
 if not before then return no_number(base, 'seq:' .. hope, known[1]) end
 if now_ms > tonumber(ARGV[3]) or number <= before then return {0, now} end
@@ -144,8 +146,8 @@ local function serve(at, a, count)
   local policy, keep, ttl, size = read_policy(ARGV[a + 2])
   local fields = redis.pcall('HMGET', job, 'v', 'rev', 'last', 'paused', 'fence', 'queued', 'cancel', 'def', 'resumed', 'origin')
   if fields.err then return refused(job, fields) end
-  if not fields[3] then return {-1} end
-  if fields[1] ~= '1' then return {-3, short(fields[1])} end
+  if not fields[3] then return {NO_JOB} end
+  if fields[1] ~= '1' then return {OTHER_FORMAT, short(fields[1])} end
   for i, field in pairs({[2] = 'rev', [3] = 'last', [5] = 'fence'}) do
     if not whole(fields[i] or 0) then return no_number(job, field, fields[i]) end
   end
@@ -208,7 +210,7 @@ local function serve(at, a, count)
   if fields[2] ~= ARGV[a + 1] then
     redis.call('HSET', job, 'queued', queue_text(queue))
     notify = notify or left_over  -- those who know the job as it is now
-    return {2, tonumber(fields[2]), short(fields[8]), tonumber(last), short(fields[10])}
+    return {REDEFINED, tonumber(fields[2]), short(fields[8]), tonumber(last), short(fields[10])}
   end
 
   local running, held, free = 0, 0, nil
@@ -281,7 +283,7 @@ local answers, at, a = {1, now, whole(known[2], 0)}, 3, 6
 while at <= #KEYS do
   local count = tonumber(ARGV[a])
   local answer = serve(at, a, count)
-  answers[#answers + 1] = answer.err and {-4, answer.err} or answer
+  answers[#answers + 1] = answer.err and {SERVER_ERROR, answer.err} or answer
   at, a = at + 2 + 3 * count, a + 12
 end
 if notify then

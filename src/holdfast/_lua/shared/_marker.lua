@@ -4,6 +4,7 @@
 -- marker (hash, without expiry):  run = run id of the server, since = when it began to count that time (server ms; 0: it was
 --                declared new), lease = the longest lease (ms), servers = digest of the servers that vote together, if any
 -- MODEL    models/amnesia.pml
+-- CODES    QUARANTINED OTHER_LEASE OTHER_SERVERS
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 
@@ -21,14 +22,14 @@ local function quarantine(marker, longest, servers, now)
   if fields.err then return run, refused(marker, fields) end
   local lease, since = whole(fields[3] or longest), whole(fields[2])
   if not lease then return run, no_number(marker, 'lease', fields[3]) end
-  if lease ~= longest then return run, {-6, lease} end
-  if fields[4] and fields[4] ~= servers then return run, {-7, short(fields[4])} end
+  if lease ~= longest then return run, {OTHER_LEASE, lease} end
+  if fields[4] and fields[4] ~= servers then return run, {OTHER_SERVERS, short(fields[4])} end
   local now_ms = math.floor(now / 1000)
   if fields[1] ~= run or not since or since > now_ms then
     since = now_ms
     redis.call('HSET', marker, 'run', run, 'since', since, 'lease', longest, 'servers', servers)
   end
   local left = since + math.ceil(longest * 1.01) + 2 - now_ms
-  if left > 0 then return run, {-5, left} end
+  if left > 0 then return run, {QUARANTINED, left} end
   return run, nil
 end

@@ -2,12 +2,13 @@
 --
 -- waiters (zset):  id of who wants to be told -> until when (server ms)
 -- MODEL    models/flight.pml
+-- CODES    CHANGED
 -- INCLUDE  shared/_inbox
 
 -- There is something to look at, for who listens under this id: it looks, and what it finds decides what it does. `key`: one of
 -- those that it looks at. Answers as PUBLISH.
 local function notify(key, hope)
-  return publish(inbox_of(key, hope), '3 ' .. hope)
+  return publish(inbox_of(key, hope), CHANGED .. ' ' .. hope)
 end
 
 -- The same, for all who wait for it.

@@ -7,6 +7,7 @@
 --                as:<token> = name under which it stands for election; leader, term, name, value = token and term of who last
 --                said that he leads, what he is called, and what he has said besides; given = token that handed over last
 -- MODEL    models/handover.pml
+-- CODES    WRONG_TYPE OTHER_FORMAT NO_NUMBER
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse
 --
@@ -23,7 +24,7 @@ end
 -- What to return for a read that failed, here of a key: a refusal, where it holds something else than ours.
 local function refused(key, answer)
   if string.find(answer.err, 'WRONGTYPE', 1, true) then
-    return {-2, key, redis.call('TYPE', key).ok}
+    return {WRONG_TYPE, key, redis.call('TYPE', key).ok}
   end
   return answer
 end
@@ -31,14 +32,14 @@ end
 -- What to return for a field that is to be a number, and is none. Nothing is written in its place: a number that was issued before
 -- must not be issued again, and nobody knows which these are.
 local function no_number(key, field, text)
-  return {-8, key, field, string.sub(text, 1, 40)}
+  return {NO_NUMBER, key, field, string.sub(text, 1, 40)}
 end
 
 -- The state: {fence, dead, v, keep, place of the token}, or nil and the refusal to return.
 local function read_state(state, token)
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'at:' .. token)
   if fields.err then return nil, refused(state, fields) end
-  if fields[3] and fields[3] ~= '1' then return nil, {-3, short(fields[3])} end
+  if fields[3] and fields[3] ~= '1' then return nil, {OTHER_FORMAT, short(fields[3])} end
   return fields
 end
 

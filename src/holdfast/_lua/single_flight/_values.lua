@@ -13,6 +13,7 @@
 -- MODEL    models/flight.pml
 -- INCLUDE  shared/_parse
 
+local FORMAT = '1'  -- of values, as in the pattern below
 local HEAD = 4096  -- bytes of a value's first line, at most: its tags take 4,000
 
 -- Parts of a value: kind, fence, until when it is fresh, cost, tags; nil if it has another format. The line is cut off first: a

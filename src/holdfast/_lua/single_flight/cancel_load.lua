@@ -2,11 +2,13 @@
 -- KEYS     load, state, floors, floor, waiters
 -- ARGV     token; 'release' | 'bury': and refuse this token from now on; fence of the load, or '0': nobody asks whether it was
 --          invalidated; tags that its value would have had, with a space before each
--- RETURNS  1 it was under way, and is not any more | 0 it was not | 2 it was, and nothing was invalidated since it began
+-- RETURNS  1 it was under way, and is not any more | 0 it was not | STILL_VALID it was, and nothing
+--          was invalidated since it began
 -- SINCE    Redis 5
 -- MODEL    models/flight.pml
 --
 -- The first write is DEL: a script may go on writing when memory is full if its first write frees some.
+-- CODES    STILL_VALID
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_notify
@@ -30,5 +32,5 @@ if ARGV[2] == 'bury' then
     keep_alive(state, floors, whole(fields[4]), 0, now_us())
   end
 end
-if same and highest_floor(load, state, floor) and not void(floors, floor, fence, ARGV[4]) then return 2 end
+if same and highest_floor(load, state, floor) and not void(floors, floor, fence, ARGV[4]) then return STILL_VALID end
 return ours and 1 or 0

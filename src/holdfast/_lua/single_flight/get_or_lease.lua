@@ -4,20 +4,22 @@
 --          ms for which a value will do whose time is over, meanwhile; how early to load: thousandths of what the last load took;
 --          bytes that a value may have; what becomes of something else that is there, or of more: 'void', it is loaded over, or
 --          'keep', it is refused
--- RETURNS  {1, value, ms}             fresh for so long
---          {2, value, ms}             stale, since -ms; somebody else loads it, or nobody is to
---          {3, fence, value or '', ms}  the caller loads it, for the full lease; the same again for the same token
---          {4}                        there is none, and the caller was not to load it
---          {0, remaining ms, ms, process}   somebody else loads it; ms since the newest load in the group; remaining -1: the
---                                     lease has no expiry
---          {-1}                       this token was declared dead: a late copy of a request given up long ago
---          {5, bytes}                 there is a value, and it is too long
---          {-2, key, type}            somebody's data is in the way; nothing was written
---          {-3, version}              written by an incompatible release
+-- RETURNS  {1, value, ms}                  fresh for so long
+--          {STALE, value, ms}              stale, since -ms; somebody else loads it, or nobody is to
+--          {LEASED, fence, value, ms}      the caller loads it, for the full lease; the same again for the same token;
+--                                          value: what is there, though not fresh, or ''
+--          {ABSENT}                        there is none, and the caller was not to load it
+--          {0, remaining ms, ms, process}  somebody else loads it; ms since the newest load in the group; remaining -1: the
+--                                          lease has no expiry
+--          {NO_CLAIM}                      this token was declared dead: a late copy of a request given up long ago
+--          {TOO_LONG, bytes}               there is a value, and it is too long
+--          {WRONG_TYPE, key, type}         somebody's data is in the way; nothing was written
+--          {OTHER_FORMAT, version}         written by an incompatible release
 -- SINCE    Redis 5
 -- MODEL    models/flight.pml
 --
 -- Early: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede Prevention" (VLDB 2015).
+-- CODES    NO_CLAIM WRONG_TYPE STALE LEASED ABSENT TOO_LONG
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_grant
@@ -38,8 +40,8 @@ if size > 0 then
     kind, fence, fresh, cost, tags = parts(found)
   end
   if not kind and ARGV[7] == 'keep' then
-    if found or not parts(redis.call('GETRANGE', value, 0, HEAD)) then return {-2, value, 'string'} end
-    return {5, size}
+    if found or not parts(redis.call('GETRANGE', value, 0, HEAD)) then return {WRONG_TYPE, value, 'string'} end
+    return {TOO_LONG, size}
   end
 end
 if kind then
@@ -55,12 +57,12 @@ end
 local holder = redis.pcall('GET', load)
 if type(holder) == 'table' then return refused(load, holder) end
 if (holder and holder ~= token) or lease == 0 then
-  if usable then return {left > 0 and 1 or 2, found, left} end
-  if lease == 0 then return {4} end
+  if usable then return {left > 0 and 1 or STALE, found, left} end
+  if lease == 0 then return {ABSENT} end
 end
 local fields, refusal = read_state(state, token)
 if not fields then return refusal end
-if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end
+if fields[2] and string.find(fields[2], token, 1, true) then return {NO_CLAIM} end
 if holder and holder ~= token then
   local remaining = redis.call('PTTL', load)
   if hope ~= '' then
@@ -85,4 +87,4 @@ else
     redis.call('HSET', state, 'floor', own - 1)
   end
 end
-return {3, own, usable and found or '', left}
+return {LEASED, own, usable and found or '', left}

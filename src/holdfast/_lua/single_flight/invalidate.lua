@@ -2,7 +2,7 @@
 -- KEYS     state, floors, floor
 -- ARGV     tags; '' is every value's
 -- RETURNS  {fence} of the newest load that may be void
---          {-2, key, type} and {-3, version} as in get_or_lease
+--          WRONG_TYPE and OTHER_FORMAT as in get_or_lease
 -- SINCE    Redis 5
 -- MODEL    models/flight.pml
 -- INCLUDE  shared/_constants

@@ -5,10 +5,11 @@
 --          a space before each; data
 --          a mark that there is no data ('mark') is stored even if memory is full: its first write frees the load
 -- RETURNS  {1, fence} stored, or was already | {0} the load has lost its lease: by time, or because the value was stored or
---          deleted meanwhile; or the token was declared dead | {-1} it has begun before one of the tags was invalidated |
---          {-2, key, type} and {-3, version} as in get_or_lease
+--          deleted meanwhile; or the token was declared dead | {INVALIDATED} it has begun before one of the tags was invalidated |
+--          WRONG_TYPE and OTHER_FORMAT as in get_or_lease
 -- SINCE    Redis 5
 -- MODEL    models/flight.pml
+-- CODES    INVALIDATED
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
@@ -48,7 +49,7 @@ local stored = not loaded or not void(floors, floor, fence, tags)
 if stored then
   local alone = is_alone(value)
   local life = alone and 0 or math.max(0, math.ceil((now - fence) / 1000)) + ttl + stale
-  local head = '1 ' .. kind .. ' ' .. integer(fence) .. ' ' .. integer(now_ms + ttl) .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] .. tags
+  local head = FORMAT .. ' ' .. kind .. ' ' .. integer(fence) .. ' ' .. integer(now_ms + ttl) .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] .. tags
   redis.call('SET', value, head .. '\n' .. ARGV[9], 'PX', ttl + stale)
   if stale > 0 then redis.call('SET', fresh, '1', 'PX', ttl) else redis.call('DEL', fresh) end
   if life > whole(redis.call('HGET', state, 'life'), 0) then redis.call('HSET', state, 'life', life) end
@@ -63,4 +64,4 @@ if ARGV[3] == 'bury' then
   keep_alive(state, floors, redis.call('HGET', state, 'keep'), 0, now)  -- which may have been set above, for longer
 end
 tell(waiters)
-return stored and {1, fence} or {-1}
+return stored and {1, fence} or {INVALIDATED}

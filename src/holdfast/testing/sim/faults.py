@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast._lua import codes
 from holdfast.testing.sim.network import Push, Wire
 from holdfast.testing.sim.world import World
 
@@ -208,7 +209,7 @@ def stale(world: World, rng: random.Random, _lasts: float) -> None:
     if waiting:
         wire, waiter = rng.choice(waiting)
         _told(world, "duplicate", wire.process.name, 0.0)
-        payload = f"1 {waiter.attempt.token} {waiter.busy.last_fence}"
+        payload = f"{codes.GRANTED} {waiter.attempt.token} {waiter.busy.last_fence}"
         wire.down.send(Push(min(wire.channels), payload.encode()))
 
 

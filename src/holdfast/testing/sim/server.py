@@ -12,6 +12,7 @@ from holdfast._core.lock.replies import ACQUIRE, BLOCK
 from holdfast._core.names import PREFIX, guard_key
 from holdfast._core.quorum.votes import DECLARE_NEW
 from holdfast._core.requests import Call, Command, Refused, Run
+from holdfast._lua import codes
 from holdfast.testing.keyspace import Keyspace, ReplyError
 from holdfast.testing.sim.network import End, Push, Wire
 from holdfast.testing.sim.permit_holders import Permits
@@ -174,7 +175,7 @@ class Server:
             for wire in self.wires:
                 if channel in wire.channels and not self.deaf:
                     wire.down.send(Push(channel, payload))
-                    if payload.startswith(b"2 "):
+                    if payload.startswith(f"{codes.WANTED} ".encode()):
                         self._told(payload[2:])
 
     def _told(self, token: bytes) -> None:
