@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TypeVar
 
@@ -56,11 +57,13 @@ def _walk(node: ast.AST, function: str = "") -> Iterator[tuple[str, ast.AST]]:
             yield from _walk(child, inner)
 
 
-def places(source: str) -> Iterator[Place]:
-    """Where each operator can act, in order."""
+def places(source: str, within: str | None = None) -> Iterator[Place]:
+    """Where each operator can act, in order; ``within`` one function, if it is given."""
     at = _offsets(source)
     bound: set[tuple[str, str]] = set()
-    for function, node in _walk(ast.parse(source)):
+    for function, node in _all(source)[1:]:
+        if within not in {None, function}:
+            continue
         for operator, old, new in _variants(node, function, bound):
             yield Place(function, operator, *_span(at, [old]), _text([new], 0))
         if isinstance(node, ast.arg):
@@ -148,21 +151,29 @@ def _with(node: Node, **fields: object) -> Node:
 def plant(source: str, function: str, change: Change) -> str:
     """The source with this change."""
     if isinstance(change, Nth):
-        return nth(places(source), function, change).planted(source)
+        return nth(places(source, function), function, change).planted(source)
     at = _offsets(source)
     old, new = _parsed(change.old), _parsed(change.new)
+    wanted, kind = [ast.dump(_bare(node)) for node in old], type(_bare(old[0]))
     found = set[Place]()  # an expression that is a statement is found twice
-    for where, nodes in _runs(ast.parse(source), len(old)):
-        if where == function and _same(nodes, old):
+    for where, nodes in _runs(source, len(old)):
+        if where == function and type(_bare(nodes[0])) is kind and [ast.dump(_bare(node)) for node in nodes] == wanted:
             start, end = _span(at, nodes)
             indent = start - source.rfind("\n", 0, start) - 1
             found.add(Place(function, "", start, end, _text(new, indent)))
     return only(sorted(found, key=lambda place: place.start), change).planted(source)
 
 
-def _runs(tree: ast.Module, length: int) -> Iterator[tuple[str, Nodes]]:
+@lru_cache(8)
+def _all(source: str) -> list[tuple[str, ast.AST]]:
+    """All nodes of a file, and the function each is in. Kept, as several defects of one file follow each other."""
+    tree = ast.parse(source)
+    return [("", tree), *_walk(tree)]
+
+
+def _runs(source: str, length: int) -> Iterator[tuple[str, Nodes]]:
     """Each expression, and so many statements as follow each other."""
-    for function, node in [("", tree), *_walk(tree)]:
+    for function, node in _all(source):
         inner = f"{function}.{node.name}".lstrip(".") if isinstance(node, SCOPES) else function
         if isinstance(node, ast.expr):
             yield function, [node]
@@ -177,9 +188,9 @@ def _parsed(text: str) -> Nodes:
     return [body[0].value] if len(body) == 1 and isinstance(body[0], ast.Expr) else list(body) or [ast.Pass()]
 
 
-def _same(nodes: Nodes, others: Nodes) -> bool:
-    one, other = ([node.value if isinstance(node, ast.Expr) else node for node in each] for each in (nodes, others))
-    return list(map(ast.dump, one)) == list(map(ast.dump, other))
+def _bare(node: ast.AST) -> ast.AST:
+    """An expression that is a statement, as an expression."""
+    return node.value if isinstance(node, ast.Expr) else node
 
 
 def _offsets(source: str) -> Lines:

@@ -6,7 +6,7 @@
     python tests/sim/mutate.py --show NAME .. tell what each changes, as a diff
     python tests/sim/mutate.py --medians      measure how many histories each usually takes, and write it down
     python tests/sim/mutate.py --rotate       search anew those whose turn it is, by a digest of the sources: JSON lines
-    python tests/sim/mutate.py --replay K/N   do each Nth recorded case again, for the tests: JSON lines
+    python tests/sim/mutate.py --replay       do each recorded case again, for the tests: JSON lines
 
 A defect is put into a copy of the package, and that copy is imported anew, or what is imported of it changed. So this runs in
 a process of its own, which must not have imported the package before.
@@ -22,7 +22,7 @@ import hashlib
 import importlib.util
 import inspect
 import json
-import py_compile
+import os
 import random
 import shutil
 import sys
@@ -39,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from mutants.defects import Mutation
 from sim.mutations import MUTATIONS
+from sources import digest
 
 TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "src" / "holdfast"
@@ -142,9 +143,9 @@ class Copy:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        shutil.copytree(PACKAGE, root / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
-        # Compiled once: that is most of what an import costs. It counts whatever the time of the text, which is written anew.
-        compileall.compile_dir(root, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+        # With what is compiled already, which Python knows by the time of the text: that is most of what an import costs.
+        shutil.copytree(PACKAGE, root / "holdfast", ignore=shutil.ignore_patterns("*.pyc.*"))
+        compileall.compile_dir(root, quiet=1)
         sys.path.insert(0, str(root))
         sys.dont_write_bytecode = True
 
@@ -162,12 +163,13 @@ class Copy:
         if compiled.exists():  # it is no script
             compiled.rename(aside)
         text = patched(mutation)
-        before = file.read_text(encoding="utf-8")
+        before, stat = file.read_text(encoding="utf-8"), file.stat()
         file.write_text(text, encoding="utf-8")
         try:
             yield
         finally:
             file.write_text(before, encoding="utf-8")
+            os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
             if aside.exists():
                 aside.rename(compiled)
 
@@ -298,14 +300,6 @@ def searched(mutations: Iterable[Mutation]) -> Iterator[tuple[Mutation, Caught |
 # Search by turns
 
 
-def digest() -> str:
-    """Of all sources: what is searched anew, and from which seed on, changes with them."""
-    found = hashlib.sha256()
-    for path in sorted(path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".lua"}):
-        found.update(path.read_bytes())
-    return found.hexdigest()
-
-
 def cost(case: Caught) -> int:
     """What it usually takes to find a defect anew, in histories of a lock."""
     return case.median * WEIGHT.get(case.by.partition("+")[0], 1) + ANEW
@@ -364,11 +358,10 @@ def again(copy: Copy, case: Caught) -> str:
     return str(found[0].rule) if found else ""
 
 
-def replay(share: str) -> Iterator[dict[str, str]]:
+def replay() -> Iterator[dict[str, str]]:
     """Recorded cases, without their defects and with them."""
-    number, of = map(int, share.split("/"))
     by_name = {mutation.name: mutation for mutation in MUTATIONS}
-    cases = [case for case in recorded() if case.name in by_name][number::of]
+    cases = [case for case in recorded() if case.name in by_name]
     with copied() as copy:
         with copy.mutated(None):
             clean = {case.name: again(copy, case) for case in cases}
@@ -415,7 +408,7 @@ def main() -> int:
     )
     parser.add_argument("--rotate", action="store_true", help="search anew those whose turn it is: JSON lines")
     parser.add_argument("--most", type=int, help="with --rotate: in so many histories each")
-    parser.add_argument("--replay", metavar="K/N", help="do each Nth recorded case again")
+    parser.add_argument("--replay", action="store_true", help="do each recorded case again: JSON lines")
     args = parser.parse_args()
     if args.show:
         print("".join(shown(mutation) for mutation in MUTATIONS if mutation.name in args.names), end="")
@@ -428,7 +421,7 @@ def main() -> int:
             print(json.dumps(found), flush=True)
         return 0
     if args.replay:
-        for answer in replay(args.replay):
+        for answer in replay():
             print(json.dumps(answer), flush=True)
         return 0
     caughts = missed = 0
