@@ -316,3 +316,29 @@ def test_the_time_that_a_connection_takes_is_part_of_the_request_that_opens_it()
             assert len(logins) == 1
 
     asyncio.run(main())
+
+
+def test_a_connection_that_ends_right_behind_its_login_is_not_used() -> None:
+    """The login has succeeded, and the end of the connection is noticed before the task that opens it is done."""
+    logins = itertools.count(1)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(b"+OK\r\n")
+        if next(logins) == 1:
+            writer.write_eof()
+        else:
+            await reader.read(1000)
+            writer.write(b"+PONG\r\n")
+        await reader.read()
+        writer.close()
+
+    async def main() -> None:
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        async with listener, stream(f"redis://:secret@127.0.0.1:{port}", connected=False) as wire:
+            with pytest.raises(NotSent, match="closed the connection"):
+                await wire.exchange(PING, 1)
+            assert (await wire.exchange(PING, 5))[0] == b"PONG"
+
+    asyncio.run(main())

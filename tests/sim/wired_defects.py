@@ -110,6 +110,37 @@ WIRED = (
         Instead("self._in_flight.append(request)", "self._in_flight.appendleft(request)"),
         "those who ask on the shared connection at the same time get each other's answers",
     ),
+    _defect(
+        "link-waits-for-the-first",
+        "_net/pipelined_connection.py",
+        "Link._first_deadline",
+        Instead(
+            "min((request.deadline for request in self._sent), default=float('inf'))",
+            "self._sent[0].deadline if self._sent else float('inf')",
+        ),
+        "the limit of the oldest request is taken for the earliest one",
+    ),
+    _defect(
+        "link-forgets-a-partial-write",
+        "_net/pipelined_connection.py",
+        "Link.on_writable",
+        Instead("idle and not self._out", "idle"),
+        "after a partial write the selector is not asked to report room",
+    ),
+    _defect(
+        "connection-keeps-its-first-limit",
+        "_net/sync_connection.py",
+        "Connection.set_timeout",
+        Instead("self._timeout = seconds", "self._timeout = seconds if self._polls else self._timeout"),
+        "the time limit of the first request stays that of the connection",
+    ),
+    _defect(
+        "lane-sends-again",
+        "_net/sync_pool.py",
+        "_Lane._end",
+        Instead("self._in_flight[0].settle(None, Unknown(why, address))", "self._in_flight[0].settle(_AGAIN)"),
+        "requests in flight are sent again on the next connection",
+    ),
 )
 
 

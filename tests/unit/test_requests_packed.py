@@ -22,3 +22,10 @@ def test_arguments_with_many_nuls() -> None:
     for rest in (("\0" * 40,), ("x", "\0" * 40, 7), ("a\0\0\0b",), ()):
         args = ("tok", *rest)
         assert pack(Run(RELEASE, keys, args, 1.0)) == command("EVALSHA", RELEASE.sha, 3, *keys, *args)
+
+
+def test_keys_with_many_nuls() -> None:
+    """A key of the user's own may hold as many NULs as a token has characters, and stays as it is."""
+    keys = (b"a", b"\0" * 40, b"c")
+    for token in ("tok", "t" * 40):
+        assert pack(Run(RELEASE, keys, (token, 7), 1.0)) == command("EVALSHA", RELEASE.sha, 3, *keys, token, 7)

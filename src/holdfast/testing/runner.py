@@ -209,7 +209,7 @@ SWARMS = {
     "permits": Swarm(permit_swarm.simulate, ENOUGH_OF_PERMITS, (*OF_ONE_SERVER, "R17", "R18")),
     "ticket": Swarm(ticket_swarm.simulate, ENOUGH_OF_TICKETS, (*OF_A_LOCK, "T1", "T3")),
     "break": Swarm(break_lock_swarm.simulate, ENOUGH_OF_BREAKING, (*OF_A_LOCK, "R19", "K1", "K2", "K3")),
-    "wired": Swarm(wired.simulate, ENOUGH_OF_DRIVERS, ("T1", "T2", "T3")),
+    "wired": Swarm(wired.simulate, ENOUGH_OF_DRIVERS, ("T1", "T2", "T3", "T4")),
 }
 """By name."""
 

@@ -1,10 +1,12 @@
 """Histories of one process over scripted sockets: a seed draws the face, the faults and what its workers do.
 
-Three rules are checked:
+Four rules are checked:
 
 T1  A lease is never believed longer than the server keeps it: after each event, for each lease that a worker holds.
-T2  An answer belongs to its question: what ECHO answers is what was sent; the server is sent whole requests and known commands.
+T2  An answer belongs to its question: what ECHO answers is what was sent; the server is sent whole requests and known commands,
+    and each question once.
 T3  Where nothing goes wrong any more, each connection soon answers again; nobody waits for ever.
+T4  A question ends within its own time limit, answered or not, whatever else is asked on its connection.
 """
 
 from __future__ import annotations
@@ -53,6 +55,13 @@ CALM = 5
 DRIFT = 0.004
 """How much faster or slower a clock runs, at most. What is taken off a lease allows for one percent between two."""
 
+
+PROMPT = 0.3
+"""Seconds by which a question may exceed its time limit."""
+
+ON_THE_WAY = {"sync": 2, "shared": float("inf"), "asyncio": 1}
+"""How often its time limit a question may take: a thread has it once more for the connection that it opens. Threads that share
+a connection ask again on the next one as long as their request was not sent."""
 
 WORKERS = "workers"
 """Whose lane it is in the drawing of a history."""
@@ -255,7 +264,9 @@ class History:
     async def _question(self, ask: Callable[[Command], Awaitable[Any]]) -> bool:
         """True if it was answered."""
         text = self._text()
-        answer = await self._try("answered", ask(self._command(text)))
+        command, asked = self._command(text), self.machine.clock()
+        answer = await self._try("answered", ask(command))
+        self._ends_in_time(asked, ON_THE_WAY[self.profile.face] * command.timeout)
         return answer is not None and self._belongs(answer, text)
 
     def _question_to_the_keeper(self, then: Callable[[bool], None] = lambda _: None) -> None:
@@ -263,13 +274,26 @@ class History:
         text = self._text()
         keeper = self.process.keeper
 
-        def answered(answer: Any, _sent: float) -> None:
-            if not isinstance(answer, WireError):
-                self.counts["wired answered by link"] += 1
-                self._belongs(answer, text)
-            then(not isinstance(answer, WireError))
+        def ask() -> None:
+            command = self._command(text)
 
-        keeper.call(lambda: keeper.line_to(self.endpoint).call(self._command(text), answered))
+            def answered(answer: Any, sent: float) -> None:
+                self._ends_in_time(sent, command.timeout)
+                if not isinstance(answer, WireError):
+                    self.counts["wired answered by link"] += 1
+                    self._belongs(answer, text)
+                then(not isinstance(answer, WireError))
+
+            keeper.line_to(self.endpoint).call(command, answered)
+
+        keeper.call(ask)
+
+    def _ends_in_time(self, asked: float, limit: float) -> None:
+        """Hold the time since a question was asked against its limit (T4)."""
+        self.docket.decide("T4")
+        took = self.machine.clock() - asked
+        if took > limit + PROMPT:
+            self._violated("T4", f"a question has taken {took:.3f} s, and was to take {limit:.3f} at most")
 
     def _belongs(self, answer: Any, text: str) -> bool:
         """Hold an answer against its question (T2)."""
@@ -281,8 +305,10 @@ class History:
     # The judge
 
     def _look(self) -> None:
-        """T1: hold each belief against the server."""
+        """T1: hold each belief against the server. T2: whole requests are sent."""
         now = self.world.now
+        for sock in self.network.partly_written:
+            sock.look_for_the_rest()
         for lease, noted in self._held.items():
             remaining = lease.remaining()
             if remaining > 0:

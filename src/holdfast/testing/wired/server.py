@@ -32,7 +32,7 @@ class Peer:
                 if self._left:
                     return
                 self._server.calls += 1
-                self._server.asked_for[request[0].decode("ascii", "replace")] += 1
+                self._server.note(request)
                 for reply in self.session.handle(request):
                     if isinstance(reply, ReplyError) and str(reply).startswith("ERR unknown command"):
                         self._server.complain(f"the server was sent the unknown command {request[0]!r}")
@@ -75,9 +75,18 @@ class Server:
         """Commands that have come."""
         self.asked_for: Counter[str] = Counter()
         """How often each has come."""
+        self._questions: set[bytes] = set()
         self._peers: dict[Session, Peer] = {}
         self._listeners: dict[bytes, list[Session]] = {}
         world.servers.append(self)
+
+    def note(self, request: list[bytes]) -> None:
+        """Count a request. The core asks again where it has to: what it sends once must not arrive twice."""
+        self.asked_for[request[0].decode("ascii", "replace")] += 1
+        if request[0] == b"ECHO":
+            if request[1] in self._questions:
+                self.complain(f"the server was asked twice for {request[1]!r}")
+            self._questions.add(request[1])
 
     def accept(self, send: Callable[[bytes], None], hang_up: Callable[[], None]) -> Peer:
         """Begin a connection."""

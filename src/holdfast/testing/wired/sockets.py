@@ -48,6 +48,8 @@ class Network:
     refused: float = 0.0
     """A connection is refused."""
     counts: Counter[str] = field(default_factory=Counter, repr=False)
+    partly_written: set[Socket] = field(default_factory=set, init=False, repr=False)
+    """Connections of which the kernel has taken a part of what was written, and nothing since."""
 
     def happens(self, fault: str) -> bool:
         """Draw whether a fault happens to what is sent now."""
@@ -117,6 +119,9 @@ class Way:
 
 FIRST = 1_000_000
 """Number of the first socket of a history: far above those of real files."""
+
+ROOM = 0.05
+"""Seconds within which the rest of a request follows when the kernel takes bytes again."""
 
 SHOWN = 100
 """Bytes of a request or reply that a trace shows, at most."""
@@ -194,6 +199,7 @@ class Socket(Scripted):
         self._patience: float | None = None
         """Seconds for which reading blocks; None: for ever."""
         self._full_until = 0.0
+        self._complain = server.complain
         self._down = Way(world, network, "cut_reply", self._come, self._end)
         peer = server.accept(self._down.send, self._hang_up)
         self._up = Way(world, network, "cut_request", peer.receive, self._broken)
@@ -268,13 +274,20 @@ class Socket(Scripted):
         if not self.writable:
             raise BlockingIOError
         data = bytes(data)
+        self._network.partly_written.discard(self)
         if data and self._network.happens("full"):
             data = data[: self._network.rng.randrange(len(data))]
             self._full_until = self._world.now + self._network.rng.uniform(0, 2)
             self._world.at(self._full_until)
+            self._network.partly_written.add(self)
         self._trace("sent", data)
         self._up.send(data)
         return len(data)
+
+    def look_for_the_rest(self) -> None:
+        """Complain if the rest of a request should have been written by now."""
+        if not self.ended and self._world.now >= self._full_until + ROOM:
+            self._complain("the rest of a request is not sent, although there is room for it")
 
     def sendmsg(self, buffers: Any, *_: Any) -> int:
         return self.send(b"".join(buffers))
@@ -291,6 +304,7 @@ class Socket(Scripted):
     def close(self) -> None:
         if self._number >= 0:
             self._number = -1
+            self._network.partly_written.discard(self)
             self._up.end()
 
 
