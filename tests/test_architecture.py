@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -227,7 +228,7 @@ def test_public_members(face: ModuleType) -> None:
     assert members(face.Lease) == set(LEASE.split())
 
 
-@pytest.mark.parametrize("cls", [holdfast.once, aio.once], ids=["sync", "asyncio"])
+@pytest.mark.parametrize("cls", [holdfast.Once, aio.Once], ids=["sync", "asyncio"])
 def test_public_members_of_once(cls: type) -> None:
     assert members(cls) == {"current", "forget", "run"}
 
@@ -297,8 +298,8 @@ def as_sync(text: str) -> str:
     return text
 
 
-def described(cls: type) -> dict[str, str]:
-    """Docstrings of a class and its own public or special methods, under their synchronous names."""
+def described(cls: Any) -> dict[str, str]:
+    """Docstrings of a function, or of a class and its own public or special methods, under their synchronous names."""
     found = {cls.__name__: cls.__doc__ or ""}
     for name, thing in vars(cls).items():
         if not name.startswith("_") or name in {"__enter__", "__exit__", "__aenter__", "__aexit__"}:
@@ -315,7 +316,8 @@ SYNC = {
     "FairLock": sync_lock.FairLock,
     "Election": holdfast.Election,
     "Lease": sync_lock.Lease,
-    "inspect": holdfast.inspect,
+    "Inspector": holdfast.Inspector,
+    "Once": holdfast.Once,
     "once": holdfast.once,
     "MultiLease": holdfast.MultiLease,
     "MultiLock": holdfast.MultiLock,
@@ -323,6 +325,7 @@ SYNC = {
     "Redlock": sync_redlock.Redlock,
     "Semaphore": holdfast.Semaphore,
     "RLock": sync_rlock.RLock,
+    "RedeemedLock": holdfast.RedeemedLock,
     "redeem": holdfast.redeem,
     "Schedule": holdfast.Schedule,
     "Transaction": sync_transaction.Transaction,
@@ -341,7 +344,7 @@ def test_both_faces_say_the_same() -> None:
     assert stated == {member: as_sync(text) for member, text in sync.items()}
 
 
-def signatures(cls: type) -> dict[str, tuple[str, ...]]:
+def signatures(cls: Any) -> dict[str, tuple[str, ...]]:
     found = {}
     for name, thing in vars(cls).items():
         function = thing.fget if isinstance(thing, property) else thing

@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from holdfast._api.sync_deadlock import find_deadlocks
     from holdfast._api.sync_election import Elected, Election, Term
     from holdfast._api.sync_event import CountDownLatch, Event
-    from holdfast._api.sync_inspect import inspect
+    from holdfast._api.sync_inspect import Inspector
     from holdfast._api.sync_lock import FairLock, Lease, Lock
     from holdfast._api.sync_multilock import MultiLease, MultiLock
-    from holdfast._api.sync_once import once
+    from holdfast._api.sync_once import Once, once
     from holdfast._api.sync_redlock import Redlock, declare_new
     from holdfast._api.sync_rlock import RLock
     from holdfast._api.sync_rwlock import RWLock
     from holdfast._api.sync_semaphore import BoundedSemaphore, Semaphore
-    from holdfast._api.sync_ticket import redeem
+    from holdfast._api.sync_ticket import RedeemedLock, redeem
     from holdfast._api.sync_transaction import Transaction, transaction
     from holdfast._api.ticket import Ticket
     from holdfast._api.transactional import transactional
@@ -77,6 +77,7 @@ __all__ = [
     "HoldfastError",
     "HoldfastWarning",
     "InProgress",
+    "Inspector",
     "Lease",
     "LeaseLost",
     "Lock",
@@ -86,9 +87,11 @@ __all__ = [
     "MultiLock",
     "NoCandidate",
     "NotHeld",
+    "Once",
     "QuorumError",
     "RLock",
     "RWLock",
+    "RedeemedLock",
     "Redlock",
     "ReleasedTooOften",
     "ResultNotKept",
@@ -105,7 +108,6 @@ __all__ = [
     "declare_new",
     "fencing",
     "find_deadlocks",
-    "inspect",
     "legacy",
     "locked",
     "once",
@@ -142,10 +144,12 @@ _LATER = {
     "declare_new": "holdfast._api.sync_redlock",
     "find_deadlocks": "holdfast._api.sync_deadlock",
     "fencing": "holdfast.fencing",
-    "inspect": "holdfast._api.sync_inspect",
+    "Inspector": "holdfast._api.sync_inspect",
     "legacy": "holdfast.legacy",
     "locked": "holdfast._api.decorator",
+    "Once": "holdfast._api.sync_once",
     "once": "holdfast._api.sync_once",
+    "RedeemedLock": "holdfast._api.sync_ticket",
     "redeem": "holdfast._api.sync_ticket",
     "transaction": "holdfast._api.sync_transaction",
     "transactional": "holdfast._api.transactional",

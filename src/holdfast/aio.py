@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from holdfast._api.aio_deadlock import find_deadlocks
     from holdfast._api.aio_election import Election
     from holdfast._api.aio_event import CountDownLatch, Event
-    from holdfast._api.aio_inspect import inspect
+    from holdfast._api.aio_inspect import Inspector
     from holdfast._api.aio_multilock import MultiLease, MultiLock
-    from holdfast._api.aio_once import once
+    from holdfast._api.aio_once import Once, once
     from holdfast._api.aio_redlock import Redlock
     from holdfast._api.aio_rlock import RLock
     from holdfast._api.aio_rwlock import RWLock
     from holdfast._api.aio_semaphore import BoundedSemaphore, Semaphore
-    from holdfast._api.aio_ticket import redeem
+    from holdfast._api.aio_ticket import RedeemedLock, redeem
     from holdfast._api.aio_transaction import Transaction, transaction
     from holdfast._api.cache.aio_cache import Cache
     from holdfast._api.transactional import transactional
     from holdfast.schedule.aio import Schedule
 
 __all__ = [
-    "Barrier", "BoundedSemaphore", "Cache", "CountDownLatch", "Election", "Event", "FairLock", "Lease", "Lock",
-    "MultiLease", "MultiLock", "RLock", "RWLock", "Redlock", "Schedule", "Semaphore", "Term", "Transaction", "close",
-    "find_deadlocks", "inspect", "locked", "once", "redeem", "transaction", "transactional",
+    "Barrier", "BoundedSemaphore", "Cache", "CountDownLatch", "Election", "Event", "FairLock", "Inspector", "Lease", "Lock",
+    "MultiLease", "MultiLock", "Once", "RLock", "RWLock", "RedeemedLock", "Redlock", "Schedule", "Semaphore", "Term",
+    "Transaction", "close", "find_deadlocks", "locked", "once", "redeem", "transaction", "transactional",
 ]  # fmt: skip
 
 _LATER = {
@@ -50,8 +50,10 @@ _LATER = {
     "Semaphore": "holdfast._api.aio_semaphore",
     "Transaction": "holdfast._api.aio_transaction",
     "find_deadlocks": "holdfast._api.aio_deadlock",
-    "inspect": "holdfast._api.aio_inspect",
+    "Inspector": "holdfast._api.aio_inspect",
+    "Once": "holdfast._api.aio_once",
     "once": "holdfast._api.aio_once",
+    "RedeemedLock": "holdfast._api.aio_ticket",
     "redeem": "holdfast._api.aio_ticket",
     "transaction": "holdfast._api.aio_transaction",
     "transactional": "holdfast._api.transactional",

@@ -208,7 +208,7 @@ class Cell:
         elif self.end == "loss":
             self.client.acl_deluser(self.name)  # closes its connections, and it gets no other
         elif self.end == "break":
-            see = holdfast.inspect(self.server.url)
+            see = holdfast.Inspector(self.server.url)
             see.break_lock(see.show(self.name), by="the matrix")
             self.ended_at = now()
         elif self.end == "DEL":

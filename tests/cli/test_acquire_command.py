@@ -34,7 +34,7 @@ def call(hf: Holdfast, *words: str, ticket: str = "", stdin: str = "") -> tuple[
 def test_steps_of_a_job(server: PrivateServer, hf: Holdfast, name: str) -> None:
     code, ticket, err = call(hf, "acquire", name, "--ttl", "1h", "--label", "deploy 7")
     assert (code, err, ticket.count("\n")) == (0, "", 1)
-    seen = holdfast.inspect(server.url).show(name)
+    seen = holdfast.Inspector(server.url).show(name)
     assert seen.holder is not None
     assert (seen.holder.host, seen.holder.label) == (socket.gethostname(), "deploy 7"), "though that process has ended"
     assert seen.holder.remaining is not None
@@ -46,7 +46,7 @@ def test_steps_of_a_job(server: PrivateServer, hf: Holdfast, name: str) -> None:
     assert call(hf, "release", "another", ticket=ticket)[0] == 64
     assert call(hf, "release", name, ticket="nonsense")[0] == 64
     assert call(hf, "release", name, ticket=ticket) == (0, "", "")
-    assert not holdfast.inspect(server.url).show(name).held
+    assert not holdfast.Inspector(server.url).show(name).held
     code, _, err = call(hf, "release", name, ticket=ticket)
     assert (code, "redeemed before" in err) == (76, True)
 
@@ -64,16 +64,16 @@ def test_a_ticket_in_a_file_is_nobody_elses(server: PrivateServer, hf: Holdfast,
     assert not file.exists()
     assert call(hf, "release", name, "--ticket-file", str(file))[0] == 64
     assert call(hf, "acquire", name, "--ttl", "60", "--ticket-file", "/nowhere/ticket")[0] == 64
-    assert not holdfast.inspect(server.url).show(name).held
+    assert not holdfast.Inspector(server.url).show(name).held
 
 
 @pytest.mark.parametrize("why", ["expired", "broken"])
 def test_what_was_lost_meanwhile(server: PrivateServer, hf: Holdfast, name: str, why: str) -> None:
     _, ticket, _ = call(hf, "acquire", name, "--ttl", "60" if why == "broken" else "0.2")
     if why == "broken":
-        assert holdfast.inspect(server.url).break_lock(name) is not None
+        assert holdfast.Inspector(server.url).break_lock(name) is not None
     deadline = time.monotonic() + 10
-    while holdfast.inspect(server.url).show(name).held:
+    while holdfast.Inspector(server.url).show(name).held:
         assert time.monotonic() < deadline
     assert call(hf, "release", name, ticket=ticket)[0] == 76
 
@@ -82,7 +82,7 @@ def test_where_nobody_would_have_the_ticket_nothing_is_taken(server: PrivateServ
     process = hf.popen(["sh", "-c", '"$@" >&-', "-", *PROGRAM, "acquire", name, "--ttl", "1h"])
     _, err = process.communicate(timeout=30)
     assert (process.returncode, "stdout is closed" in err) == (64, True)
-    assert not holdfast.inspect(server.url).show(name).held, "once the ticket went to the server, in the place of stdout"
+    assert not holdfast.Inspector(server.url).show(name).held, "once the ticket went to the server, in the place of stdout"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -114,7 +114,7 @@ def test_a_ticket_that_cannot_be_written_is_given_back(server: PrivateServer, hf
     os.close(full)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, "cannot be written" in err) == (71, True)
-    assert not holdfast.inspect(server.url).show(name).held
+    assert not holdfast.Inspector(server.url).show(name).held
 
 
 def test_a_ticket_that_cannot_be_written_while_the_server_is_away(
@@ -207,7 +207,7 @@ def test_links_are_not_followed(server: PrivateServer, hf: Holdfast, name: str, 
     code, _, err = call(hf, "acquire", name, "--ttl", "60", "--ticket-file", str(link))
     assert (code, "is a link" in err) == (64, True)
     assert precious.read_text() == "data"
-    assert not holdfast.inspect(server.url).show(name).held
+    assert not holdfast.Inspector(server.url).show(name).held
     code, _, _ = call(hf, "acquire", name, "--ttl", "60", "--ticket-file", str(tmp_path))
     assert code == 64
 

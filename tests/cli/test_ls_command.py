@@ -215,7 +215,7 @@ def test_at_a_terminal_it_asks(server: PrivateServer, hf: Holdfast, name: str, a
     assert process.wait(20) == code
     os.close(mine)
     assert f"{name}: lock".encode() in said
-    assert holdfast.inspect(server.url).show(name).held == (code == 1)
+    assert holdfast.Inspector(server.url).show(name).held == (code == 1)
     with contextlib.nullcontext() if code else pytest.raises(holdfast.LeaseLost):
         lock.release()
 

@@ -212,7 +212,7 @@ def test_who_broke_it_is_still_told(box: Box) -> None:
     ):
         token = box.redis.get("hf:{x}").decode()
         until(lambda: box.redis.pubsub_numsub(f"hf:inbox:{token.partition('.')[0]}")[0][1])
-        broken = holdfast.inspect(box.server.url).break_lock("x", by="ops@host")
+        broken = holdfast.Inspector(box.server.url).break_lock("x", by="ops@host")
         assert broken is not None
         assert broken.told
         until(lease.lost.is_set)

@@ -33,7 +33,7 @@ class Sync:
     Lock: Any = holdfast.Lock
     FairLock: Any = holdfast.FairLock
     Redlock: Any = holdfast.Redlock
-    redeem: Any = holdfast.redeem
+    redeem: Any = staticmethod(holdfast.redeem)
 
     def call(self, what: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return what(*args, **kwargs)
@@ -68,7 +68,7 @@ class Aio:
     Lock: Any = holdfast.aio.Lock
     FairLock: Any = holdfast.aio.FairLock
     Redlock: Any = holdfast.aio.Redlock
-    redeem: Any = holdfast.aio.redeem
+    redeem: Any = staticmethod(holdfast.aio.redeem)
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()

@@ -32,11 +32,11 @@ def breaks(request: pytest.FixtureRequest) -> Callable[..., Broken | None]:
     """`break_lock` of either face."""
 
     def threads(client: object, *args: Any, **kwargs: Any) -> Broken | None:
-        return holdfast.inspect(client).break_lock(*args, **kwargs)
+        return holdfast.Inspector(client).break_lock(*args, **kwargs)
 
     def tasks(client: object, *args: Any, **kwargs: Any) -> Broken | None:
         async def awaited() -> Broken | None:
-            return await aio.inspect(client).break_lock(*args, **kwargs)
+            return await aio.Inspector(client).break_lock(*args, **kwargs)
 
         return asyncio.run(awaited())
 
@@ -95,7 +95,7 @@ def test_the_next_in_line_has_it_and_who_had_it_is_told(
 def test_somebody_else_keeps_what_he_has_got_meanwhile(server: PrivateServer, name: str, breaks: Callable[..., Any]) -> None:
     lock = holdfast.Lock(server.url, name)
     with lock:
-        seen = holdfast.inspect(server.url).show(name)
+        seen = holdfast.Inspector(server.url).show(name)
     with lock as lease:
         with pytest.raises(HolderChanged, match=f"lock '{name}' was not taken away: somebody else has it now") as caught:
             breaks(server.url, seen)
@@ -108,7 +108,7 @@ def test_somebody_else_keeps_what_he_has_got_meanwhile(server: PrivateServer, na
 def test_once_more_does_no_harm(server: PrivateServer, name: str, breaks: Callable[..., Any]) -> None:
     """As when the answer to the first was lost: whoever has it since then keeps it."""
     holder = holdfast.FairLock(server.url, name, ttl=60, renew=False).__enter__()
-    seen = holdfast.inspect(server.url).show(name)
+    seen = holdfast.Inspector(server.url).show(name)
     first = breaks(server.url, seen)
     with holdfast.FairLock(server.url, name, wait=0) as lease:
         again = breaks(server.url, seen)
@@ -121,7 +121,7 @@ def test_once_more_does_no_harm(server: PrivateServer, name: str, breaks: Callab
 def test_an_operator_can_close_the_door_behind_him(server: PrivateServer, look: redis.Redis, name: str) -> None:
     lease = holdfast.Lock(server.url, name, ttl=60, renew=False).__enter__()
     assert fencing.fenced_set(look, f"{name}-data", "mine", lease.fence)
-    broken = holdfast.inspect(server.url).break_lock(name)
+    broken = holdfast.Inspector(server.url).break_lock(name)
     assert broken is not None
     assert fencing.accept(look, f"{name}-data", broken.fence)
     assert not fencing.fenced_set(look, f"{name}-data", "still mine", lease.fence)
@@ -142,7 +142,7 @@ def test_a_lock_of_another_make(server: PrivateServer, look: redis.Redis, name: 
 
 def test_who_is_handed_it_and_loses_it_before_he_wakes(server: PrivateServer, look: redis.Redis, name: str) -> None:
     """It is his only since a moment, and he may not have noticed yet: the message is not lost on him."""
-    see = holdfast.inspect(server.url)
+    see = holdfast.Inspector(server.url)
     for _ in range(5):
         first = holdfast.FairLock(server.url, name).__enter__()
         waits = in_thread(lambda: holdfast.FairLock(server.url, name, wait=20).__enter__())
@@ -163,7 +163,7 @@ def test_the_body_of_a_task_is_cancelled(server: PrivateServer, look: redis.Redi
         async with aio.Lock(server.url, name):
             while not await asyncio.to_thread(listening, look, name):
                 await asyncio.sleep(0.01)
-            await aio.inspect(server.url).break_lock(name)
+            await aio.Inspector(server.url).break_lock(name)
             await asyncio.sleep(60)
 
     began = time.monotonic()
@@ -176,7 +176,7 @@ def test_in_a_cluster() -> None:
     with cluster() as three:
         lost = threading.Event()
         lease = holdfast.Lock(three.url, "x", on_lost=lambda _lease: lost.set()).__enter__()
-        see = holdfast.inspect(three.url)
+        see = holdfast.Inspector(three.url)
         until(lambda: all_hear(1))
         broken = see.break_lock("x")
         assert broken is not None
@@ -190,7 +190,7 @@ def test_over_several_servers(new_server: NewServer, breaks: Callable[..., Any])
     servers = [new_server(port=True) for _ in range(3)]
     urls = [server.url for server in servers]
     holdfast.declare_new(urls)
-    see = holdfast.inspect(urls)
+    see = holdfast.Inspector(urls)
     lost = threading.Event()
     lease = holdfast.Redlock(urls, "x", on_lost=lambda _lease: lost.set()).__enter__()
     until(lambda: all_hear(3))
@@ -233,8 +233,8 @@ def test_rights_to_break_locks_and_no_others(server: PrivateServer, look: redis.
     ops = server.url.replace("redis://", "redis://ops:secret@")
     lease = holdfast.Lock(server.url, name).__enter__()
     with holdfast.Lock(server.url, "hidden", prefix=f"{name}:"), pytest.raises(ServerError, match="holdfast acl"):
-        holdfast.inspect(ops, prefix=f"{name}:").break_lock("hidden")
-    assert holdfast.inspect(ops).break_lock(name) is not None
+        holdfast.Inspector(ops, prefix=f"{name}:").break_lock("hidden")
+    assert holdfast.Inspector(ops).break_lock(name) is not None
     with pytest.raises(LeaseLost):
         lease.release()
     look.acl_deluser("ops")
@@ -244,10 +244,10 @@ def test_rights_to_break_locks_and_no_others(server: PrivateServer, look: redis.
 def test_waiting_takes_nothing(server: PrivateServer, look: redis.Redis, name: str, face: str) -> None:
     def wait(*args: Any) -> bool:
         if face == "threads":
-            return holdfast.inspect(server.url).wait(name, *args)
+            return holdfast.Inspector(server.url).wait(name, *args)
 
         async def awaited() -> bool:
-            return await aio.inspect(server.url).wait(name, *args)
+            return await aio.Inspector(server.url).wait(name, *args)
 
         return asyncio.run(awaited())
 
@@ -263,7 +263,7 @@ def test_waiting_takes_nothing(server: PrivateServer, look: redis.Redis, name: s
 
 
 def test_permits_of_one_or_of_all(server: PrivateServer, look: redis.Redis, name: str, breaks: Callable[..., Any]) -> None:
-    see = holdfast.inspect(server.url)
+    see = holdfast.Inspector(server.url)
     leases = [holdfast.Semaphore(server.url, name, 3).__enter__() for _ in range(3)]
     waits = in_thread(lambda: holdfast.Semaphore(server.url, name, 3, wait=20).__enter__())
     until(lambda: look.zcard(f"hf:{{{name}}}:queue") == 1)

@@ -34,7 +34,7 @@ class Seeing:
 
     def __init__(self, face: str, client: object, **options: Any) -> None:
         self._asyncio = face == "asyncio"
-        self.it: Any = (aio.inspect if self._asyncio else holdfast.inspect)(client, **options)
+        self.it: Any = (aio.Inspector if self._asyncio else holdfast.Inspector)(client, **options)
 
     def locks(self, *pattern: str) -> list[LockInfo]:
         async def all_of_them() -> list[LockInfo]:
@@ -174,10 +174,10 @@ def test_a_key_of_ones_own(server: PrivateServer, name: str, face: str) -> None:
 def test_clients_of_every_kind(own: PrivateServer) -> None:
     with client_of(own) as client, holdfast.Lock(client, b"\xff bytes"):
         for asked in (client, redis.Redis.from_url(own.url), own.url):
-            (found,) = holdfast.inspect(asked).locks()
+            (found,) = holdfast.Inspector(asked).locks()
             assert (found.name, found.held) == ("\\xff bytes", True)
-            assert holdfast.inspect(asked).show(found).held, "what was found can be shown"
-        assert holdfast.inspect(client).show(b"\xff bytes").held
+            assert holdfast.Inspector(asked).show(found).held, "what was found can be shown"
+        assert holdfast.Inspector(client).show(b"\xff bytes").held
 
 
 def test_many_locks_are_looked_at_a_few_at_a_time(own: PrivateServer, face: str) -> None:
@@ -204,7 +204,7 @@ def test_a_hundred_thousand_locks(own: PrivateServer) -> None:
         client.slowlog_reset()
         client.config_resetstat()
         began = time.monotonic()
-        locks = holdfast.inspect(own.url).locks()
+        locks = holdfast.Inspector(own.url).locks()
         next(locks)
         first = time.monotonic() - began
         assert sum(1 for _ in locks) == 99_999

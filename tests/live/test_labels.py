@@ -14,7 +14,7 @@ from live.witness import in_thread, until
 
 
 def seen(server: PrivateServer, name: str) -> str | None:
-    holder = holdfast.inspect(server.url).show(name).holder
+    holder = holdfast.Inspector(server.url).show(name).holder
     return None if holder is None else holder.label
 
 
@@ -42,7 +42,7 @@ def test_the_label_of_who_waits_is_shown(server: PrivateServer, look: redis.Redi
     with Lock(server.url, name, label="holder"):
         waiting = in_thread(lock.acquire)
         until(lambda: look.zcard(f"hf:{{{name}}}:queue"))
-        line = holdfast.inspect(server.url).show(name).line
+        line = holdfast.Inspector(server.url).show(name).line
         assert line is not None
         assert len(line) == 1
     assert waiting.result(20)

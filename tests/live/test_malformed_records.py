@@ -57,7 +57,7 @@ def everywhere(url: str) -> None:
         with pytest.raises(holdfast.LockTimeout, match=f"held by process {PROCESS}"):
             try_it(url)
     assert holdfast.find_deadlocks(url) == []
-    (lock,) = holdfast.inspect(url).locks()
+    (lock,) = holdfast.Inspector(url).locks()
     assert str(lock.holder) == f"process {PROCESS}"
 
 

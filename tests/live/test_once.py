@@ -26,6 +26,7 @@ from holdfast import (
     InProgress,
     LeaseLost,
     NotHeld,
+    Once,
     ResultNotKept,
     ServerError,
     aio,
@@ -425,7 +426,7 @@ def test_a_call_that_was_forgotten_stores_nothing(server: PrivateServer, name: s
     job, work = once(server.url, name, keep=60), Count()
 
     def forgotten() -> str:
-        running = once.current()
+        running = Once.current()
         running.check()
         job.forget()
         assert job.run(work).value == 1
@@ -455,7 +456,7 @@ def test_a_loss_ends_a_coroutine_and_is_told_to_a_thread(server: PrivateServer, 
         asyncio.run(run_soon(aio.once(server.url, name, keep=60, ttl=0.6), cancelled))
 
     def told() -> None:
-        running = once.current()
+        running = Once.current()
         once(server.url, name, keep=60).forget()
         until(lambda: not running.remaining())
         with pytest.raises(LeaseLost, match=f"once '{name}'"):
@@ -493,19 +494,19 @@ def test_a_late_result_does_not_replace_a_newer_one(server: PrivateServer, look:
 
 def test_the_running_call_sees_its_lease(server: PrivateServer, name: str) -> None:
     with pytest.raises(NotHeld):
-        once.current()
+        Once.current()
     known: list[Any] = []
 
     @once(server.url, name + ":{n}", keep=60)
     def nested(n: int) -> int:
-        running = once.current()
+        running = Once.current()
         known.append(running)
         running.check()
         assert running.name == f"{name}:{n}"
         assert 0 < running.remaining() <= 30
         if n:
             assert nested(n - 1) < running.fence + 10_000_000
-            assert once.current() is running
+            assert Once.current() is running
         return running.fence
 
     @aio.once(server.url, name, keep=60)
@@ -513,7 +514,7 @@ def test_the_running_call_sees_its_lease(server: PrivateServer, name: str) -> No
         return await asyncio.create_task(deeper())
 
     async def deeper() -> int:
-        return holdfast.once.current().fence
+        return holdfast.Once.current().fence
 
     assert nested.run(2).fence == nested(2) == known[0].fence
     assert asyncio.run(alone()) > known[-1].fence
@@ -672,7 +673,7 @@ def test_events(server: PrivateServer, name: str) -> None:
         started: list[object] = []
 
         async def work() -> int:
-            started.append(once.current())
+            started.append(Once.current())
             await asyncio.sleep(0.02)
             return len(started)
 

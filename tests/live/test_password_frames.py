@@ -127,7 +127,7 @@ MAKERS: dict[str, Callable[[Any, str], object]] = {
     "find_deadlocks": lambda _, url: holdfast.find_deadlocks(url),
     "declare_new": lambda _, url: holdfast.declare_new(url),
     "examine": lambda _, url: doctor.examine(url),
-    "inspect": lambda face, url: face.inspect(url),
+    "inspect": lambda face, url: face.Inspector(url),
 }
 
 

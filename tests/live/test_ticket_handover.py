@@ -15,7 +15,7 @@ import redis
 
 import holdfast
 from faults.faces import Aio, Face, Sync
-from holdfast import ConfigError, FairLock, Lock, NotHeld, TicketRefused, redeem
+from holdfast import ConfigError, FairLock, Lock, NotHeld, RedeemedLock, TicketRefused, redeem
 from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
 from live.witness import in_thread, queue_length, until
@@ -161,7 +161,7 @@ def test_one_whose_lock_was_broken_was_not_used(server: PrivateServer, name: str
     """Nor is it good for anything when somebody has had the lock since; one that was used is said to be."""
     used = Lock(server.url, name, ttl=10).__enter__().ticket()
     ticket = redeem(server.url, used).__enter__().ticket()
-    assert holdfast.inspect(server.url).break_lock(name) is not None
+    assert holdfast.Inspector(server.url).break_lock(name) is not None
     if again:
         with Lock(server.url, name):
             pass
@@ -172,7 +172,7 @@ def test_one_whose_lock_was_broken_was_not_used(server: PrivateServer, name: str
 
 
 def test_of_many_who_redeem_it_one_has_the_lock(server: PrivateServer, name: str) -> None:
-    def one(ticket: str, barrier: threading.Barrier) -> redeem | str:
+    def one(ticket: str, barrier: threading.Barrier) -> RedeemedLock | str:
         mine = redeem(server.url, ticket, ttl=10)
         barrier.wait()
         try:

@@ -170,7 +170,7 @@ async def transaction(url: str, name: str) -> None:
 
 async def inspect(url: str, name: str) -> None:
     async with aio.Lock(url, name) as lease:
-        seen = await aio.inspect(url).show(name)
+        seen = await aio.Inspector(url).show(name)
         assert seen.fence >= lease.fence
 
 

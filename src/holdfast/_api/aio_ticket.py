@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from holdfast._api import aio_lock
+from collections.abc import Callable
+from typing import Never
+
+from holdfast._api.aio_lock import Lease, Lock
+from holdfast._api.options import refuse_mistaken
 from holdfast._api.ticket import BaseRedeem
+from holdfast._net.redaction import hides_client
 
 
-class redeem(BaseRedeem[aio_lock.Lease], aio_lock.Lock):  # noqa: N801 - reads as a function
-    """A lock that another process has handed over, taken over by way of its ticket.
+class RedeemedLock(BaseRedeem[Lease], Lock):
+    """The lock of a ticket, made by `redeem`. Its lease is a `Lease`."""
 
-    ``async with`` gives an ordinary lease: renewed, with a fence greater than the giver's, given back at the end. Nobody waits:
-    the ticket is good, once, or TicketRefused says why it is not.
+
+@hides_client()
+def redeem(
+    client: object,
+    ticket: str | bytes,
+    *,
+    prefix: str = "hf:",
+    key: str | bytes | None = None,
+    ttl: float = 30.0,
+    renew: bool = True,
+    on_lost: Callable[[Lease], object] | None = None,
+    max_hold: float | None = None,
+    progress_within: float | None = None,
+    label: str | None = None,
+    **mistaken: Never,
+) -> RedeemedLock:
+    """Return the lock that another process has handed over by a ticket; ``async with`` takes it over.
+
+    ``async with`` gives an ordinary lease: renewed, with a fence greater than the giver's, released at the end. It does not
+    wait: the ticket is good, once, or TicketRefused says why it is not.
 
     Args:
         client: as for `Lock`: of the server that has the lock.
@@ -29,3 +52,16 @@ class redeem(BaseRedeem[aio_lock.Lease], aio_lock.Lock):  # noqa: N801 - reads a
             sent.
         TicketRefused: when it is redeemed: it is used up, or expired, or the lock was taken away from it.
     """
+    refuse_mistaken(mistaken, "redeem")
+    return RedeemedLock(
+        client,
+        ticket,
+        prefix=prefix,
+        key=key,
+        ttl=ttl,
+        renew=renew,
+        on_lost=on_lost,
+        max_hold=max_hold,
+        progress_within=progress_within,
+        label=label,
+    )

@@ -19,7 +19,7 @@ from holdfast._net.slots import slot_of
 from holdfast._runtime.process import current
 from holdfast.errors import HolderChanged, QuorumError, ServerError
 
-log = logger("holdfast.inspect")
+log = logger("holdfast.Inspector")
 
 C = TypeVar("C")
 

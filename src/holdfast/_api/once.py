@@ -69,7 +69,7 @@ class Job(NamedTuple):
 
 
 class Running:
-    """A call that runs, as it sees itself: ``once.current()``. Asks no server."""
+    """A call that runs, as it sees itself: ``Once.current()``. Asks no server."""
 
     def __init__(self, me: object, job: Job, attempt: Attempt, load: Load, process: Process) -> None:
         self.me = me
@@ -158,10 +158,9 @@ def current() -> Running:
 class BaseOnce:
     """Options of `once`, and what they mean for a call, for both faces."""
 
-    _caller: Any
-
     def __init__(
         self,
+        caller: Any,
         template: str,
         *,
         keep: float,
@@ -177,7 +176,7 @@ class BaseOnce:
     ) -> None:
         if busy not in {"wait", "raise", "skip"}:
             raise ConfigError(f"busy must be 'raise', 'skip' or 'wait', not {busy!r}", parameter="busy")
-        self._template, self._busy, self._prefix = template, busy, prefix
+        self._caller, self._template, self._busy, self._prefix = caller, template, busy, prefix
         self._fields = list(dict.fromkeys(fields_of(template, None)))
         self._keep = options.seconds(keep, "keep", MIN_KEEP)
         self._wish = Wish(wait=options.checked_wait(0.0 if wait is None and busy != "wait" else wait), glance=False)

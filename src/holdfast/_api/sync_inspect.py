@@ -18,7 +18,7 @@ from holdfast._runtime.process import current
 T = TypeVar("T")
 
 
-class inspect(BaseInspector[Caller]):  # noqa: N801 (it reads as a function, and keeps what it was given)
+class Inspector(BaseInspector[Caller]):
     """Sees who holds which locks, and who waits for them. Takes nothing, and shows no tokens.
 
     Args:

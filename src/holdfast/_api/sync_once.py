@@ -49,70 +49,9 @@ class Function(Protocol[P, T_co]):
     def __get__(self: Function[Concatenate[S, Q], T_co], instance: S, owner: type) -> Callable[Q, T_co]: ...
 
 
-class once(once_base.BaseOnce):  # noqa: N801 - a decorator, and reads as one
-    """A function that runs once for each key: who calls it at the same time is told so, and who calls it later gets the
-    stored result.
-
-    ``template`` is the key, filled from the function's arguments, defaults included: ``"copy:{question_id}"``. Names only: no
-    attributes, no indexes. Calls with the same key are the same thing to do, whatever function it is. So the key has to name
-    every argument, but those in ``ignore``.
-
-    The decorated function has ``run``, which says how the result came about (`Outcome`), and ``forget``. A crash of whoever
-    runs it frees the key when the lease ends; an exception frees it at once.
-
-    Args:
-        client: a redis.Redis or valkey.Valkey client, or a URL.
-        template: the key; 1 to 512 bytes when it is filled.
-        keep: seconds for which the result is kept.
-        busy: what a call gets while another one runs: "raise" raises InProgress, "skip" returns None, "wait" waits for the
-            result, and raises InProgress when ``wait`` is over.
-        wait: seconds to wait for the one that runs; None: for ever with "wait", else not at all.
-        ttl: seconds of the lease of the one that runs, renewed meanwhile.
-        max_hold: seconds after which the renewal stops, so that a function that hangs does not keep the key for ever.
-        errors: types of exceptions that are stored like results: later calls raise them again.
-        codec: how results become bytes: as for `Cache`.
-        prefix: start of the keys on the server.
-        ignore: names of arguments that the key leaves out, because they do not decide what is done, such as ``"self"``.
-        max_size: bytes that a result may have when the codec has made them, up to 512 MiB. Of a larger one, only that the call
-            has run is kept. All who share the key have to pass the same.
-
-    Raises:
-        ConfigError: an option is out of range; nothing was sent.
-    """
-
-    @hides_client()
-    def __init__(
-        self,
-        client: object,
-        template: str,
-        *,
-        keep: float,
-        busy: Literal["raise", "skip", "wait"] = "raise",
-        wait: float | None = None,
-        ttl: float = 30.0,
-        max_hold: float | None = None,
-        errors: type[Exception] | tuple[type[Exception], ...] = (),
-        codec: str | codecs.Serializer = "json",
-        prefix: str = "hf:",
-        ignore: str | Iterable[str] = (),
-        max_size: int = MAX_SIZE,
-        **mistaken: Never,
-    ) -> None:
-        options.refuse_mistaken(mistaken, "once")
-        self._caller = Caller(client)
-        super().__init__(
-            template,
-            keep=keep,
-            busy=busy,
-            wait=wait,
-            ttl=ttl,
-            max_hold=max_hold,
-            errors=errors,
-            codec=codec,
-            prefix=prefix,
-            ignore=ignore,
-            max_size=max_size,
-        )
+class Once(once_base.BaseOnce):
+    """A decorator that runs a function once for each key, made by `once`; `run` and `forget` do the same without a function
+    to decorate."""
 
     current = staticmethod(once_base.current)
 
@@ -186,6 +125,68 @@ class once(once_base.BaseOnce):  # noqa: N801 - a decorator, and reads as one
             raise once_base.refuse(job, error) from error
         assert not isinstance(found, flight.Absent)
         return driver, found
+
+
+@hides_client()
+def once(
+    client: object,
+    template: str,
+    *,
+    keep: float,
+    busy: Literal["raise", "skip", "wait"] = "raise",
+    wait: float | None = None,
+    ttl: float = 30.0,
+    max_hold: float | None = None,
+    errors: type[Exception] | tuple[type[Exception], ...] = (),
+    codec: str | codecs.Serializer = "json",
+    prefix: str = "hf:",
+    ignore: str | Iterable[str] = (),
+    max_size: int = MAX_SIZE,
+    **mistaken: Never,
+) -> Once:
+    """Decorate a function to run once for each key: a call at the same time is told so, a later call gets the stored result.
+
+    ``template`` is the key, filled from the function's arguments, defaults included: ``"copy:{question_id}"``. Names only: no
+    attributes, no indexes. Calls with the same key are the same thing to do, whatever function it is. So the key has to name
+    every argument, but those in ``ignore``.
+
+    The decorated function has ``run``, which says how the result came about (`Outcome`), and ``forget``. A crash of whoever
+    runs it frees the key when the lease ends; an exception frees it at once.
+
+    Args:
+        client: a redis.Redis or valkey.Valkey client, or a URL.
+        template: the key; 1 to 512 bytes when it is filled.
+        keep: seconds for which the result is kept.
+        busy: what a call gets while another one runs: "raise" raises InProgress, "skip" returns None, "wait" waits for the
+            result, and raises InProgress when ``wait`` is over.
+        wait: seconds to wait for the one that runs; None: for ever with "wait", else not at all.
+        ttl: seconds of the lease of the one that runs, renewed meanwhile.
+        max_hold: seconds after which the renewal stops, so that a function that hangs does not keep the key for ever.
+        errors: types of exceptions that are stored like results: later calls raise them again.
+        codec: how results become bytes: as for `Cache`.
+        prefix: start of the keys on the server.
+        ignore: names of arguments that the key leaves out, because they do not decide what is done, such as ``"self"``.
+        max_size: bytes that a result may have when the codec has made them, up to 512 MiB. Of a larger one, only that the call
+            has run is kept. All calls that share the key have to pass the same.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent.
+    """
+    options.refuse_mistaken(mistaken, "once")
+    return Once(
+        Caller(client),
+        template,
+        keep=keep,
+        busy=busy,
+        wait=wait,
+        ttl=ttl,
+        max_hold=max_hold,
+        errors=errors,
+        codec=codec,
+        prefix=prefix,
+        ignore=ignore,
+        max_size=max_size,
+    )
 
 
 def _refuse_coroutine(function: Callable[..., object]) -> None:

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from holdfast._api import sync_lock
+from collections.abc import Callable
+from typing import Never
+
+from holdfast._api.options import refuse_mistaken
+from holdfast._api.sync_lock import Lease, Lock
 from holdfast._api.ticket import BaseRedeem
+from holdfast._net.redaction import hides_client
 
 
-class redeem(BaseRedeem[sync_lock.Lease], sync_lock.Lock):  # noqa: N801 - reads as a function
-    """A lock that another process has handed over, taken over by way of its ticket.
+class RedeemedLock(BaseRedeem[Lease], Lock):
+    """The lock of a ticket, made by `redeem`. Its lease is a `Lease`."""
 
-    ``with`` gives an ordinary lease: renewed, with a fence greater than the giver's, given back at the end. Nobody waits:
+
+@hides_client()
+def redeem(
+    client: object,
+    ticket: str | bytes,
+    *,
+    prefix: str = "hf:",
+    key: str | bytes | None = None,
+    ttl: float = 30.0,
+    renew: bool = True,
+    on_lost: Callable[[Lease], object] | None = None,
+    max_hold: float | None = None,
+    progress_within: float | None = None,
+    label: str | None = None,
+    **mistaken: Never,
+) -> RedeemedLock:
+    """Return the lock that another process has handed over by a ticket; ``with`` takes it over.
+
+    ``with`` gives an ordinary lease: renewed, with a fence greater than the giver's, released at the end. It does not wait:
     the ticket is good, once, or TicketRefused says why it is not.
 
     Args:
@@ -29,3 +52,16 @@ class redeem(BaseRedeem[sync_lock.Lease], sync_lock.Lock):  # noqa: N801 - reads
             sent.
         TicketRefused: when it is redeemed: it is used up, or expired, or the lock was taken away from it.
     """
+    refuse_mistaken(mistaken, "redeem")
+    return RedeemedLock(
+        client,
+        ticket,
+        prefix=prefix,
+        key=key,
+        ttl=ttl,
+        renew=renew,
+        on_lost=on_lost,
+        max_hold=max_hold,
+        progress_within=progress_within,
+        label=label,
+    )

@@ -11,7 +11,7 @@ from holdfast.cli.durations import span
 
 if TYPE_CHECKING:
     from holdfast._api.inspect import LockInfo
-    from holdfast._api.sync_inspect import inspect
+    from holdfast._api.sync_inspect import Inspector
 
 COLUMNS = ("name", "kind", "holder", "for", "left", "waiting", "fence")
 
@@ -26,12 +26,12 @@ def add_options(parser: argparse.ArgumentParser, *, key: bool = True, answers: b
         parser.add_argument("--json", action="store_true", help="answer in JSON")
 
 
-def inspector(args: argparse.Namespace) -> inspect:
+def inspector(args: argparse.Namespace) -> Inspector:
     """On the servers that are meant. Raises ConfigError."""
     urls = servers.settled(args, quiet=getattr(args, "json", False))
-    from holdfast._api.sync_inspect import inspect
+    from holdfast._api.sync_inspect import Inspector
 
-    return inspect(urls if len(urls) > 1 else urls[0], prefix=args.prefix)
+    return Inspector(urls if len(urls) > 1 else urls[0], prefix=args.prefix)
 
 
 def line_of(lock: LockInfo) -> str:

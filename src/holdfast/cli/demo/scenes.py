@@ -115,7 +115,7 @@ def end_of_holder(stage: Stage, screen: Screen) -> Facts:
 def _in_line(stage: Stage, name: str, number: int) -> None:
     """Returns when so many wait for a lock."""
     deadline = time.monotonic() + PATIENCE
-    while holdfast.inspect(stage.url).show(name).waiters < number:
+    while holdfast.Inspector(stage.url).show(name).waiters < number:
         if time.monotonic() > deadline:
             raise ShowError(f"nobody stands in line for {name}")
         time.sleep(0.01)
