@@ -3,14 +3,13 @@
     PYTHONPATH=tests python -m docs.architecture              draw the picture
     PYTHONPATH=tests python -m docs.architecture election     list all files that are named so, in every room
 
-Each arrow stands for imports that exist, at run time or for types; its number counts the files that have one.
+Each arrow stands for imports that exist, at run time or for types.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -70,9 +69,9 @@ def room(file: str) -> str:
     return first if first in ROOMS else ""
 
 
-def arrows() -> Counter[tuple[str, str]]:
-    """Count the files of each room that import from another one."""
-    found: Counter[tuple[str, str]] = Counter()
+def arrows() -> set[tuple[str, str]]:
+    """Return who imports whom."""
+    found: set[tuple[str, str]] = set()
     for path in PACKAGE.rglob("*.py"):
         here = room(str(path.relative_to(PACKAGE)))
         there = {room(file) for file in imported(path)} | (
@@ -82,7 +81,7 @@ def arrows() -> Counter[tuple[str, str]]:
     return found
 
 
-def drawn(found: Counter[tuple[str, str]]) -> list[tuple[str, str]]:
+def drawn(found: set[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the arrows but those for which a longer way stands: with all of them nobody could see anything."""
 
     def leads(here: str, there: str, without: tuple[str, str]) -> bool:
@@ -142,14 +141,9 @@ def svg() -> str:
         ),
         '<rect width="880" height="850" fill="#fff"/>',
     ]
-    found = arrows()
-    for here, there in drawn(found):
-        files = found[here, there]
+    for here, there in drawn(arrows()):
         x1, y1, x2, y2 = _edge(here, there)
-        lines += [
-            f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="#667" marker-end="url(#tip)"/>',
-            f'<text x="{(x1 + x2) / 2 + 4:g}" y="{(y1 + y2) / 2 - 3:g}" fill="#667" font-size="10">{files}</text>',
-        ]
+        lines.append(f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="#667" marker-end="url(#tip)"/>')
     for name, (x, y, about) in ROOMS.items():
         lines += [
             f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6" fill="#eef3fb" stroke="#446"/>',
