@@ -129,7 +129,7 @@ class Waiting(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What a process says about itself."""
+    """The record of a process about itself."""
 
     host: str
     pid: int
@@ -182,8 +182,8 @@ def mark_of(key: bytes) -> str:
 
 
 def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping[bytes, str] = MappingProxyType({})) -> str:
-    """Return the record of a process, with the labels of locks by their keys. What no longer fits is left out: labels beyond
-    `MOST_LABELS` or `LABELS` bytes, and waits beyond `LONGEST` bytes of it all."""
+    """Return the record of a process, with the labels of locks by their keys. Parts that do not fit are left out: labels beyond
+    `MOST_LABELS` or `LABELS` bytes, and waits beyond `LONGEST` bytes in all."""
     told: dict[str, str] = {}
     room = min(LABELS, LONGEST - _bytes({**facts, "labels": {}}))
     for key, label in list(labels.items())[:MOST_LABELS]:

@@ -1,9 +1,9 @@
-"""Leader election: a lock whose holder says who he is, and observers who are told.
+"""Leader election: a lock whose holder proclaims itself, and observers that are notified.
 
 The words are those of etcd (package concurrency: Campaign, Proclaim, Resign, Observe). The term is the fence of the lock, so it
 rises for ever. A candidate that has got the lock leads when it has said so (`_lua/election/proclaim.lua`), which takes up a
-hand-over, too; observers see nobody until then. What it said counts only while the lock is its own: a proclamation that comes
-late does nothing, and of a leader that died nothing is seen any more when its lease has ended.
+hand-over, too; observers see nobody until then. A proclamation counts only while the lock is the leader's own: a late one does
+nothing, and a leader that died is seen no more when its lease has expired.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Missing(NamedTuple):
 
 
 class View(NamedTuple):
-    """What the server says to an observer."""
+    """The server's answer to an observer."""
 
     leader: Elected | Other
     remaining: float | None
     """Seconds until the lease ends, unless it is renewed; None: it has no end, and is none of ours."""
 
 
-# What the scripts answer
+# Answers of the scripts
 
 
 def _read_done(raw: object) -> bool | Missing | Conflict:
@@ -99,7 +99,7 @@ NOTIFY_OBSERVERS: Script[int] = Script("election/notify_observers", whole_number
 
 @dataclass(frozen=True, slots=True)
 class Office:
-    """What is elected to."""
+    """The keys of an election."""
 
     spec: Spec
     observers: bytes
@@ -107,7 +107,7 @@ class Office:
 
 
 class Candidacy(Attempt):
-    """One try to be elected, of a candidate of this name, who says this besides when he leads."""
+    """One try to be elected, by a candidate of this name, with the value that it proclaims when it leads."""
 
     __slots__ = ("name", "observers", "value")
 
@@ -200,7 +200,7 @@ async def proclaim(candidacy: Candidacy, term: int) -> bool:
 
 
 async def vacate(office: Office) -> None:
-    """Have observers look, now that the leader has gone. Whom that does not reach looks from time to time."""
+    """Have observers look, now that the leader has gone. An observer that it does not reach looks from time to time."""
     try:
         await Run(NOTIFY_OBSERVERS, (office.observers,), (), office.spec.timeout)
     except WireError:
@@ -234,7 +234,7 @@ async def transfer(office: Office, token: str, to: str) -> bool | Missing:
 
 @dataclass(slots=True)
 class Watch:
-    """What one observer has seen."""
+    """The state of one observer."""
 
     seen: Elected | Other | None = None
     """None: nothing yet."""
@@ -259,7 +259,7 @@ class Watch:
 
 
 async def change(office: Office, watch: Watch) -> Elected | None:
-    """Who leads, None for nobody, as soon as that is something else than was seen before: at once, if nothing was. Raises
+    """Wait for a change and return the leader, None for nobody. Returns at once if nothing was seen before. Raises
     WireError when the server stays away, KeyConflict when something else is where it should be."""
     listener: Listener | None = None
     contact, taken_since = await Now(), None
@@ -295,7 +295,7 @@ async def change(office: Office, watch: Watch) -> Elected | None:
 
 
 async def look(office: Office, hope: str = "") -> Answer[View]:
-    """What there is to be seen. Raises as `change`."""
+    """The present leader, as seen. Raises as `change`."""
     spec = office.spec
     keys, args = (*spec.keys[:2], office.observers), (milliseconds(SPAN + spec.timeout), hope)
     answer = await insist(Run(OBSERVE, keys, args, spec.timeout))

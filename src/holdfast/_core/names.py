@@ -42,7 +42,7 @@ def encoded(value: str | bytes, parameter: str) -> bytes:
 
 
 def start(prefix: str) -> bytes:
-    """What keys begin with."""
+    """The beginning of keys."""
     text = _bytes(prefix, "prefix")
     if b"{" in text or b"}" in text:
         raise ConfigError(

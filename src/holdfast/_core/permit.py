@@ -1,4 +1,4 @@
-"""Something of which there are several: who wants some waits for as many as he wants, in order of arrival.
+"""Permits: each waiter waits for as many as it wants, in the order of arrival.
 
 They are taken, renewed and given back as a lock is (`_core.lock.acquire`, `_core.lock.renewal`, `_core.lock.replies`), by other
 scripts. A semaphore has as many as its users say; of a read-write lock there are `ALL`, of which a reader takes one and a
@@ -72,7 +72,7 @@ LIMIT: Script[Count | Conflict | None] = Script("permit/limit", _read_limit)
 
 
 def semaphore(wanted: int, limit: int | None) -> Permits:
-    """What is wanted of a semaphore of so many; None: of as many as there are."""
+    """Return the request for permits of a semaphore of so many; None: of as many as there are."""
     return Permits(SCRIPTS, SEMAPHORE, wanted, limit)
 
 

@@ -1,4 +1,4 @@
-"""What an operation may ask of whoever drives it, and the ways in which asking can fail.
+"""The requests that an operation may ask of its driver, and the ways in which asking can fail.
 
 An operation is an ``async def`` that awaits these objects and nothing else. Its driver (`_runtime.drivers.sync`,
 `_runtime.drivers.aio`, or a simulator under a virtual clock) takes each request from ``.send()``, does it, and sends the reply
@@ -141,7 +141,7 @@ _OTHERWISE = "correct it, or delete the key if nobody uses it"
 
 
 def in_the_way(raw: object, what: str = " of somebody else's") -> Conflict:
-    """What a script has found where the lock should be: what `refused`, `no_number` and `read_state` answer, which are in
+    """The finding of a script in the place of the lock: the answers of `refused`, `no_number` and `read_state` in
     `_lua/shared/_state.lua`. ``what``: ends the sentence about a key that holds something else."""
     match raw:
         case [codes.WRONG_TYPE, bytes(key), bytes(kind)]:
@@ -173,7 +173,7 @@ Outcome = Granted | TimedOut | Down | Gone | Conflict
 """What becomes of a waiter."""
 
 
-# Who waits, as drivers see it
+# A waiter, as drivers see it
 
 
 class Slot(Protocol):
@@ -187,7 +187,7 @@ class Slot(Protocol):
 
 
 class Hopeful(Protocol):
-    """Who is told."""
+    """The listener."""
 
     hope: str
     """Under which the servers know it: drawn as a token."""
@@ -301,7 +301,7 @@ class Poll(Request[None]):
     """Send a call to each of several servers, all at the same time (None: that one is not asked). Whatever comes, answer or
     WireError, is told to ``tally``, until it says that it has heard enough, all have answered, or ``within`` seconds are over.
 
-    Who has not answered by then stays under way: the next call to that server goes behind it, on the same connection. Errors
+    A request without an answer by then stays under way: the next call to that server follows it, on the same connection. Errors
     are told, never raised.
     """
 
@@ -483,7 +483,7 @@ class Meet(Instant[Any]):
         self.key = key
 
 
-# What is left to the keeper
+# Requests that leave work to the keeper
 
 
 class Tend(Instant[None], Generic[W]):

@@ -12,7 +12,7 @@ from holdfast._core.requests import Draw, Enroll, Hark, Slot, Withdraw
 
 
 class Listener:
-    """Who is told something by one server."""
+    """A listener to one server."""
 
     __slots__ = ("hints", "hope", "prefix", "slot")
 

@@ -32,7 +32,7 @@ _NUMBER = re.compile(rb"[ \t\r\n\0]*(\d{1,17}(?:\.\d*)?)[ \t\r\n\0]*")
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a timestamp lock is."""
+    """A timestamp lock."""
 
     key: bytes
     ttl: float
@@ -45,17 +45,17 @@ class Stamp:
     """Seconds that an answer may take."""
 
     def value(self, wall: float, ttl: float) -> bytes:
-        """What is written by one who takes it at this Unix time: the end, rounded up, and one unit more, as deployed."""
+        """Return the value that an acquire at this Unix time writes: the end, rounded up, plus one unit, as deployed."""
         return b"%d" % (int(wall * self.unit) - int(-ttl * self.unit // 1) + 1)
 
 
 class Strange(Exception):
-    """What stands in the key is no time in the unit of this lock."""
+    """The key does not hold a time in the unit of this lock."""
 
 
 @dataclass(slots=True)
 class Hold:
-    """What a holder knows of its lock; nothing is held while there are no values."""
+    """The holder's facts about its lock; nothing is held while there are no values."""
 
     values: tuple[bytes, ...] = ()
     """What may stand in the key: one value, or several while a renewal was not answered."""
@@ -73,7 +73,7 @@ class Theirs(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What time it is."""
+    """Return the time."""
 
     local: float
     wall: float
@@ -105,7 +105,7 @@ def read(stamp: Stamp, raw: bytes) -> float:
 
 
 async def moment(stamp: Stamp) -> Moment:
-    """What time it is, by the clock that counts. Raises WireError."""
+    """Return the time by the clock that counts. Raises WireError."""
     local = await Now()
     if stamp.server:
         return Moment(local, (await Run(CLOCK, (stamp.key,), ("",), stamp.timeout)).value)
@@ -113,7 +113,7 @@ async def moment(stamp: Stamp) -> Moment:
 
 
 def _believed(stamp: Stamp, hold: Hold, now: Moment, ttl: float) -> None:
-    """From now on it may be relied on for so long. Where clocks may be set, by both: whichever ends first."""
+    """From now on it may be relied on for so long. If clocks may be set, the lock ends by both: whichever is first."""
     hold.until = now.local + ttl - margin(ttl)
     hold.ends = float("inf") if stamp.server else now.wall + ttl
 

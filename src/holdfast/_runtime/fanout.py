@@ -175,7 +175,7 @@ class Fleet:
             self._calls.popleft()()
 
     def close(self) -> None:
-        """Close all connections. What was sent on them arrives, if it can."""
+        """Close all connections. Requests that were sent on them arrive, if they can."""
         ours = self._turn.acquire(timeout=1.0)  # a helper may be at it; and an interrupt may have kept it locked
         try:
             self._closed = True
@@ -266,10 +266,10 @@ class Fleets:
                 self._looks = keeper
 
     def _look(self, keeper: Keeper) -> None:
-        """What fails was to take something back, perhaps, and nobody else may look for long."""
+        """A failed request was perhaps an undo, and nobody else may look for long."""
         with keeper.mutex:
             self._looks = None
-        owed = [fleet.look() for fleet in list(self._idle)]  # who uses one now sees for himself, and asks for the next look
+        owed = [fleet.look() for fleet in list(self._idle)]  # a thread that uses one now sees for itself, and asks again
         if any(owed):
             self._look_later()
 

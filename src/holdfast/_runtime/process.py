@@ -1,4 +1,4 @@
-"""What one process has: its id, its keeper, its connections. A forked child starts with none of it."""
+"""The registry of one process: its id, its keeper, its connections. A forked child starts with none of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Connections(Protocol):
-    """What a process owns."""
+    """The registry of a process: what it owns."""
 
     def clear(self) -> None:
         """Close those that are idle."""
@@ -89,7 +89,7 @@ class Process:
                 self._keeper.facts_changed()
 
     def facts(self) -> dict[str, Any]:
-        """What others may know about this process."""
+        """Return the public facts about this process."""
         return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
 
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
@@ -154,7 +154,7 @@ class Process:
         return sum(self.keeper.hope(endpoint, listener) for endpoint in endpoints) >= listener.majority
 
     def insist(self, endpoints: tuple[Endpoint, ...], give: GiveBack) -> None:
-        """Have the keeper send this. Where all has been closed meanwhile, nothing is opened anew for that."""
+        """Have the keeper send this. If everything was closed meanwhile, nothing is opened anew for that."""
         keeper = self._keeper
         if keeper is not None:
             keeper.insist(endpoints[give.server], give.call, give.until)

@@ -1,6 +1,6 @@
 """Cycles of waiters: each holds what the one before waits for, so that none of them ever gets on.
 
-What processes say of themselves (`_core.deadlock.wait_graph`) may be out of date. So what looks like a cycle is looked at
+The records of processes (`_core.deadlock.wait_graph`) may be out of date. So what looks like a cycle is looked at
 twice, and what the servers say of the holders has to agree with it both times. (Wait-for graphs: E. G. Coffman, M. Elphick, A.
 Shoshani, "System Deadlocks", ACM Computing Surveys 3, 1971.)
 """
@@ -153,7 +153,7 @@ def _from(first: Link, path: Chain, holders: dict[str, list[Link]], steps: Itera
 
 
 def youngest(cycle: Chain) -> Link | None:
-    """Whose wait is to be ended: who began to wait last, of those who allow it."""
+    """Return the wait to end: the one that began last, of those that allow it."""
     return max((link for link in cycle if link.yields), default=None)
 
 
@@ -186,7 +186,7 @@ async def waiters(process: str, prefix: bytes) -> list[Link]:
 
 
 async def holder(key: str) -> tuple[str, bytes]:
-    """Who holds a lock: the public part of its token (empty if that is unknown), and the last fence."""
+    """The holder of a lock: the public part of its token (empty if that is unknown), and the last fence."""
     lock = key.encode()
     token = bytes((await insist(Command(("GETRANGE", lock, 0, control_records.LONGEST), ANSWER_WITHIN))).value)
     state = side_key(lock, b"state")
@@ -207,13 +207,13 @@ async def listens(public: str, key: str) -> bool:
 
 
 async def waiters_of_holder(key: str) -> list[Link]:
-    """Who waits in the process that holds this lock."""
+    """Return the waiters in the process that holds this lock."""
     public, _ = await holder(key)
     return await waiters(public[:PROCESS], home(public, key.encode()))
 
 
 async def evidence(cycle: Chain) -> Evidence | None:
-    """What the server says of the locks of a cycle; None where it says that this is none."""
+    """Return the server's facts about the locks of a cycle; None where they show that it is none."""
     found = []
     for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         public, fence = await holder(link.lock)

@@ -1,7 +1,7 @@
 """Ending a cycle of waiters: where the locks of one of them say so, the one who began to wait last gives way.
 
-The keeper looks, over the line that it has anyway: nobody who waits has time for that. All who look see the same records, and
-come to the same one; only his own process ends his wait.
+The keeper looks, over the line that it has anyway: nobody who waits has time for that. All processes see the same records, and
+choose the same wait; only its own process ends it.
 """
 
 from __future__ import annotations

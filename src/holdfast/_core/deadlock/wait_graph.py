@@ -1,4 +1,4 @@
-"""Who of this process waits for a lock while holding others: told to the servers: its part of the wait-for graph.
+"""The waits of this process for a lock while it holds others: its part of the wait-for graph, which the servers are told.
 
 By thread or task: a process in which one thread holds A and another one waits for B is in no cycle. Costs nothing where
 nobody waits, and a look at the books twice a second where somebody does.
@@ -43,7 +43,7 @@ class WaitGraph:
         """They are others than those in the record of the process."""
 
     def join(self, other: WaitGraph) -> WaitGraph:
-        """Where the nodes of both are of one Cluster: one for all."""
+        """If both nodes are of one Cluster: one for all."""
         other.nodes += self.nodes
         return other
 

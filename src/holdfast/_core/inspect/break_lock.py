@@ -1,6 +1,6 @@
-"""Taking a lock away from its holder, by order of a person who has seen him hold it; and waiting until it is free.
+"""Takes a lock away from its holder, by order of a person that has seen the holder; and waits until it is free.
 
-Who had it is told, and loses his lease as by any other loss; what he does until he stops, fences keep out.
+The former holder is notified, and loses its lease as by any other loss. Fences reject its writes until it stops.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def break_lock(
 
     ``prefix``: the one that its users have passed.
 
-    ``leads``: as far as is known he was elected, so there may be observers.
+    ``leads``: as far as is known the holder was elected, so there may be observers.
     """
     keys = keys_of(key)
     if where.slot_of is None:  # in a Cluster no lock is guarded

@@ -51,7 +51,7 @@ class Standing(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What one server knows of a lock."""
+    """A lock as one server knows it."""
 
     now: float
     """Unix time there."""
@@ -101,7 +101,7 @@ SCAN: Script[list[Sight]] = Script("inspect/scan", _sights)
 
 @dataclass(frozen=True)
 class Field:
-    """Where to look."""
+    """The patterns and keys to look at."""
 
     places: int
     """Servers that each have a vote; 1, where it is one server, or a Cluster."""
@@ -164,8 +164,8 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
 
 
 async def look(where: Field, keys: list[bytes], most: int = 1, records: Records | None = None) -> list[Seen]:
-    """What is known of these locks. ``most``: so many holders of each, and so many in line, are listed; with 1, no line is.
-    Raises WireError if no server answers."""
+    """Return the facts about these locks. ``most``: so many holders of each, and so many in line, are listed; with 1, no line
+    is. Raises WireError if no server answers."""
     records = {} if records is None else records
     seen = []
     for group in where.together(keys):
@@ -210,7 +210,7 @@ class Survey:
         return self.part == self.where.parts and not self._found
 
     def scanned(self, cursor: bytes | int, keys: list[bytes]) -> None:
-        """What one step of a SCAN has found."""
+        """The keys that one step of a SCAN has found."""
         for key in keys:
             if key not in self._shown and self._fits(key):  # it may find a key twice
                 self._shown.add(key)

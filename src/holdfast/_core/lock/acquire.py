@@ -51,8 +51,8 @@ async def key_conflict(found: Conflict, spec: Spec) -> KeyConflict:
 async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
     """Take the lock within ``wait`` seconds (None: for ever; 0: one try, never queued). Busy when time ran out.
 
-    Raises WireError when the server cannot be had, KeyConflict when its data is in the way. Whatever ends it other than a
-    Grant, cancellation included, leaves nothing behind.
+    Raises WireError when the server cannot be had, KeyConflict when its data is in the way. Any end but a Grant, cancellation
+    included, leaves nothing behind.
     """
     now = 0.0
     if wait is not None:
@@ -66,8 +66,8 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
 
 
 async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
-    """Take the lock until `Attempt.until`; ``at_once``: now or never. ``place``: stand in line without asking first whether it
-    is free, or there already, where another one has left his place."""
+    """Take the lock until `Attempt.until`; ``at_once``: now or never. ``place``: join the queue without asking first whether
+    the lock is free; or take the place that another attempt has left."""
     busy = UNHEARD
     if place is None:
         attempt.token = attempt.token or attempt.spec.token(await Draw())
@@ -91,7 +91,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
                 # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
                 attempt.pending = attempt.doubt
         if at_once and busy.lingers and not attempt.hasty:
-            # Its holder may have done with it: he gives it back when he is asked, and who has a place asks him.
+            # Its holder may be done with it: it releases the lock when asked, and a waiter with a place asks it.
             at_once, attempt.until = False, await Now() + RECALL
         if attempt.until is not None and (at_once or await Now() >= attempt.until):
             await give_up(attempt)

@@ -1,4 +1,4 @@
-"""What is found by a key for as long as somebody else refers to it."""
+"""A registry of queues by key, which keeps a queue only as long as something else refers to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class Loose(Generic[K, V]):
         return None if ref is None else ref()
 
     def setdefault(self, key: K, value: V) -> V:
-        """What is there; or from now on this. A signal handler may have put something there since the caller looked."""
+        """Return the registered one; or register this one.
+
+        A signal handler may have put something there since the caller looked.
+        """
         there = self.get(key)
         if there is not None:
             return there

@@ -116,7 +116,7 @@ def _enter(attempt: Attempt, at_once: bool, now: float) -> Given | Busy | None:
 
 
 def _look(attempt: Attempt) -> Given | Busy:
-    """What somebody in line was given; or what he is told, because his time is up."""
+    """Return what a waiter in the queue was given; or the answer for it when its time is up."""
     gate = gate_of(attempt)
     attempt.waited = True
     with gate.mutex:

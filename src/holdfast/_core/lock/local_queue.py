@@ -1,5 +1,5 @@
 """One contender per process: tasks and threads that want the same lock stand in a line of their own, and one of them asks the
-server for all. What it gets is passed on along the line, with the next fences of the block that the server has reserved.
+server for all. The lease is handed on along the queue, with the next fences of the block that the server has reserved.
 
 The queue changes under the mutex, and only our own code runs there. The change records whose turn it is; `tell` wakes that
 attempt after the mutex is free. If `tell` is interrupted, the next caller repeats it. A signal handler or finaliser may run in
@@ -68,7 +68,7 @@ class Question(Struct):
 
 
 class Gate:
-    """Who of this process has a lock, and who wants it. All methods may be called from any thread."""
+    """The holder of a lock in this process, and the queue of those that want it. All methods may be called from any thread."""
 
     __slots__ = (
         "__weakref__",
@@ -169,18 +169,18 @@ class Gate:
         return given
 
     def received(self, attempt: Attempt) -> Given | None:
-        """What somebody in line was given; None: nothing, and he stands in line no more."""
+        """Return what a waiter was given; None: nothing, and it is not in the queue any more."""
         with self.mutex:
             given = attempt.given
             if given is None or isinstance(given, Failed) or (self.line and self.line[0] is attempt):
                 self._step_out(attempt)
             if not isinstance(given, Lead):  # a place in the queue is to be found again when this is interrupted
                 attempt.given = None
-            # What an interrupted one had begun to give is not ours until our name is there.
+            # A turn that an interrupted caller had begun to give is ours only when our name is there.
             return given if self.who is attempt or isinstance(given, Failed) else None
 
     def busy(self, attempt: Attempt) -> Busy | None:
-        """What somebody is told who does not wait. None: the server has to be asked."""
+        """Return the answer for a caller that does not wait. None: the server has to be asked."""
         with self.mutex:
             tenure = self.tenure
             if tenure is None or tenure.lost or self.who is attempt or not isinstance(self.who, Attempt):
@@ -205,8 +205,8 @@ class Gate:
             return True
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
-        """A renewal made at local time ``made`` was answered, or failed. ``known``: the server knows the lease still. Where it
-        does not, its owner has been told before this is called."""
+        """A renewal made at local time ``made`` was answered, or failed. ``known``: the server knows the lease still. Otherwise
+        its owner has been told before this is called."""
         with self.mutex:
             question = self.question
             if question is None or question.token != token or made < question.at:
@@ -246,7 +246,10 @@ class Gate:
             return self._grant(attempt, tenure, self.clock(), renewed=True)
 
     def lost(self) -> Lead:
-        """What was passed on, or kept, is lost: ask the server anew. A late renewal may have made it longer there."""
+        """Forget the local lease, which is lost, and return a turn that asks the server.
+
+        A late renewal may have made it longer there.
+        """
         with self.mutex:
             if self.tenure is not None:
                 self.node.give_back(None, self.tenure)
@@ -260,17 +263,17 @@ class Gate:
                 self.tenure, self.asked = tenure, self.asked or self.node.asked_for(tenure.token)
 
     def took(self, attempt: Attempt, grant: Grant) -> None:
-        """Who leads was given the lock by the server."""
+        """The server granted the lock to the attempt that asks for all."""
         with self.mutex:
             self.fence, self.last, self.taken, self.passes, self.trouble = grant.fence, grant.last, grant.taken, 0, None
-            # Others behind us in the queue have told an earlier holder. What was heard while we asked may be meant for us.
+            # Others behind us in the queue have told an earlier holder. What came while we asked may be meant for us.
             self.crowded = grant.queued or self.node.asked_for(attempt.token)
             self.asked |= self.crowded
 
     # Going
 
     def pass_on(self, attempt: Attempt, tenure: Tenure, now: float) -> bool | None:
-        """Who has the lock is done with it. True: the next one here has it, or it lingers. False: it has to go back to the
+        """The holder is done with the lock. True: the next one here has it, or it lingers. False: it has to go back to the
         server, and `left` says when it has. None: somebody else was quicker to give it back."""
         nested = self.in_change()  # a signal handler: what it has interrupted may be about to change the queue
         with self.mutex:
@@ -293,7 +296,7 @@ class Gate:
         return kept
 
     def give_back(self, attempt: Attempt, tenure: Tenure) -> None:
-        """Who has the lock is done with it, and cannot wait until it is back at the server: the keeper does that."""
+        """The holder is done with the lock, and cannot wait for the release: the keeper does it."""
         with self.mutex:
             if self.who is attempt:
                 self._give_back(tenure)
@@ -310,7 +313,7 @@ class Gate:
         self.tell()
 
     def dropped(self, tenure: Tenure) -> None:
-        """Who had the lease is no more, and has not given it back: it ends by itself."""
+        """The owner of the lease is gone and has not released it: the lease expires."""
         with self.mutex:
             if self.tenure is tenure:
                 self.tenure = None
@@ -318,7 +321,10 @@ class Gate:
         self.tell()
 
     def withdraw(self, attempt: Attempt) -> None:
-        """Somebody wants it no more, whatever he was given just now. What he has at the server himself, he gives up himself."""
+        """A waiter has withdrawn, even if it was given the lock just now.
+
+        The waiter itself gives up what it has at the server.
+        """
         if self.in_change():
             self.node.later(partial(self.withdraw, attempt))
             return
@@ -337,8 +343,8 @@ class Gate:
         self.tell()
 
     def bequeath(self, attempt: Attempt, place: Waiter) -> bool:
-        """Who leads stands in the queue at the server, and gives up: the next one here inherits the place. False: there is
-        nobody, or the place is no more."""
+        """The attempt that asks for all gives up its wait: the next one here inherits its place in the server's queue. False:
+        there is nobody, or the place is no more."""
         if self.in_change():
             return False
         with self.mutex:
@@ -367,7 +373,10 @@ class Gate:
         return True
 
     def failed(self, attempt: Attempt, error: Exception) -> None:
-        """Who leads could not reach the server. All who would wait for ever are told; the others try for themselves."""
+        """The attempt that asks for all could not reach the server.
+
+        All who would wait for ever are told; the others try for themselves.
+        """
         with self.mutex:
             if self.who is attempt:
                 for other in [*self.line]:
@@ -505,7 +514,7 @@ class Gate:
         return True
 
     def _hand_on(self, attempt: Attempt, tenure: Tenure) -> None:
-        """Whose turn it is does not want it: the next one has it, or the keeper gives it back."""
+        """The waiter whose turn it is withdraws: the next one has the turn, or the keeper releases the lock."""
         if not self._may_keep(attempt.spec, tenure, now := self.clock()) or not self._pass(tenure, now):
             self._give_back(tenure)
 
@@ -572,8 +581,8 @@ class Gate:
         self._give(heir, Lead(place))
 
     def _next(self) -> Attempt | None:
-        """Who is first in line. Those whose event loop is closed stand there no more; they are kept until the change is done,
-        because their tasks may be destroyed when they are dropped."""
+        """Return the first in the queue. Those whose event loop is closed stand there no more; they are kept until the change
+        is done, because their tasks may be destroyed when they are dropped."""
         while self.line:
             first = self.line[0]
             if first.slot is None or not first.slot.gone():

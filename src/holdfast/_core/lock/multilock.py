@@ -1,6 +1,6 @@
 """Several locks, all or none of them: taken in one order by all who want some of them, so that nobody waits in a cycle.
 
-Where they are on one server, one run of a script takes those that are free. One that is not is waited for in its own queue,
+On one server, one run of a script takes all that are free. One that is not is waited for in its own queue,
 with those before it in the order held, and none of those behind it. (Ordered resources: J. W. Havender, "Avoiding deadlock in
 multitasking systems", IBM Systems Journal 7, 1968.)
 """
@@ -79,8 +79,8 @@ def in_order(several: Iterable[T], place: Callable[[T], Any]) -> list[T]:
 async def acquire(parts: Sequence[Part], wait: float | None) -> Blocked | None:
     """Take all within ``wait`` seconds (None: for ever; 0: one try each). Blocked when time ran out.
 
-    ``parts`` are in the one order that all users of these locks go by. Whatever ends it other than None, cancellation included,
-    leaves nothing behind. What was lost meanwhile is taken anew, with all others.
+    ``parts`` are in the one order that all users of these locks go by. Any end but None, cancellation included, leaves nothing
+    behind. A lock that was lost meanwhile is acquired anew, with all others.
     """
     until = None if wait is None else await Now() + wait
     while True:
@@ -167,7 +167,7 @@ async def gather(parts: Sequence[Part], until: float | None) -> int | None:
         answer = await Run(MULTI_ACQUIRE, keys, tuple(args), timeout)
     except WireError as error:
         _settle(attempts, [doubt or isinstance(error, Unknown) for doubt in doubts])
-        return 0  # who asks for one of them is told what is wrong; or that he has it already
+        return 0  # a request for one of them says what is wrong; or that its caller has it already
     if len(answer.value) < 2 * len(parts):
         _settle(attempts, doubts)
         for attempt in attempts:

@@ -33,7 +33,7 @@ ADVICE = "use another name or prefix, or delete that key if nobody needs it"
 
 
 class Look(NamedTuple):
-    """What the server says about the name."""
+    """Return the server's facts about the name."""
 
     key: bytes
     type: bytes

@@ -1,4 +1,4 @@
-"""What a process's keeper does on one server: carries out what `waiting`, `renewing` and the gates decide.
+"""The keeper's part on one server: it carries out the decisions of the queue, the renewals and the gates.
 
 It is told what happens and sends requests over two lines, and does no more: the thread and its sockets are
 `_runtime.keeper.thread` and `_net.pipelined_connection`, and the simulator has lines of its own.
@@ -40,7 +40,7 @@ PING_EVERY = 5.0
 
 
 class Node:
-    """What the keeper does on one server. Its methods run in the keeper thread, except where they say otherwise."""
+    """The keeper's part on one server. Its methods run in the keeper thread, except where they say otherwise."""
 
     def __init__(self, keeper: NodeKeeper, address: str, lines: Lines, place: Place | None = None) -> None:
         self.keeper = keeper
@@ -80,7 +80,7 @@ class Node:
         """Prefixes whose users were told of waits when the records were written last."""
         self.wait_graph = WaitGraph(self)
 
-    # What is to do now
+    # Work that is due
 
     def active(self) -> bool:
         waits = len(self.waiting) or self.wait_graph.untold or (self._meets and self.hopes)
@@ -184,7 +184,7 @@ class Node:
             gate.close(error)
         self.waiting.close(error)
 
-    # What the gates need
+    # The part that gates need
 
     def gates(self) -> list[Gate]:
         """Those that there are; the keeper's mutex is held."""
@@ -195,8 +195,8 @@ class Node:
         return [attempt for gate in self.gates() for attempt in gate.line]
 
     def gate(self, spec: Spec) -> Gate:
-        """The gate of a lock; the keeper's mutex is held. Where a key of the user's own is used under two prefixes, it has two:
-        what is told about one of them comes to the inbox of its own prefix."""
+        """The gate of a lock; the keeper's mutex is held. A key of the user's own that is used under two prefixes has two: the
+        notification about each comes to the inbox of its own prefix."""
         which = spec.keys[0], spec.prefix
         gate = self._gates.get(which)
         if gate is None:

@@ -1,4 +1,4 @@
-"""What a gate (`_core.lock.local_queue`) needs of the node it belongs to (`_core.lock.node`), a node of its keeper, and the
+"""Protocols: what a gate (`_core.lock.local_queue`) needs of its node (`_core.lock.node`), a node of its keeper, and the
 wait-for graph of a node."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Told(Protocol):
-    """Who waits until something is given back: a gate, as a rule."""
+    """A listener for a release: a gate, as a rule."""
 
     def left(self) -> None:
         """It is; or nobody knows."""
@@ -46,7 +46,7 @@ Then = Callable[[Any, float], None]
 
 
 class Surroundings(Protocol):
-    """What a gate needs of the node it belongs to."""
+    """A node, as its gates see it."""
 
     waiting: Waiting
 
@@ -125,7 +125,7 @@ class Lines(Protocol):
 
 
 class Place(NamedTuple):
-    """Where a node listens; and, in a Cluster, which keys can be in one request."""
+    """The inbox of a node; and, in a Cluster, the keys that one request can have."""
 
     inbox: str
     """The id under which it does, in each prefix."""
@@ -139,8 +139,7 @@ class Place(NamedTuple):
         return self.near is not None and not self.near(key)
 
     def together(self, batch: list[T], spec_of: Callable[[T], Spec]) -> Iterable[list[T]]:
-        """What can be asked in one request each: one script does it, all is told by the inbox of one prefix, and in a Cluster
-        all its keys are in one slot."""
+        """Split by requests: one script each, one prefix whose inbox tells of all, and in a Cluster one slot for all keys."""
         parts: dict[tuple[Scripts, int, bytes], list[T]] = {}
         for one in batch:
             spec = spec_of(one)
@@ -188,17 +187,17 @@ class NodeKeeper(Protocol):
         """Local time in seconds."""
 
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
-        """What others may know about this process, these waits among it, and the labels of locks by their keys."""
+        """Return the public facts about this process, with these waits and the labels of locks by their keys."""
 
     def report(self, tenure: Tenure) -> None:
-        """Tell the owner that his lease is lost; the mutex is not held."""
+        """Tell the owner that its lease is lost; the mutex is not held."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
         """Do something of which nobody else's lease may depend. False if it failed."""
 
 
 class Watched(Protocol):
-    """What the wait-for graph (`_core.deadlock`) needs of the node whose waits it tells."""
+    """A node, as its wait-for graph (`_core.deadlock`) sees it."""
 
     keeper: NodeKeeper
     waiting: Waiting

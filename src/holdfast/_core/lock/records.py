@@ -1,4 +1,4 @@
-"""What a lock is, as all its operations see it; and the records of one acquisition, in the order of its life.
+"""A lock, as all its operations see it; and the records of one acquisition, in the order of its life.
 
 `Attempt` is one try to get it, `Waiter` its place in the queue of the server. `Grant` is what comes of it, or what it is
 given in the line of its process (`Given`); `Tenure` is the lease, until it ends.
@@ -54,7 +54,7 @@ class cached_property(Generic[S, V]):  # noqa: N801 - as the one of functools
 
 
 def margin(ttl: float) -> float:
-    """What is taken off a lease for clocks that run at different speed: one percent and two milliseconds (as Redlock)."""
+    """Return the drift margin of a lease, for clocks of different speed: one percent and two milliseconds (as Redlock)."""
     return ttl * 0.01 + 0.002
 
 
@@ -64,7 +64,7 @@ def whole(believed: float) -> float:
 
 
 class Permits(NamedTuple):
-    """What is held of something that there are several of."""
+    """The permits of a holder."""
 
     scripts: Scripts
     kind: str
@@ -108,7 +108,7 @@ class _Spec(NamedTuple):
 
 
 class Spec(_Spec):
-    """What a lock is, as all its operations see it. Times in seconds."""
+    """A lock, as all its operations see it. Times in seconds."""
 
     @property
     def key(self) -> str:
@@ -135,7 +135,7 @@ class Spec(_Spec):
 
     @cached_property
     def guarded(self) -> tuple[int, ...]:
-        """What goes with them, behind all other arguments."""
+        """Return the arguments that follow all others."""
         return (milliseconds(self.guard),) if self.guard else ()
 
     @cached_property
@@ -145,12 +145,12 @@ class Spec(_Spec):
 
     @cached_property
     def mark(self) -> str:
-        """What its tokens end in, for the server: that the holder may keep the lock after use, or how many he wants."""
+        """Return the end of its tokens, for the server: whether the holder may keep the lock, or how many permits it wants."""
         return f"*{self.permits.wanted}" if self.permits else "~" if self.linger else ""
 
     @cached_property
     def terms(self) -> tuple[str | int, ...]:
-        """What goes with a request to take it, behind its own arguments."""
+        """Return the arguments of an acquire that follow its own."""
         if self.permits is None:
             return ()
         return (self.permits.kind, "" if self.permits.limit is None else self.permits.limit)
@@ -185,7 +185,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def scripts(spec: Spec) -> Scripts:
-    """What the server runs for such a lock."""
+    """The scripts that the server runs for such a lock."""
     return MUTEX if spec.permits is None else spec.permits.scripts
 
 
@@ -204,7 +204,7 @@ class Tally(Protocol):
 
 
 class Queue(Protocol):
-    """Where all who want a lock in this process come together (`_core.lock.local_queue.Gate`), as others see it."""
+    """The queue of this process for a lock (`_core.lock.local_queue.Gate`), as others see it."""
 
     trouble: Exception | None
     """Why the server said nothing, when one of us asked last."""
@@ -246,29 +246,29 @@ class Queue(Protocol):
         """It is this one's turn, and the process has the lock already."""
 
     def took(self, attempt: Attempt, grant: Grant) -> None:
-        """Who leads was given the lock by the server."""
+        """The server granted the lock to the attempt that asks for all."""
 
     def had(self, attempt: Attempt, tenure: Tenure) -> None:
         """The lease of what this one took."""
 
     def pass_on(self, attempt: Attempt, tenure: Tenure, now: float) -> bool | None:
-        """Who has the lock is done with it. True: the next one here has it, or it lingers. False: it has to go back to the
+        """The holder is done with the lock. True: the next one here has it, or it lingers. False: it has to go back to the
         server. None: somebody else was quicker to give it back."""
 
     def give_back(self, attempt: Attempt, tenure: Tenure) -> None:
-        """Who has the lock is done with it, and cannot wait until it is back at the server: the keeper does that."""
+        """The holder is done with the lock, and cannot wait for the release: the keeper does it."""
 
     def left(self, attempt: Attempt | None = None) -> None:
         """The lock is back at the server, or was never had: the next in line asks for it. ``attempt``: whose turn it was."""
 
     def dropped(self, tenure: Tenure) -> None:
-        """Who had the lease is no more, and has not given it back: it ends by itself."""
+        """The owner of the lease is gone and has not released it: the lease expires."""
 
     def withdraw(self, attempt: Attempt) -> None:
-        """Somebody wants it no more, whatever he was given just now."""
+        """A waiter has withdrawn, even if it was given the lock just now."""
 
     def bequeath(self, attempt: Attempt, place: Waiter) -> bool:
-        """Who leads stands in the queue at the server, and gives up: the next one here inherits the place."""
+        """The attempt that asks for all gives up its wait: the next one here inherits its place in the server's queue."""
 
     def left_behind(self, attempt: Attempt, place: Waiter) -> bool:
         """As `bequeath`, for one whose event loop was closed without ending it; the mutex is held."""
@@ -588,11 +588,11 @@ class Tenure:
         return True
 
     def holder(self) -> Owner | None:
-        """Whose lease it is, or part of whose; None where nobody refers to that any more."""
+        """Return the lease object of the user, or the one that this is a part of; None if nothing refers to it any more."""
         return self.owner()
 
     def lost_with_it(self) -> Tenure | None:
-        """What its owner has lost, now that this is lost."""
+        """Return the lease that its owner has lost, now that this one is lost."""
         return self
 
     def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:

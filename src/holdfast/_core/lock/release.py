@@ -61,7 +61,7 @@ async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
                     raise
                 await Sleep(0.02 * failures)
             else:
-                # What a first copy of this request released may be somebody else's by now.
+                # Another holder may have by now what a first copy of this request released.
                 return answer.value == 1 or (resent and in_time)
     except WireError:
         raise

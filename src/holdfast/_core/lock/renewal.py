@@ -2,7 +2,7 @@
 
 A lease is good until its local deadline: the send time of the last confirmed request, plus the lease, less the drift
 allowance. One failed renewal loses nothing; the deadline does, and so does the server saying that the lock is not ours.
-What is lost stays lost: renewal never creates a lock.
+A lost lock stays lost: renewal never creates one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who of this process waits for what on one server: a state object, told what happens, answering what to do.
+"""The waiters of this process on one server: a state object that is told what happened, and answers what to do.
 
-Messages are hints. What counts is the refresh: one script for all waiters, at most one a second, plus one when a lease
-that was reported ends, plus one at once after every (re)subscription. A hand-over is believed without asking again only
+Messages are hints. The refresh is what counts: one script for all waiters, at most one a second, plus one when a lease that was
+reported ends, plus one at once after every (re)subscription. A hand-over is believed without asking again only
 inside the claim window counted from the SEND time of the last answer that said "waiting": the server cannot have granted
 before that. A grant whose fence is not greater than the last one seen is old, and ignored.
 """
@@ -198,7 +198,7 @@ class Waiting:
         return [waiter for waiter in self._waiters.values() if waiter.attempt.spec.prefix == prefix]
 
     def on_unreachable(self, error: WireError, now: float, prefix: bytes) -> None:
-        """The inbox of this prefix cannot be opened. Who has no place yet waits for it as long as patience allows."""
+        """The inbox of this prefix cannot be opened. A waiter without a place waits for one as long as its patience allows."""
         for waiter in self._told_by(prefix):
             waiter.down = error
             forbidden = isinstance(error, Refused) and not error.transient

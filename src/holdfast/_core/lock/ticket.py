@@ -1,8 +1,8 @@
 """A held lock that is handed over: its holder makes a ticket of it, and who redeems the ticket has the lock.
 
-What has the lock on the server is a token. The holder's is exchanged for the ticket's, and the ticket's for that of who redeems
-it: one script does both, so there is no moment at which nobody has the lock, or two. Whoever has handed it on is declared dead
-in the same run; so a ticket is good for once, and nothing that its giver may still send does anything.
+On the server a token holds the lock. The holder's is exchanged for the ticket's, and the ticket's for that of who redeems
+it: one script does both, so there is no moment at which nobody has the lock, or two. The giver's token is revoked in the same
+run; so a ticket works once, and requests that the giver may still send do nothing.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ async def acquire(candidate: Candidate, wait: float | None) -> Grant | Busy:
     """Get a majority of the servers within ``wait`` seconds (None: for ever; 0: one round). Busy when time ran out.
 
     Raises TooFew when there are not enough servers to vote, Disagreement when they do not go together, KeyConflict when
-    somebody else's data is in the way. Whatever ends it other than a Grant, cancellation included, leaves nothing behind.
+    somebody else's data is in the way. Any end but a Grant, cancellation included, leaves nothing behind.
     """
     now = await Now()
     if wait is not None:
@@ -293,7 +293,10 @@ def _jitter(candidate: Candidate) -> float:
 
 
 def _until_it_is_free(candidate: Candidate, ballot: Ballot, splits: int) -> float:
-    """Seconds to wait for a hint. Where nobody has a majority, those who share the votes must not all ask at the same time."""
+    """Seconds to wait for a hint.
+
+    If nobody has a majority, the attempts that share the votes must not all ask at the same time.
+    """
     jitter = _jitter(candidate)
     if ballot.holder()[1] < candidate.panel.majority:
         return min(SPREAD * 2.0 ** min(splits, 10), SPREAD_MOST) * jitter
@@ -309,7 +312,7 @@ def _until_there_are_more(candidate: Candidate, ballot: Ballot, voters: int, tri
     if len(waits) < missing:
         return pause
     told = float(waits[missing - 1]) + SPREAD * _jitter(candidate)
-    # Who has said nothing may be back at any time, and has forgotten since when it waits if nobody asks.
+    # A silent server may be back at any time, and forgets since when this attempt waits if it is not asked.
     return told if voters + len(waits) == len(candidate.panel.names) else min(told, pause)
 
 
@@ -348,8 +351,8 @@ async def renew(candidate: Candidate, mandate: Mandate, ttl: float, made: float)
 async def release(candidate: Candidate, mandate: Mandate) -> bool:
     """Give the lock back on all servers, and return when a majority has said that it did. False if it was not ours any more.
 
-    Who fails, then or later, or is silent without a majority, is told again until its vote ends. Raises TooFew when nobody can
-    say whether it was ours."""
+    A server that fails, then or later, or is silent without a majority, is told again until its vote ends. Raises TooFew when
+    nobody can say whether it was ours."""
     panel, servers = candidate.panel, mandate.servers()
     count = Count(len(servers), panel.majority)
     calls: list[Call | None] = [None] * len(panel.names)

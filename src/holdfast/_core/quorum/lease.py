@@ -8,7 +8,7 @@ from holdfast._core.requests import Run
 
 
 class Vote(Tenure):
-    """What one server has granted; or may have, without our knowledge. Renewed as any lease on that server is."""
+    """The vote of one server, which may have granted it without our knowledge. Renewed as any lease on that server is."""
 
     __slots__ = ("answered_at", "believed", "number", "server", "whole")
 
@@ -73,7 +73,7 @@ class Mandate(Tenure):
 
     @deadline.setter
     def deadline(self, at: float) -> None:
-        """What is believed while it is made; then its votes say that."""
+        """The deadline believed while the lease is made; after that its votes decide."""
         self._least = at
 
     def asks(self, now: float, ttl: float) -> float:

@@ -1,4 +1,4 @@
-"""What several servers say: their votes, what these amount to, and who asks for them."""
+"""The answers of several servers: their votes, the sum of these, and the attempt that asks for them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Panel(NamedTuple):
 
 
 class Horizon:
-    """What the clocks of the servers show, as far as a process knows: so that all servers issue the same fence."""
+    """An estimate of the servers' clocks, by which all servers issue the same fence."""
 
     __slots__ = ("_ahead",)
 
@@ -214,7 +214,7 @@ class Count:
 
     @property
     def decided(self) -> bool:
-        """Whatever the others may say."""
+        """Whichever answers the others give."""
         return self.yes >= self._needed or self.yes + self._open < self._needed
 
     @property
@@ -282,7 +282,7 @@ class Ballot(Count):
         return {n: a for n, a in self.answers.items() if isinstance(a, Answer) and type(a.value) is Yes}
 
     def verdicts(self) -> dict[str, str]:
-        """What each server said, for a reader."""
+        """Return the answer of each server, for a reader."""
         return {name: verdict(self.answers.get(n), decided=self.decided) for n, name in enumerate(self.panel.names)}
 
     def remaining(self) -> float | None:
@@ -297,7 +297,7 @@ class Ballot(Count):
         return marks.most_common(1)[0] if marks else ("", 0)
 
     def busy(self) -> Busy:
-        """Who is in the way."""
+        """The holder that is in the way."""
         taken = self.replies(Taken)
         mark, _ = self.holder()
         process = next((reply.process for reply in taken if reply.mark == mark), "") if mark else UNKNOWN
@@ -325,7 +325,7 @@ class Ballot(Count):
 
 
 def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
-    """What a server said, for a reader. ``decided``: before all had answered."""
+    """Return the answer of a server, for a reader. ``decided``: before all had answered."""
     if answer is None:
         return "was not waited for" if decided else "no answer in time"
     if isinstance(answer, WireError):

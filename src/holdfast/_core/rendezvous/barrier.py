@@ -1,11 +1,11 @@
 """Barriers: a number of participants wait for each other, wherever they are, and go on together, or are told that they cannot.
 
-Who waits has a place on the server, which counts for a while after each sign of life. When a place ends, its participant is
+Each waiter has a place on the server, which counts for a while after each sign of life. When a place ends, its participant is
 dead, or as good as that, and the barrier is broken for all: as `threading.Barrier` has it for one who runs out of time. All is
 decided in one script; who waits is told that there is something to look at, and looks under the token that he came with, as
 often as he likes: what became of a token is remembered.
 
-Where there is an action, the last to come runs it under a lease, which the keeper renews, before all go on.
+If there is an action, the last participant runs it under a lease, which the keeper renews, before all go on.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Broken(Exception):
 
 
 class Standing(NamedTuple):
-    """What a barrier looks like."""
+    """The state of a barrier."""
 
     waiting: int
     broken: bool
@@ -171,7 +171,7 @@ async def _said(meeting: Meeting, answer: Answer[Said]) -> Said:
 
 
 async def look(meeting: Meeting) -> Standing:
-    """What it looks like now. Raises WireError, KeyConflict, Disagreement."""
+    """Return its state now. Raises WireError, KeyConflict, Disagreement."""
     return await _standing(meeting, await insist(_run(meeting, "", "look")))
 
 

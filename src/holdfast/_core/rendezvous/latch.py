@@ -1,8 +1,8 @@
 """Latches: what is missing is counted down on the server, and when nothing is, all who wait are told. An event is one for one.
 
 A call that counts is made under a token of its own, and asked again under the same one until there is an answer: it counts
-once. When a latch has opened last is written down as a number that rises. Who waits compares that with what he has seen when he
-began, so he learns that it was open meanwhile even if it was set back at once: as `threading.Event` has it.
+once. When a latch has opened last is written down as a number that rises. A waiter compares that with the number it saw at its
+start, so it learns that the latch was open meanwhile even if it was reset at once, like `threading.Event`.
 
 Those of one process who wait for the same latch stand together (`_core.single_flight.coalesce`): one of them is told by the
 server, and looks.
@@ -82,7 +82,7 @@ class Forgotten(Exception):
 
 
 class Seen(NamedTuple):
-    """What a latch looks like."""
+    """The state of a latch."""
 
     missing: int
     opened: int
@@ -107,7 +107,7 @@ class Waiting(Member):
 
 
 def conflict(raw: object) -> Conflict | Disagreement:
-    """What is in the way, as the scripts of latches and barriers say it."""
+    """Return the conflict that the scripts of latches and barriers report."""
     match raw:
         case [codes.OTHER_FORMAT, bytes(theirs)]:
             text = theirs.decode(errors="replace")
@@ -142,7 +142,7 @@ async def _seen(latch: Latch, answer: Answer[Seen | Conflict | Disagreement]) ->
 
 
 async def look(latch: Latch) -> Seen:
-    """What it looks like now. Raises WireError, KeyConflict, Disagreement."""
+    """Return its state now. Raises WireError, KeyConflict, Disagreement."""
     return await _seen(latch, await insist(_run(latch, "look", "", 0)))
 
 
@@ -191,7 +191,7 @@ async def _look_for_all(latch: Latch, me: Waiting, until: float) -> tuple[bool, 
         me.hope = await Draw()
         await Enroll(me, min(until, await Now() + SPAN))
         me.hints.clear()
-    # Who joins after this was sent looks for himself.
+    # A caller that joins after this was sent looks for itself.
     others = me.crowd.members if me.leads else ()
     try:
         answer = await patiently(_run(latch, "look", me.hope, int(1000 * LISTED)), until)

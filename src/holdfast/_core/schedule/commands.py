@@ -1,4 +1,4 @@
-"""What anybody may ask about a schedule, and want of it."""
+"""Queries and commands for a schedule, by any process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What the server knows of a job."""
+    """A job as the server knows it."""
 
     name: str
     definition: bytes
@@ -105,7 +105,7 @@ def _words(text: str, between: str, count: int) -> list[str]:
 
 
 def _readable(read: Callable[..., T], *raw: Iterable[object]) -> Iterator[T]:
-    """What can be read of these. Anybody may have written one, and it must not hide the others."""
+    """Return the readable ones of these. Anybody may have written one, and it must not hide the others."""
     for one in zip(*raw, strict=True):
         with contextlib.suppress(Malformed):
             yield read(*one)
@@ -132,7 +132,7 @@ async def jobs_of(keys: Keys, timeout: float) -> list[str]:
 
 
 async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Overview:
-    """What is known of these jobs, with so many entries of their logs, newest first. Raises WireError."""
+    """Return the facts about these jobs, with so many entries of their logs, newest first. Raises WireError."""
     found = Overview(False, [], [])
     for at in range(0, len(names) or 1, BATCH):
         batch = names[at : at + BATCH]
@@ -144,7 +144,7 @@ async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Ov
 
 
 def overview(names: list[str], answer: list[object]) -> Overview:
-    """What `_lua/schedule/jobs.lua` says."""
+    """The answer of `_lua/schedule/jobs.lua`."""
     _, exists, who, *jobs = answer
     assert isinstance(who, list)
     runners = sorted(_readable(_runner, who))

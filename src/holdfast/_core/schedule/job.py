@@ -58,7 +58,7 @@ class Options:
 
     @property
     def policy(self) -> str:
-        """What the script has to know of them."""
+        """The options that the script needs."""
         again, grace, keep = int(self.on_crash == "again"), int(self.grace * 1000), int(self.min_runtime * 1000)
         return f"{self.overlap} {self.misfire} {grace} {again} {keep} {milliseconds(self.ttl)} {self.history}"
 
@@ -112,7 +112,7 @@ class JobKeys:
 
 
 class Answered(NamedTuple):
-    """What `_lua/schedule/serve.lua` says about a job."""
+    """The answer of `_lua/schedule/serve.lua` about a job."""
 
     last: int
     """The last tick that was dealt with (server us)."""
@@ -179,8 +179,8 @@ class Rival(NamedTuple):
 
 @dataclass
 class Served:
-    """What `_lua/schedule/serve.lua` answers: the server's time (us), a number that is another when something
-    was changed by hand, and about each job."""
+    """The answer of `_lua/schedule/serve.lua`: the server's time (us), a number that differs after a change by hand, and the
+    state of each job."""
 
     now: int
     changes: int

@@ -16,7 +16,7 @@ COUNTED = 1000
 
 
 class Due(NamedTuple):
-    """What to claim."""
+    """The ticks to claim."""
 
     missed: tuple[int, int, int] | None
     """Ticks that are only written down, because there are later ones: first, last and number."""
@@ -35,7 +35,10 @@ def following(when: When, tick: int) -> int | None:
 
 
 def due(when: When, last: int, now: int, options: Options, ahead: int = 0) -> Due:
-    """What is due at ``now``, when all up to ``last`` has been dealt with. ``ahead``: for how long the claim is to be good."""
+    """Return the ticks that are due at ``now``, if all up to ``last`` have been dealt with.
+
+    ``ahead``: for how long the claim is to be good.
+    """
     beyond = following(when, last)
     ticks: list[int] = []
     missed = None

@@ -1,4 +1,4 @@
-"""What a process that serves a schedule knows about each of its jobs and runs, and what there is to do for it."""
+"""The state of each job and run in a process that serves a schedule, and the work that follows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Seat:
 
     @property
     def slots(self) -> int:
-        """Where it may have runs."""
+        """The places where it may have runs."""
         return max(self.widest, self.options.slots)
 
     @property
@@ -130,7 +130,7 @@ class End(NamedTuple):
 
 @dataclass(eq=False)
 class Item:
-    """What one request says about a job."""
+    """The part of one request about a job."""
 
     seat: Seat
     end: End | None = None

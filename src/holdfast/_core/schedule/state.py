@@ -1,4 +1,4 @@
-"""What one process knows about a schedule that it serves: told what happens, it answers what to ask and what to do."""
+"""The state of a schedule in a process that serves it: it is told what happened, and answers what to ask and what to do."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ HERE = "here"
 
 
 class Book:
-    """What one process knows about a schedule that it serves."""
+    """The state of a schedule in a process that serves it."""
 
     def __init__(self, keys: Keys, seats: list[Seat], *, host: str, timeout: float, limit: int, strict: bool = False) -> None:
         self.keys = keys
@@ -102,7 +102,7 @@ class Book:
         self._pause = 0.0
         self._away = False
 
-    # What others may say, in any thread
+    # Calls from any thread
 
     def end(self, run: Going, status: str, text: str) -> None:
         """A run has ended: "ok", "error", "cancelled" because it was told to, or "lost" because its lease was."""
@@ -127,7 +127,7 @@ class Book:
         self._plan(seat)
         self._look_now[seat.name] = None
 
-    # What is to do now
+    # Work that is due
 
     def look_around(self, now: float) -> None:
         """Take note of the time, and of what others have said."""
@@ -164,7 +164,7 @@ class Book:
         return 0 if self.stopping else self.limit - len(self.runs)
 
     def gather(self, now: float) -> list[Item] | None:
-        """What to ask now; None: nothing."""
+        """Return the next request; None: nothing."""
         if now < self.retry_at or self._hopeless:
             return None
         if self._unanswered is None:
@@ -239,7 +239,7 @@ class Book:
         item.due = due(seat.when, seat.last, time, seat.options, int(self.timeout * 1e6) + AHEAD)
 
     def time(self, now: float) -> int:
-        """What the server's clock shows at local time ``now`` (us), at least."""
+        """Return a lower bound of the server's clock at local time ``now`` (us)."""
         return self._server + int((now - self._came) * 1e6)
 
     def next_at(self) -> float:
@@ -267,7 +267,7 @@ class Book:
             return True
         return self._said_goodbye and not self.runs and not self._ended and self._unanswered is None
 
-    # What came of it
+    # Outcomes
 
     def request(self, items: list[Item], now: float) -> Run[Served | Late | Unusable]:
         """Each has a number of its own, even if the same is asked again: from then on, copies of earlier ones mean nothing."""

@@ -37,7 +37,7 @@ class Member(Listener):
 
 
 class Failed(NamedTuple):
-    """What a load that the caller has waited for has failed with."""
+    """Return the error of the load that the caller has waited for."""
 
     error: Exception
 

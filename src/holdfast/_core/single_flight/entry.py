@@ -1,4 +1,4 @@
-"""What single flight (`flight`) is about: the keys of a value, what is stored under them, and what its scripts answer."""
+"""The subject of single flight (`flight`): the keys of a value, the data under them, and the answers of its scripts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Site:
 
     @cached_property
     def reading(self) -> Command:
-        """What a fresh value is seen by, nearly always: `fresh`."""
+        """Return the quick command that nearly always sees a fresh value: `fresh`."""
         keys = (self.value, self.fresh) if self.value.endswith(b"}:value") else (self.value, self.fresh, self.floor)
         return Command(("MGET", *keys), self.spec.timeout)
 
@@ -116,7 +116,7 @@ class Buried(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a caller wants."""
+    """The options of a caller."""
 
     wait: float | None = None
     """Seconds to wait for somebody else's load; None: for ever; 0: not at all."""
@@ -130,7 +130,7 @@ class Wish:
     """Ask by a plain command first. False: that was done just now."""
 
 
-# What the scripts answer
+# Answers of the scripts
 
 Seen = Found | Loading | Absent | Oversize | Granted | Buried
 

@@ -3,8 +3,8 @@
 A key has perhaps a value, perhaps somebody who loads it, and perhaps listeners. `look` answers with the value, or grants the
 load, or waits to be told; who was granted it ends it with `land` or `abort`. The load's lease is an ordinary lock record, which
 the keeper renews; its fence says what was begun after what. `drop` takes the lease away, so that what is being loaded cannot
-land: the lease of R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). What comes late all the same is refused by
-its fence. All is decided by the server's clock, in the scripts.
+land: the lease of R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). A request that comes late all the same is
+refused by its fence. All is decided by the server's clock, in the scripts.
 """
 
 from __future__ import annotations
@@ -289,7 +289,10 @@ async def _listen(me: Member, until: float) -> None:
 
 
 async def _wait_with(crowd: Crowd, me: Member, loading: Loading, now: float, until: float) -> Found | Failed | None:
-    """Wait with all of this process, until there may be something to look at. What one of them has found meanwhile."""
+    """Wait with all of this process, until there may be something to look at.
+
+    Return the value that one of them has found meanwhile.
+    """
     left = SPAN if loading.remaining is None else min(loading.remaining + AGAIN, SPAN)
     crowd.join(me)
     if me.leads:
@@ -322,7 +325,7 @@ async def _verdict(me: Member, until: float) -> Found | Failed | None:
 
 
 async def _told(me: Member, until: float) -> Found | Failed | WireError | None:
-    """What this one was told by others of its process; where it is held, when that is known."""
+    """Return the answer that others of this process left for this one; where it is held, if that is known."""
     while me.held:
         me.overdue = True
         if me.held:  # still: else nobody would wake it any more
@@ -345,7 +348,7 @@ def _looking(where: Site, wish: Wish, token: str = "", hope: str = "") -> Run[Se
 
 
 async def _made_of(where: Site, attempt: Attempt, answer: Answer[Seen]) -> Found | Load | Loading | Absent | None:
-    """What an answer means to the caller; None: to look again, under another token."""
+    """Return the meaning of an answer to the caller; None: look again, under another token."""
     seen = answer.value
     if isinstance(seen, Granted):
         deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
@@ -403,7 +406,7 @@ async def land(
     except Marked:
         raise
     except BaseException as error:
-        # What is large is not left to the keeper: a server that closes its connection would end the renewals on it.
+        # A large value is not left to the keeper: a server that closes its connection would end the renewals on it.
         hope = (isinstance(error, NotSent | Unknown) or (isinstance(error, Refused) and error.transient)) and (
             not large or refused is not None
         )
@@ -454,7 +457,7 @@ async def _over(load: Load, *, leave: bool = False) -> None:
 
 
 class _Cargo(NamedTuple):
-    """What is stored."""
+    """The value to store."""
 
     kind: str
     data: bytes

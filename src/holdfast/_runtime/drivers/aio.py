@@ -57,7 +57,10 @@ _background: set[asyncio.Task[Any]] = set()  # a task that nobody refers to may 
 
 
 class AioSlot:
-    """Where a task waits in line, or for its hand-over. Anybody may put something in: another task, a thread, the keeper."""
+    """The place where a task waits in the queue, or for its hand-over.
+
+    Anybody may put something in: another task, a thread, the keeper.
+    """
 
     __slots__ = ("_clock", "_loop", "_outcomes", "_thread", "_woken", "waits")
 
@@ -134,7 +137,7 @@ class Runner:
         raise NotImplementedError
 
     def slot(self) -> AioSlot:
-        """Where an attempt waits."""
+        """The place where an attempt waits."""
         return AioSlot(self.loop, self.process.clock)
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:

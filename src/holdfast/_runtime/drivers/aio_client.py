@@ -67,7 +67,7 @@ class Driver(Runner):
                 assert_never(request)
 
     def _be_watched(self) -> None:
-        """What is left of a transaction is the server's."""
+        """The rest of a transaction is the server's."""
 
     async def _ask(self, request: AskClient) -> Any:
         """Clients swallow a cancellation that comes when a request has just left: they send by `asyncio.wait_for`, whose fault

@@ -1,4 +1,4 @@
-"""What drivers of both faces hand on to the keeper: waiters that wait no more, and leases. None of it takes time."""
+"""Hands on to the keeper, for both drivers: waiters that have given up, and leases. None of it takes time."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Runner:
         raise NotImplementedError
 
     def slot(self) -> Slot:
-        """Where an attempt waits."""
+        """The place where an attempt waits."""
         return Slot()
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""Drives transactions on the calling thread. What they ask is calls of a client of redis-py, not of a server."""
+"""Drives transactions on the calling thread. Their requests are calls of a redis-py client, not of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the keeper does for the locks of a Cluster: where it listens, and its lines, which go to whoever owns a slot."""
+"""The keeper's part for the locks of a Cluster: its inbox, and its connections, which go to the owner of a slot."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Lines(Protocol):
 
 
 def place_of(shard: Endpoint, process_id: str) -> Place:
-    """Where the node of a shard listens."""
+    """The inbox of a shard's node."""
     assert isinstance(shard, Shard)
     return Place(shard.identity(process_id), "SSUBSCRIBE" if shard.sharded else "SUBSCRIBE", slot_of, shard.near)
 

@@ -35,7 +35,7 @@ _closing = threading.RLock()  # a signal handler may put something in, too
 
 
 class Slot(queue.SimpleQueue["Outcome | None"]):
-    """Where a thread waits for what becomes of its attempt."""
+    """The place where a thread waits for the outcome of its attempt."""
 
     alarm = -1
     """A pipe that is written to as well, while the thread looks at a socket."""
@@ -54,7 +54,7 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
         return False
 
     def take(self, until: float | None) -> Outcome | None:
-        """What was put in first; TimedOut if there is nothing before local time ``until`` (None: for ever)."""
+        """Return what was put in first; TimedOut if there is nothing before local time ``until`` (None: for ever)."""
         self.waits = self.waits or (threading.get_ident(), clock())
         try:
             return self.get(timeout=None if until is None else max(0.0, until - clock()))
@@ -104,9 +104,9 @@ def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
 
 
 def _seen(token: str, sock: socket.socket) -> int | None:
-    """The fence of the hand-over to this token, if that is among what is to be read. What only resembles it is nothing: the
-    keeper throws it away. Nothing either where a lease was broken: the keeper reads that first, or the lease of this process
-    that is lost by the hand-over would be lost without the name of whoever has broken it."""
+    """The fence of the hand-over to this token, if that is among what is to be read. A message that only resembles it means
+    nothing: the keeper throws it away. Nothing either where a lease was broken: the keeper reads that first, or the lease of
+    this process that is lost by the hand-over would be lost without the name of whoever has broken it."""
     try:
         data = sock.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except OSError:

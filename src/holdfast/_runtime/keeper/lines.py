@@ -27,7 +27,7 @@ class LineKeeper(LinkKeeper, Protocol):
 
 
 def place_of(endpoint: Endpoint, process_id: str) -> Place | None:
-    """Where in a Cluster the node of this endpoint listens; None: it is one server."""
+    """Return the inbox of this endpoint's node in a Cluster; None: it is one server."""
     if endpoint.cluster is None:
         return None
     from holdfast._runtime.keeper import cluster_connection

@@ -1,6 +1,6 @@
 """The keeper: one thread per process that renews leases, listens for hand-overs and refreshes waiters.
 
-What it does on a server, `_core.lock.node` decides; here are the thread and its sockets. It never waits for one server while
+`_core.lock.node` decides what it does on a server; here are the thread and its sockets. It never waits for one server while
 another needs it. It depends on nobody's event loop, so a program that blocks its loop keeps its locks.
 """
 
@@ -113,7 +113,7 @@ class Keeper:
             self._node(endpoint).renewing.forget(tenure.token)
 
     def label_of(self, key: bytes) -> str | None:
-        """What the lock object calls itself that holds this lock, on any server."""
+        """Return the label of the lock object that holds this lock, on any server."""
         with self.mutex:
             held = (tenure for node in self._nodes.values() for tenure in node.renewing.tenures())
             return next((tenure.label for tenure in held if tenure.spec.keys[0] == key), None)
@@ -169,8 +169,8 @@ class Keeper:
             return inbox.lend(waiter) if only and inbox is not None else None
 
     def returned(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
-        """The waiter looks at it no more, if he ever did. Not ``soon``: he has what he waited for, and is not to be disturbed
-        by our waking up; the next time will do, and it will come within a second."""
+        """The waiter looks at it no more, if he ever did. Not ``soon``: the waiter has what it waited for, and our waking up
+        would disturb it; the next turn will do, and it comes within a second."""
         with self.mutex:
             inbox = self._inbox(self._node(endpoint))
             if inbox is not None and inbox.lent_to(waiter):
@@ -309,7 +309,7 @@ class Keeper:
             pass  # full: it will wake; or closed: it has ended
 
     def report(self, tenure: Tenure) -> None:
-        """Tell the owner that his lease is lost; the mutex is not held."""
+        """Tell the owner that its lease is lost; the mutex is not held."""
         whole = tenure.lost_with_it()
         if whole is None:
             log.debug("a vote for %r lost: %s", tenure.spec.name, tenure.lost)
