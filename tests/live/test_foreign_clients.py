@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Coroutine, Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,8 @@ import holdfast
 from holdfast import FairLock, Lock, ServerError, aio, fencing
 from holdfast._core.requests import Refused
 from holdfast._local.server.process import PrivateServer
+from holdfast._net.client_adapter import ForeignLine
+from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import command
 from holdfast._net.resolve import from_client
 from holdfast._runtime.process import current
@@ -149,6 +152,19 @@ def test_a_hand_over_missed_while_the_client_connects_anew(new_server: NewServer
         waiting.release()
     holdfast.close()
     client.connection_pool.disconnect()
+
+
+def test_the_keeper_is_told_that_the_client_has_subscribed_anew() -> None:
+    """Whatever was published meanwhile is lost, and everybody looks at once."""
+    told = list[str]()
+    keeper: Any = SimpleNamespace(call=lambda what: what())
+    line = ForeignLine(keeper, Endpoint(), lambda _: told.append("pushed"), lambda: told.append("deaf"))
+    first: Any = SimpleNamespace(done=True)
+    confirmed = {"type": "subscribe", "data": 1}
+    assert line._heard(confirmed, first) is None
+    assert told == [], "it was asked for"
+    line._heard(confirmed, None)
+    assert told == ["deaf"]
 
 
 def test_a_server_that_is_away_and_comes_back(new_server: NewServer, name: str) -> None:

@@ -80,7 +80,9 @@ def test_a_thread_listens_until_something_is_there_or_time_is_up() -> None:
         assert clock() >= until
         slot = Slot()
         slot.put(TimedOut())
-        assert not _listen(slot, ours, None), "it was told before"
+        until = clock() + 5
+        assert not _listen(slot, ours, until)
+        assert clock() < until, "it was told before"
         slot = Slot()
         teller = threading.Thread(target=tell_a_listener, args=(slot,))
         teller.start()

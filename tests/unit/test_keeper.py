@@ -173,6 +173,21 @@ def test_both_connections_are_opened_when_a_lease_is_one_second_old(stage: Stage
     assert keeper.due == [], "no lease is left to be looked at"
 
 
+def test_connections_are_asked_for_again_when_a_later_lease_lasts(stage: Stage) -> None:
+    """The first lease is given back, and its connections may have ended since."""
+    keeper: Any = Slow(stage)
+    lasting = Lasting(keeper, [stage.node])
+    for number in range(2):
+        tenure = Tenure(Grant(Attempt(spec(), f"p.{number}", pending=True), 7, stage.now, stage.now + 29))
+        stage.node.renewing.watch(tenure)
+        lasting.look_later()
+        keeper.go_on(stage)
+        assert [call.args[0] for call, _ in stage.sent].count("EXISTS") == number + 1
+        stage.node.renewing.forget(tenure.token)
+        keeper.go_on(stage)
+        assert keeper.due == [], "nobody looks where nothing is held"
+
+
 # The inbox
 
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from holdfast._clock import clock
 from holdfast._core.lock.records import Attempt, Grant, margin
 from holdfast._core.lock.replication import acknowledged
-from holdfast._core.requests import Answer, Now, Refused, Replicate
+from holdfast._core.lock.replies import RENEW
+from holdfast._core.requests import Answer, Now, Refused, Replicate, Run
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.protocol import ReplyError
+from holdfast._net.sync_pool import Pool
+from holdfast._net.wait_connection import Dedicated
+from holdfast._runtime.drivers.replication import replicate
 from unit.driver import spec
 
 SPEC = spec(ttl=10.0, replicas=2)
@@ -42,3 +52,32 @@ def test_an_answer_that_came_when_the_lease_was_over_is_no_lock() -> None:
 def test_a_lock_that_too_few_replicas_have_is_not_held() -> None:
     with pytest.raises(Refused, match="1 of 2 replicas acknowledged it"):
         answered(1, 1)
+
+
+REQUEST = Run(RENEW, SPEC.keys, ("token", 10_000), 1.0)
+
+
+def test_a_lease_that_replicas_have_counts_from_before_the_request() -> None:
+    asked = list[float]()
+    pool = Pool(Endpoint())
+
+    def answer(*_: object) -> tuple[list[int], int]:
+        asked.append(clock())
+        while clock() == asked[0]:
+            pass
+        return [1], 1
+
+    pool.dedicated = SimpleNamespace(replicate=answer)  # type: ignore[assignment]
+    process: Any = SimpleNamespace(pool=lambda _endpoint: pool)
+    assert replicate(process, Endpoint(), Replicate(REQUEST, 1, 1.0)).sent <= asked[0]
+
+
+def test_the_wait_that_counts_is_the_one_behind_the_write() -> None:
+    """The server does not know the script. WAIT behind it answers at once, as nothing was written on its connection."""
+    dedicated = Dedicated(Endpoint())
+    for replies in ([[1], 0], [ReplyError("NOSCRIPT No matching script."), 1]):  # the last one is used first
+        connection: Any = SimpleNamespace(
+            **dict.fromkeys(("set_timeout", "send", "close"), lambda *_: None), receive=lambda replies=replies: replies
+        )
+        dedicated._idle.append(connection)
+    assert dedicated.replicate(REQUEST, 1, 0.01) == ([1], 0)
