@@ -11,10 +11,9 @@ from holdfast._api.functions import refuse_generator
 from holdfast._api.options import refuse_mistaken
 from holdfast._core.schedule import commands
 from holdfast._core.schedule.commands import Entry, JobFacts
-from holdfast._core.schedule.job import Keys, Options
+from holdfast._core.schedule.job import Full, Keys, Obeyed, Options, Unheard, Unusable
 from holdfast._core.schedule.records import Seat
 from holdfast._core.schedule.state import Book
-from holdfast._lua import codes
 from holdfast._runtime.process import current, describe
 from holdfast.errors import ConfigError
 from holdfast.schedule.definition import checked, fit_for, parse, write
@@ -251,18 +250,18 @@ class BaseSchedule:
     def _what(self) -> str:
         return f"schedule {self.name!r}"
 
-    def _obeyed(self, job: str, answer: list[object]) -> None:
+    def _obeyed(self, job: str, answer: Obeyed | Unheard | Full | Unusable) -> None:
         """Raises ConfigError if an order could not be carried out."""
-        if answer[0] == 0:
+        if isinstance(answer, Unheard):
             raise ConfigError(f"schedule {self.name!r} has no job {job!r}", parameter="job")
-        if answer[0] == codes.QUEUE_FULL:
+        if isinstance(answer, Full):
             raise ConfigError(f"job {job!r}: too many runs of it wait already", parameter="job")
-        if answer[0] != 1:
-            raise ConfigError(f"job {job!r} cannot be used: its keys hold something else: {answer!r}", parameter="job")
+        if isinstance(answer, Unusable):
+            raise ConfigError(f"job {job!r} cannot be used: {answer.why}", parameter="job")
 
     def _history(self, job: str, found: list[JobFacts]) -> list[Record]:
         if not found:
-            self._obeyed(job, [0])
+            self._obeyed(job, Unheard())
         (facts,) = found
         return [record(entry) for entry in facts.entries]
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from holdfast._core.control_records import Malformed, digits
 from holdfast._core.requests import Command, Draw, Run
 from holdfast._core.retry import insist
-from holdfast._core.schedule.job import BESIDE, COMMAND, JOBS, Keys
+from holdfast._core.schedule.job import BESIDE, COMMAND, JOBS, Full, Keys, Obeyed, Unheard, Unusable
 
 T = TypeVar("T")
 
@@ -157,7 +157,7 @@ async def survey(keys: Keys, timeout: float) -> Overview:
     return await look(keys, await jobs_of(keys, timeout), 1, timeout)
 
 
-async def order(keys: Keys, job: str, what: str, timeout: float) -> list[object]:
+async def order(keys: Keys, job: str, what: str, timeout: float) -> Obeyed | Unheard | Full | Unusable:
     """Want something of a job, see `_lua/schedule/command.lua`. Raises WireError."""
     its = keys.job(job)
     request = await Draw()

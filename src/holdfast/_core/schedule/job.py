@@ -145,6 +145,17 @@ class Unheard(NamedTuple):
     """The server knows no such job."""
 
 
+class Obeyed(NamedTuple):
+    """A command about a job is carried out."""
+
+    ended: int
+    """Number of runs that are to be ended."""
+
+
+class Full(NamedTuple):
+    """Too many runs of the job wait already."""
+
+
 class Unusable(NamedTuple):
     """Something else is where the job should be."""
 
@@ -231,6 +242,18 @@ def _read_register(raw: object) -> tuple[int, list[Registered | Unusable] | Riva
     return now, read
 
 
+def _read_command(raw: object) -> Obeyed | Unheard | Full | Unusable:
+    assert isinstance(raw, list)
+    match raw:
+        case [1, int(ended)]:
+            return Obeyed(ended)
+        case [0]:
+            return Unheard()
+        case [codes.QUEUE_FULL]:
+            return Full()
+    return _refusal(raw)
+
+
 def _read_list(raw: object) -> list[object]:
     assert isinstance(raw, list)
     return raw
@@ -238,7 +261,7 @@ def _read_list(raw: object) -> list[object]:
 
 SERVE: Script[Served | Late | Unusable] = Script("schedule/serve", _read_serve)
 REGISTER: Script[tuple[int, list[Registered | Unusable] | Rival]] = Script("schedule/register", _read_register)
-COMMAND: Script[list[object]] = Script("schedule/command", _read_list)
+COMMAND: Script[Obeyed | Unheard | Full | Unusable] = Script("schedule/command", _read_command)
 JOBS: Script[list[object]] = Script("schedule/jobs", _read_list)
 
 
