@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast import ConfigError, Deadlock, FairLock, Lock, MultiLock, Semaphore, aio, find_deadlocks
+from holdfast import ConfigError, Deadlock, FairLock, Lock, MultiLock, RLock, Semaphore, aio, find_deadlocks
 from holdfast._api.sync_deadlock import Cycle
 from holdfast._core.deadlock import cycles as deadlock_cycles
 from holdfast._core.requests import Answer, Command, Sleep
@@ -267,7 +267,8 @@ def test_one_of_a_circle_gets_the_error_and_the_others_go_on(server: PrivateServ
         assert [user.wait(10) for user in users] == [0] * number
 
 
-def test_the_younger_of_two_threads_gets_the_error(server: PrivateServer, name: str) -> None:
+@pytest.mark.parametrize("kind", [Lock, RLock])
+def test_the_younger_of_two_threads_gets_the_error(server: PrivateServer, name: str, kind: Any) -> None:
     """Whether the other one may give way or not."""
     a, b = f"{name}-a", f"{name}-b"
     waits = threading.Event()
@@ -278,12 +279,12 @@ def test_the_younger_of_two_threads_gets_the_error(server: PrivateServer, name: 
             with Lock(server.url, b, wait=10):
                 return True
 
-    with pytest.raises(Deadlock) as caught, Lock(server.url, b):
+    with pytest.raises(Deadlock) as caught, kind(server.url, b):
         elder_got = in_thread(elder)
         until(Lock(server.url, a).locked)
         waits.set()
         until(lambda: waiting_here(Lock(server.url, b)) == 1)
-        Lock(server.url, a, deadlock="raise").acquire()
+        kind(server.url, a, deadlock="raise").acquire()
     assert elder_got.result(5)
     error = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
     assert (error.name, error.key) == (a, key(a))
@@ -379,7 +380,7 @@ def test_a_task_gets_the_error_and_leaves_nothing(server: PrivateServer, look: r
     assert [look.exists(key(a)), look.exists(key(b)), queue_length(look, a), queue_length(look, b)] == [0] * 4
 
 
-@pytest.mark.parametrize("make", [Lock, FairLock, aio.Lock, aio.FairLock])
+@pytest.mark.parametrize("make", [Lock, FairLock, RLock, aio.Lock, aio.FairLock, aio.RLock])
 def test_another_word_is_refused(make: Any) -> None:
     with pytest.raises(ConfigError, match="deadlock must be 'wait' or 'raise', not 'ignore'"):
         make("redis://localhost:1", "x", deadlock="ignore")

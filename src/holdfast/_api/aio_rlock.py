@@ -31,7 +31,7 @@ class RLock(Reentrant[Lease], Lock):
     Args:
         client: as for `Lock`; or a list or dictionary of several servers, as for `Redlock`.
         max_ttl, answer_within: as for `Redlock`, and for several servers only; the others are as for `Lock`. ``linger``,
-            ``replicas`` and ``quarantine`` are for one server only.
+            ``replicas``, ``quarantine`` and ``deadlock`` are for one server only.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.

@@ -11,7 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, MutableMapping
-from typing import Any, Generic, Never
+from typing import Any, Generic, Literal, Never
 
 from holdfast._api.lease import BaseLease, Entered
 from holdfast._api.lock import BaseLock, L
@@ -22,7 +22,7 @@ from holdfast.errors import ConfigError, LeaseLost, NotHeld
 Mark = str
 """Of all lock objects of a face that mean the same lock. A text, as its hash is reckoned only once."""
 
-ONE_SERVER = {"linger": 0.0, "replicas": 0, "quarantine": False}
+ONE_SERVER = {"linger": 0.0, "replicas": 0, "quarantine": False, "deadlock": "wait"}
 SEVERAL = {"max_ttl": None, "answer_within": None}
 """Options for one server only, and for several only; with what they are when they are not given."""
 
@@ -203,6 +203,7 @@ class Reentrant(BaseLock[L]):
         max_pass_time: float = 0.01,
         replicas: int = 0,
         quarantine: bool | float = False,
+        deadlock: Literal["wait", "raise"] = "wait",
         max_ttl: float | None = None,
         answer_within: float | None = None,
         **mistaken: Never,
@@ -212,7 +213,7 @@ class Reentrant(BaseLock[L]):
             "ttl": ttl, "wait": wait, "renew": renew, "on_lost": on_lost, "max_hold": max_hold, "label": label, "key": key,
             "prefix": prefix, "linger": linger, "max_passes": max_passes, "max_pass_time": max_pass_time,
             "quarantine": quarantine, "replicas": replicas, "max_ttl": max_ttl, "answer_within": answer_within,
-            "progress_within": progress_within,
+            "progress_within": progress_within, "deadlock": deadlock,
         }  # fmt: skip
         super().__init__(client, name, **self._fitting(options))
 
