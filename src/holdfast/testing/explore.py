@@ -110,20 +110,22 @@ def _schedule(
     report.schedules += 1
     try:
         while world.working:
-            options = world.options()
             depth = world.steps
-            if depth >= given and world.sparse and len(options) == 1:
+            if depth < given:
+                step = world.option(choices[depth])
+            else:
+                options = world.options()
+                if not world.sparse or len(options) > 1:
+                    state = Fingerprint(world).value
+                    if state in seen:
+                        break
+                    seen.add(state)
+                    todo.extend([*choices, other] for other in range(1, len(options)))
                 choices.append(0)
-            elif depth >= given:
-                state = Fingerprint(world).value
-                if state in seen:
-                    break
-                seen.add(state)
-                todo.extend([*choices, other] for other in range(1, len(options)))
-                choices.append(0)
+                step = options[0]
             world.steps += 1
             report.steps += 1
-            options[choices[depth]].do()
+            step.do()
             if depth > DEPTH:
                 found.append(Violation("R7", f"no end after {DEPTH} steps"))
                 break

@@ -93,13 +93,22 @@ class Stepwise(World):
 
     def options(self) -> list[Step]:
         """The steps that are possible now, in a fixed order; time passes if there is none before. Raises Stuck."""
+        return self._steps() + (self._fault_steps() if self.budget else [])
+
+    def option(self, number: int) -> Step:
+        """The one of the `options` with this number. Faults come last: mostly it need not be asked which are possible."""
+        steps = self._steps()
+        return steps[number] if number < len(steps) else self._fault_steps()[number - len(steps)]
+
+    def _steps(self) -> list[Step]:
+        """Those that are no faults."""
         while True:
             steps = self.steps_now()
             if steps:
                 if self.pending() and all(step.late for step in steps):
                     # What a fault holds up may arrive later still.
                     steps.append(Step(self._pass_time))
-                return steps + (self._fault_steps() if self.budget else [])
+                return steps
             self._pass_time()
 
     def steps_now(self) -> list[Step]:
