@@ -146,7 +146,7 @@ WIRED = (
 
 def search(copy: Copy, defect: Mutation) -> tuple[int, str] | None:
     """The first seed that catches a defect, and what it says."""
-    with copy.mutated(defect):
+    with copy.swapped(defect):
         simulate = copy.part("wired.histories").simulate
         for seed in range(SEEDS):
             for violation in simulate(seed).violations:
