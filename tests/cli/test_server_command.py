@@ -107,8 +107,8 @@ def test_one_that_hangs_is_reported(server_command: Command, local_url: str, mon
 def test_other_servers_are_none_of_its_business(server_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the URL of a server in HOLDFAST_URL it still speaks of this machine's own; asked for another, it refuses."""
     monkeypatch.setenv("HOLDFAST_URL", "redis://:secret@example.org")
-    monkeypatch.setattr(local, "_check", lambda _: None)
-    monkeypatch.setattr(local, "_LIMIT", 10)
+    monkeypatch.setattr(paths, "_check", lambda _: None)
+    monkeypatch.setattr(paths, "LIMIT", 10)
     code, _, err = server_command("status")
     assert code == 64
     assert f"/tmp/holdfast-{os.geteuid()} is too long" in err  # noqa: S108

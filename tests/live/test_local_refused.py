@@ -26,7 +26,7 @@ def test_other_urls_are_refused(url: str) -> None:
 
 
 def test_the_place_depends_on_the_user_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_check", lambda _: None)
+    monkeypatch.setattr(paths, "_check", lambda _: None)
     for name in ("HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "TMPDIR"):
         monkeypatch.setenv(name, "/elsewhere")
     assert paths.socket_path("local://") == f"/tmp/holdfast-{os.geteuid()}/server.sock"  # noqa: S108
