@@ -34,7 +34,7 @@ RARE = (
         "message-with-any-number",
         "_core/lock/node.py",
         "Node._on_push",
-        Instead("what == '1' and more.isdigit()", "what == '1'"),
+        Instead("what == codes.GRANTED and more.isdigit()", "what == codes.GRANTED"),
         "who reads a message takes for granted that there is a number in it",
         "lock+stranger",
     ),
