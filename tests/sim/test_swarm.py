@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import Tally, batch, campaign
+from holdfast.testing.runner import SWARMS, Tally, batch, campaign
 
-HISTORIES = 2000
+HISTORIES = 1200
 MANY = 500_000
 
 
@@ -25,6 +25,7 @@ def test_thousands_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
     tally = batch(0, HISTORIES)
     assert tally.histories == HISTORIES
     judge(tally, capsys)
+    assert [rule for rule in SWARMS["lock"].rules if not tally.coverage.docket.judged[rule]] == [], "it has judged nothing"
 
 
 @pytest.mark.soak
