@@ -156,6 +156,7 @@ ENOUGH_OF_SEVERAL_LOCKS = {
 
 ENOUGH_OF_DRIVERS = {
     **{f"wired {fault}": 500 for fault in wired.FAULTS},
+    "wired closed": 100,
     "wired taken": 1000,
     "wired renewed": 500,
     "wired released": 500,

@@ -63,6 +63,9 @@ ON_THE_WAY = {"sync": 2, "shared": float("inf"), "asyncio": 1}
 """How often its time limit a question may take: a thread has it once more for the connection that it opens. Threads that share
 a connection ask again on the next one as long as their request was not sent."""
 
+CLOSING = 5
+"""Of sixteen seeds, the one whose server closes many connections as soon as they are open."""
+
 WORKERS = "workers"
 """Whose lane it is in the drawing of a history."""
 
@@ -125,6 +128,8 @@ class History:
         self.world = world = World(trace=trace)
         some = rng.sample(FAULTS, rng.randrange(len(FAULTS)))
         faults = {fault: rng.choice((0.02, 0.1, 0.3)) for fault in some}
+        if seed % 16 == CLOSING:
+            faults["closed"] = 0.3
         self.counts: Counter[str] = Counter()
         self.docket = Docket()
         self.profile = profile = Profile(

@@ -60,6 +60,8 @@ class Machine(System):
             raise ConnectionRefusedError("connection refused")
         number = FIRST + len(self.sockets)
         sock = self.sockets[number] = Socket(number, self.world, self.network, self._server)
+        if self.network.happens("closed"):
+            sock.close_at_once()
         return sock
 
     def dial(self, endpoint: Endpoint, timeout: float) -> socket.socket:  # noqa: ARG002 - there is one server
@@ -167,4 +169,7 @@ class Loop(asyncio.SelectorEventLoop):
 
     async def create_connection(self, protocol_factory: Any, *_: Any, **__: Any) -> Any:
         await asyncio.sleep(2 * self._machine.network.way())
-        return await super().create_connection(protocol_factory, sock=self._machine.connect())
+        opened = await super().create_connection(protocol_factory, sock=self._machine.connect())
+        if self._machine.network.closed:  # as long as a login would take: the connection may end meanwhile
+            await asyncio.sleep(2 * self._machine.network.way())
+        return opened

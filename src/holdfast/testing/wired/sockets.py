@@ -47,6 +47,8 @@ class Network:
     """The kernel takes a part of what is written, and no more for up to two seconds."""
     refused: float = 0.0
     """A connection is refused."""
+    closed: float = 0.0
+    """The server closes a connection as soon as it is open."""
     counts: Counter[str] = field(default_factory=Counter, repr=False)
     partly_written: set[Socket] = field(default_factory=set, init=False, repr=False)
     """Connections of which the kernel has taken a part of what was written, and nothing since."""
@@ -64,6 +66,7 @@ class Network:
         """From now on nothing goes wrong, and nothing takes long."""
         self.delay = 0.001
         self.slow = self.late = self.cut_request = self.cut_reply = self.silent = self.split = self.full = self.refused = 0.0
+        self.closed = 0.0
 
     def way(self) -> float:
         """Seconds that something takes."""
@@ -224,6 +227,11 @@ class Socket(Scripted):
         """It is cut: both sides hear of it."""
         self._peer.leave()
         self._down.end()
+
+    def close_at_once(self) -> None:
+        """Have the server close it before anything was sent."""
+        self._peer.leave()
+        self._hang_up()
 
     def reset(self) -> None:
         """Something in between has forgotten it: the end of all silence."""
