@@ -14,7 +14,7 @@ from holdfast._core.lock.records import milliseconds
 from holdfast._core.lock.replies import KEEP
 from holdfast._core.names import raw_key, side_key
 from holdfast._core.requests import Conflict, Run, in_the_way
-from holdfast._core.retry import insist
+from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError
@@ -71,7 +71,7 @@ def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_F
 
 
 def _run(client: object, call: Run[bool | Conflict]) -> bool:
-    answer = Caller(client).run(insist(call), call.keys[0], f"fence of {call.keys[0]!r}").value
+    answer = Caller(client).run(retry_idempotent(call), call.keys[0], f"fence of {call.keys[0]!r}").value
     if isinstance(answer, Conflict):
         raise ConfigError(f"nothing was written: {answer.why}", parameter="key")
     return answer

@@ -453,11 +453,11 @@ if not guardian:
     time.sleep(60)
 left = [int(os.read(heard, 100)), other]
 _descendants.descendants = lambda: None
-class Waits:
+class Quarantined:
     def sleep(seconds):
         if left:
             os.kill(left.pop(), signal.SIGKILL)
-_descendants.time = Waits
+_descendants.time = Quarantined
 orphans.end(guardian, print)
 print(len(left), "left")
 for pid in left:

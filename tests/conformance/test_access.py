@@ -80,9 +80,9 @@ class Case(NamedTuple):
     prepare: Callable[[Box], object]
 
 
-def vote(box: Box, who: str, hope: str = "") -> object:
+def vote(box: Box, who: str, listener_id: str = "") -> object:
     box.redis.eval(source("quorum/declare_new"), 1, "hf:marker", 30_000, "digest", 0)
-    return box.redis.eval(source("quorum/vote"), 4, *MARKED, who, 30_000, 0, 30_000, "digest", hope, 0, 0)
+    return box.redis.eval(source("quorum/vote"), 4, *MARKED, who, 30_000, 0, 30_000, "digest", listener_id, 0, 0)
 
 
 def told(box: Box) -> None:

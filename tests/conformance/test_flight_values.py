@@ -24,7 +24,7 @@ from conformance.test_scripts_of_flight import (
     A,
     B,
     C,
-    hope,
+    listener_id,
 )
 from fuzzing import AMOUNTS
 from holdfast._core.requests import Conflict
@@ -44,7 +44,7 @@ square of it."""
 WORDS = (
     b"", b" ", b"\n", b"1", b"2", b"v", b"v2", b"mark", b"0", b"-1", b"1e400", b"nan", b"inf", b"0x10", b"7" * 16, b"9" * 17,
     b"9" * 400, b"1700000000000000", b"1" * 300, b"a" * 300, b"\x00", b"\xff", b"%", b".", b"t", b"1.5", b"null", b"[1]",
-    A.encode(), B.encode(), hope("b").encode(), b"theirs",
+    A.encode(), B.encode(), listener_id("b").encode(), b"theirs",
 )  # fmt: skip
 
 CALLS: dict[Script[Any], Callable[[random.Random], tuple[tuple[str, ...], tuple[object, ...]]]] = {
@@ -52,7 +52,7 @@ CALLS: dict[Script[Any], Callable[[random.Random], tuple[tuple[str, ...], tuple[
         LOOKING,
         (
             *draw.choice(((A, 5000), (C, 5000), ("", 0))),
-            draw.choice(("", hope("b"))),
+            draw.choice(("", listener_id("b"))),
             draw.choice((0, 1000)),
             draw.choice((0, 9000)),
             draw.choice((10, UNREAD[0])),

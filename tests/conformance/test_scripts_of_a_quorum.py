@@ -28,7 +28,7 @@ def run(box: Box, script: Script[Any], keys: tuple[str, ...], *args: object) -> 
 
 def vote(box: Box, who: str, ttl: int = 30_000, **options: Any) -> Any:
     """Without the run id, which every answer begins with."""
-    given = {"hint": 0, "longest": LONGEST, "digest": "list", "hope": "", "waited": 0, "more": 0} | options
+    given = {"hint": 0, "longest": LONGEST, "digest": "list", "listener_id": "", "waited": 0, "more": 0} | options
     run_id, *answer = run(box, VOTE, (*PLACES, MARKER), who, ttl, *given.values())
     assert run_id == box.redis.info("server")["run_id"].encode()
     return answer
@@ -38,8 +38,8 @@ def confirm(box: Box, who: str, fence: int) -> Any:
     return run(box, CONFIRM, PLACES[:2], who, fence)
 
 
-def give(box: Box, who: str, mode: str = "release", hope: str = "") -> Any:
-    return run(box, RELEASE_VOTE, PLACES, who, mode, hope)
+def give(box: Box, who: str, mode: str = "release", listener_id: str = "") -> Any:
+    return run(box, RELEASE_VOTE, PLACES, who, mode, listener_id)
 
 
 def declare(box: Box, longest: int = LONGEST, digest: str = "list", *, force: bool = False) -> Any:
@@ -170,24 +170,24 @@ def test_busy(voter: Box) -> None:
     voter.redis.delete(LOCK)
 
 
-def test_who_hopes_is_told_in_the_order_of_waiting(voter: Box) -> None:
+def test_who_listens_is_told_in_the_order_of_waiting(voter: Box) -> None:
     voter.listen("a", "b", "c")
     vote(voter, A)
-    vote(voter, B, hope=HOPE["b"], waited=100)
+    vote(voter, B, listener_id=HOPE["b"], waited=100)
     assert vote(voter, A)[4] == 1, "others hope for it"
-    vote(voter, C, hope=HOPE["c"], waited=5_000)
+    vote(voter, C, listener_id=HOPE["c"], waited=5_000)
     assert hopes(voter) == [HOPE["c"], HOPE["b"]]
     assert voter.redis.pttl(HOPEFULS) >= KEEP - 1000
     assert voter.heard("a") == [f"2 {A}"] * 2, "so does the holder's process learn of it, once from each"
-    vote(voter, C, hope=HOPE["c"], waited=5_100)
+    vote(voter, C, listener_id=HOPE["c"], waited=5_100)
     assert voter.heard("a") == []
     assert give(voter, A) == 1
     assert voter.heard("c") == [f"3 {HOPE['c']}"]
     assert voter.heard("b") == []
     voter.redis.hset(STATE, "next", f"{voter.state()['next'].rpartition(' ')[0]} {2**52}")  # or it is over in a moment
     assert vote(voter, A)[:2] == [0, 0], "kept for who has waited longer"
-    assert vote(voter, B, hope=HOPE["b"], waited=200)[:2] == [0, 0]
-    assert vote(voter, C, hope=HOPE["c"], waited=5_200)[0] == 1
+    assert vote(voter, B, listener_id=HOPE["b"], waited=200)[:2] == [0, 0]
+    assert vote(voter, C, listener_id=HOPE["c"], waited=5_200)[0] == 1
     assert hopes(voter) == [HOPE["b"]]
     assert "next" not in voter.state()
 
@@ -195,21 +195,21 @@ def test_who_hopes_is_told_in_the_order_of_waiting(voter: Box) -> None:
 def test_who_has_waited_even_longer_goes_before_who_was_told(voter: Box) -> None:
     voter.listen("b")
     vote(voter, A)
-    vote(voter, B, hope=HOPE["b"], waited=100)
+    vote(voter, B, listener_id=HOPE["b"], waited=100)
     give(voter, A)
-    assert vote(voter, C, hope=HOPE["c"], waited=60_000)[0] == 1
+    assert vote(voter, C, listener_id=HOPE["c"], waited=60_000)[0] == 1
 
 
 def test_it_is_not_kept_for_long(voter: Box) -> None:
     voter.listen("b")
     vote(voter, A)
-    vote(voter, B, hope=HOPE["b"])
+    vote(voter, B, listener_id=HOPE["b"])
     before = voter.now_us() // 1000
     give(voter, A)
-    hope, since, until = voter.state()["next"].split()
-    assert hope == HOPE["b"]
+    listener_id, since, until = voter.state()["next"].split()
+    assert listener_id == HOPE["b"]
     assert before + 100 <= int(until) <= voter.now_us() // 1000 + 100
-    voter.redis.hset(STATE, "next", f"{hope} {since} {voter.now_us() // 1000 - 1}")
+    voter.redis.hset(STATE, "next", f"{listener_id} {since} {voter.now_us() // 1000 - 1}")
     assert vote(voter, A)[0] == 1
 
 
@@ -259,8 +259,8 @@ def test_buried(voter: Box, held: bool) -> None:
 def test_who_leaves_lets_the_next_one_know(voter: Box) -> None:
     voter.listen("b", "c")
     vote(voter, A)
-    vote(voter, B, hope=HOPE["b"], waited=10)
-    vote(voter, C, hope=HOPE["c"])
+    vote(voter, B, listener_id=HOPE["b"], waited=10)
+    vote(voter, C, listener_id=HOPE["c"])
     give(voter, A)
     assert voter.heard("b") == [f"3 {HOPE['b']}"]
     assert give(voter, B, "leave", HOPE["b"]) == 0
@@ -273,8 +273,8 @@ def test_who_leaves_lets_the_next_one_know(voter: Box) -> None:
 def test_who_does_not_listen_is_passed_over(voter: Box) -> None:
     voter.listen("c")
     vote(voter, A)
-    vote(voter, B, hope=HOPE["b"], waited=10)
-    vote(voter, C, hope=HOPE["c"])
+    vote(voter, B, listener_id=HOPE["b"], waited=10)
+    vote(voter, C, listener_id=HOPE["c"])
     give(voter, A)
     assert voter.heard("c") == [f"3 {HOPE['c']}"]
     assert hopes(voter) == []
@@ -285,7 +285,7 @@ def test_all_candidates_are_told_when_the_lock_is_broken(voter: Box) -> None:
     voter.listen("b", "c")
     vote(voter, A)
     for who in "bc":
-        vote(voter, token(who), hope=HOPE[who])
+        vote(voter, token(who), listener_id=HOPE[who])
     mark = hashlib.sha1(A.encode(), usedforsecurity=False).hexdigest()[:16]
     assert run(voter, BREAK_LOCK, (*PLACES[:2], "hf:{x}:queue", HOPEFULS, MARKER), mark, "ops@host")[0] == 1
     assert [voter.heard(who) for who in "bc"] == [[f"3 {HOPE[who]}"] for who in "bc"]
@@ -295,7 +295,7 @@ def test_all_candidates_are_told_when_the_lock_is_broken(voter: Box) -> None:
 def test_when_memory_is_full_a_vote_can_be_given_back(voter: Box) -> None:
     voter.listen("b")
     vote(voter, A)
-    vote(voter, B, hope=HOPE["b"])
+    vote(voter, B, listener_id=HOPE["b"])
     voter.redis.config_set("maxmemory", 1)
     try:
         assert give(voter, A) == 1

@@ -48,10 +48,10 @@ class Schedule:
         return self.box.now_us() if self.box is not None else self.memory.now
 
     def register(
-        self, definition: str = "d", when: str = "w", *, origin: str = "app:job", hope: str = HOPE, mode: str = ""
+        self, definition: str = "d", when: str = "w", *, origin: str = "app:job", listener_id: str = HOPE, mode: str = ""
     ) -> Any:
         """When it was registered: its last tick, and what it was. Otherwise, the answer."""
-        head = (hope, 30_000, f"host {hope[:4]}", mode)
+        head = (listener_id, 30_000, f"host {listener_id[:4]}", mode)
         _, *answers = self.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), *head, 1, "job", definition, when, origin)
         if not answers or answers[0][0] != 1:
             return answers
@@ -71,13 +71,13 @@ class Schedule:
         want: str = "",
         number: int | None = None,
         valid: int = 60_000,
-        hope: str = HOPE,
+        listener_id: str = HOPE,
     ) -> Any:
         """About the one job: its answer; or that to the whole, if that was no answer."""
         self.number += 1
         ended = ("", "", "", "") if end is None else (0, end[0], end[1], "text")
         claim = (base, missed, " ".join(map(str, ticks)), beyond)
-        head = (hope, number or self.number, self.now() // 1000 + valid, 30_000, "host")
+        head = (listener_id, number or self.number, self.now() // 1000 + valid, 30_000, "host")
         args = (*head, options.slots, self.rev, options.policy, *ended, *claim, want)
         code, *rest = self.run(SERVE, (*ALL, *JOB.serving(options.slots)), *args)
         return rest[2] if code == 1 else [code, *rest]
@@ -117,7 +117,7 @@ def test_a_tick_is_given_once_and_to_the_first(schedule: Schedule) -> None:
     assert answer[1] == answer[8] == tick
     assert (answer[9], answer[10]) == (1, 0)
     assert schedule.command("GET", RUN) == T1.encode()
-    assert not granted(schedule.serve(base=schedule.start, ticks=(tick,), want=T2, hope=OTHER))
+    assert not granted(schedule.serve(base=schedule.start, ticks=(tick,), want=T2, listener_id=OTHER))
     again = schedule.serve(base=schedule.start, ticks=(tick,), want=T1)
     assert again[7:] == answer[7:], "the same token asks again"
 
@@ -242,7 +242,7 @@ def test_a_run_whose_lease_has_ended_crashed(schedule: Schedule) -> None:
     assert granted(schedule.serve(AGAIN, base=schedule.start, ticks=(schedule.start + 1,), want=T1))
     for attempt, want in ((2, T2), (3, T3)):
         schedule.command("DEL", RUN)
-        again = schedule.serve(AGAIN, want=want, hope=OTHER)
+        again = schedule.serve(AGAIN, want=want, listener_id=OTHER)
         assert (granted(again), again[9]) == (True, attempt)
     schedule.command("DEL", RUN)
     assert not granted(schedule.serve(AGAIN, want=T1)), "not for ever"
@@ -252,9 +252,9 @@ def test_a_run_whose_lease_has_ended_crashed(schedule: Schedule) -> None:
 def test_a_run_that_is_cut_short_begins_again_elsewhere_at_once(schedule: Schedule) -> None:
     assert granted(schedule.serve(AGAIN, base=schedule.start, ticks=(schedule.start + 1,), want=T1))
     assert schedule.serve(AGAIN, end=(T1, "again"))[3] == 1
-    again = schedule.serve(AGAIN, want=T2, hope=OTHER)
+    again = schedule.serve(AGAIN, want=T2, listener_id=OTHER)
     assert (granted(again), again[9]) == (True, 2)
-    assert schedule.serve(AGAIN, end=(T2, "back"), hope=OTHER)[3] == 1
+    assert schedule.serve(AGAIN, end=(T2, "back"), listener_id=OTHER)[3] == 1
     assert schedule.serve(AGAIN, want=T3)[9] == 2, "one that never began"
     assert schedule.log() == ["cancelled 1"]
 
@@ -371,22 +371,26 @@ def test_each_revision_is_higher_than_the_one_before(schedule: Schedule) -> None
 def test_other_code_under_the_same_name(schedule: Schedule) -> None:
     schedule.serve(number=1)
     assert schedule.register(origin="app:moved", mode="look") == [], "nobody is its own rival"
-    assert (schedule.register(hope=OTHER), schedule.other) == ((schedule.start, b""), b""), "the same code"
+    assert (schedule.register(listener_id=OTHER), schedule.other) == ((schedule.start, b""), b""), "the same code"
     new = token("c", 1)
-    assert schedule.register(origin="shop:job", hope=new, mode="look") == [
+    assert schedule.register(origin="shop:job", listener_id=new, mode="look") == [
         [codes.OTHER_CODE, 0, b"app:job", b"host " + OTHER[:4].encode()]
     ]
-    assert schedule.register(origin="shop:job", hope=new, mode="strict")[0][0] == codes.OTHER_CODE
+    assert schedule.register(origin="shop:job", listener_id=new, mode="strict")[0][0] == codes.OTHER_CODE
     assert schedule.look()[6:] == [b"app:job", 1]
-    schedule.register(origin="shop:job", hope=new)
+    schedule.register(origin="shop:job", listener_id=new)
     assert (schedule.other, schedule.who) == (b"app:job", b"host " + OTHER[:4].encode())
     third = token("d", 1)
-    assert schedule.register(origin="shop:job", hope=third, mode="look") == [], "only the code declared last is remembered"
-    assert schedule.register(hope=third, mode="look")[0][:3] == [codes.OTHER_CODE, 0, b"shop:job"]
+    assert schedule.register(origin="shop:job", listener_id=third, mode="look") == [], (
+        "only the code declared last is remembered"
+    )
+    assert schedule.register(listener_id=third, mode="look")[0][:3] == [codes.OTHER_CODE, 0, b"shop:job"]
     schedule.command("ZADD", KEYS.serving, 1, new)
     assert schedule.look()[6:] == [b"shop:job", 0], "nobody serves it so"
-    assert schedule.register(origin="third:job", hope=third, mode="look") == [], "although a process serves it as app:job"
-    schedule.register(hope=OTHER, mode="strict")
+    assert schedule.register(origin="third:job", listener_id=third, mode="look") == [], (
+        "although a process serves it as app:job"
+    )
+    schedule.register(listener_id=OTHER, mode="strict")
     assert schedule.other == b"", "who serves no more is no rival"
 
 
@@ -434,11 +438,11 @@ def test_what_changed_before_the_server_forgot_everything_does_not_come_again(sc
 
 def test_who_serves_no_more_is_forgotten_by_the_next_to_begin(schedule: Schedule) -> None:
     for number in range(5):
-        schedule.serve(hope=token("a", 10 + number), number=1)
+        schedule.serve(listener_id=token("a", 10 + number), number=1)
     now = schedule.now() // 1000
     for number in range(4):
         schedule.command("ZADD", KEYS.serving, now - 60_001 - number, token("a", 10 + number))
-    schedule.serve(hope=token("b", 2), number=1)
+    schedule.serve(listener_id=token("b", 2), number=1)
     assert schedule.command("ZCARD", KEYS.serving) == 3, "with the one that has registered"
     assert schedule.command("HLEN", KEYS.base) == 2 + 2 + 3, "v, changes, the numbers of two and the names of three"
 
@@ -491,7 +495,7 @@ def test_who_serves_is_told_of_orders(box: Box) -> None:
     schedule.register()
     box.listen("a", "b")
     schedule.serve()
-    schedule.serve(hope=OTHER)
+    schedule.serve(listener_id=OTHER)
     schedule.run(COMMAND, (*ALL, KEYS.jobs, JOB.job, JOB.log), "run", "id", "job")
     assert box.heard("a") == [f"3 {HOPE}"]
     assert box.heard("b") == [f"3 {OTHER}"]
@@ -500,7 +504,7 @@ def test_who_serves_is_told_of_orders(box: Box) -> None:
     assert (box.heard("a"), box.heard("b")) == ([], [f"3 {OTHER}"]), "who gives a run up knows it"
     assert granted(schedule.serve(AGAIN, want=T2))
     old = schedule.rev
-    schedule.register(origin="app:newer", hope=OTHER)
+    schedule.register(origin="app:newer", listener_id=OTHER)
     box.heard("a"), box.heard("b")
     schedule.rev = old
     assert (schedule.serve(AGAIN)[0], box.heard("b")) == (codes.REDEFINED, []), "no run was given up"
@@ -526,9 +530,9 @@ def _prepared(box: Box, *, queued: bool = False, crashed: bool = False, ended: b
     schedule = Schedule(box)
     schedule.register()
     schedule.serve(QUEUE, base=schedule.start, ticks=(schedule.start + 1, schedule.start + 2)[: 1 + queued], want=T1)
-    schedule.serve(QUEUE, hope=OTHER)
+    schedule.serve(QUEUE, listener_id=OTHER)
     if ended:
-        schedule.serve(QUEUE, hope=OTHER, end=(T1, "ok"))
+        schedule.serve(QUEUE, listener_id=OTHER, end=(T1, "ok"))
     if crashed:
         schedule.command("DEL", RUN)
     schedule.command("HSET", JOB.job, "rev", 0)  # the one that the cases name: else they would be told of a change, and no more

@@ -24,8 +24,8 @@ def proclaim(box: Box, who: str, term: int, name: str = "n", value: str = "v", m
     return run(box, PROCLAIM, KEYS, who, ms, term, name, value)
 
 
-def observe(box: Box, hope: str = "", ms: int = 10_000) -> Any:
-    return run(box, OBSERVE, (LOCK, STATE, OBSERVERS), ms, hope)
+def observe(box: Box, listener_id: str = "", ms: int = 10_000) -> Any:
+    return run(box, OBSERVE, (LOCK, STATE, OBSERVERS), ms, listener_id)
 
 
 def transfer(box: Box, who: str, to: str) -> Any:
@@ -36,7 +36,7 @@ def introduce(box: Box, who: str, name: str) -> Any:
     return run(box, JOIN_ELECTION, (STATE,), who, name)
 
 
-def hope(process: str) -> str:
+def listener_id(process: str) -> str:
     return f"{process * 12}.hope"
 
 
@@ -68,14 +68,14 @@ def test_observers_are_told_by_each_change_and_look_again(box: Box) -> None:
     box.listen("b", "c")
     term = box.acquire(A, 5000)[1]
     for process in "bc":
-        observe(box, hope(process))
+        observe(box, listener_id(process))
     assert 0 < box.redis.pttl(OBSERVERS) <= 10_000
     proclaim(box, A, term)
-    assert [box.heard(process) for process in "bc"] == [[f"3 {hope('b')}"], [f"3 {hope('c')}"]]
+    assert [box.heard(process) for process in "bc"] == [[f"3 {listener_id('b')}"], [f"3 {listener_id('c')}"]]
     assert not box.redis.exists(OBSERVERS), "who looks is listed again"
-    observe(box, hope("b"))
+    observe(box, listener_id("b"))
     assert run(box, NOTIFY_OBSERVERS, (OBSERVERS,)) == 1
-    assert box.heard("b") == [f"3 {hope('b')}"]
+    assert box.heard("b") == [f"3 {listener_id('b')}"]
     assert run(box, NOTIFY_OBSERVERS, (OBSERVERS,)) == 0
 
 
@@ -83,14 +83,14 @@ def test_a_named_candidate_is_given_it_wherever_it_stands(box: Box) -> None:
     box.listen("b", "c", "d")
     term = box.acquire(A, 5000)[1]
     line_up(box, (B, "b"), (C, "c"))
-    observe(box, hope("d"))
+    observe(box, listener_id("d"))
     assert transfer(box, A, "nobody") == [codes.NO_CANDIDATE, b"b", b"c"]
     assert box.redis.get(LOCK) == A.encode(), "nothing has changed"
     assert transfer(box, A, "c") == [1]
     ((granted, fence),) = [tuple(message.split()[1:]) for message in box.heard("c")]
     assert (granted, int(fence) > term) == (C, True)
     assert (box.redis.get(LOCK), 0 < box.redis.pttl(LOCK) <= 2000) == (C.encode(), True)
-    assert box.heard("d") == [f"3 {hope('d')}"]
+    assert box.heard("d") == [f"3 {listener_id('d')}"]
     assert transfer(box, A, "c") == [1], "the same again for the same request"
     assert box.heard("c") == []
     assert box.redis.zrange(QUEUE, 0, -1) == [B.encode()]
@@ -153,7 +153,7 @@ def test_a_lost_state_is_put_right_by_the_leader(box: Box) -> None:
 def test_what_is_somebody_elses_is_left_alone(box: Box, key: str) -> None:
     box.redis.sadd(key, "theirs")
     before = box.redis.keys()
-    for answer in (proclaim(box, A, 5), transfer(box, A, "b"), observe(box, hope("b"))):
+    for answer in (proclaim(box, A, 5), transfer(box, A, "b"), observe(box, listener_id("b"))):
         assert answer == [codes.WRONG_TYPE, key.encode(), b"set"] or key == QUEUE
     assert introduce(box, A, "a") == 0
     assert run(box, NOTIFY_OBSERVERS, (OBSERVERS,)) == (key == QUEUE), "only what is ours"
@@ -173,7 +173,7 @@ def test_a_full_server_answers_observers_all_the_same(box: Box) -> None:
     proclaim(box, A, term)
     box.redis.config_set("maxmemory", 1)
     try:
-        assert observe(box, hope("b"))[2] == term
+        assert observe(box, listener_id("b"))[2] == term
         with pytest.raises(redis.ResponseError, match="memory"):
             proclaim(box, A, term)
     finally:

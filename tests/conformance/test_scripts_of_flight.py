@@ -14,9 +14,9 @@ from holdfast._core.single_flight.entry import CANCEL_LOAD, DELETE, GET_OR_LEASE
 from holdfast._lua import Script, codes
 
 A, B, C = (token(process) for process in "abc")
-SITE = flight.site("hf:cache:", "c", "x", lease=5.0)
+SITE = flight.entry_spec("hf:cache:", "c", "x", lease=5.0)
 LOAD, STATE, FLOORS = (key.decode() for key in SITE.spec.keys)
-VALUE, FRESH, FLOOR, WAITERS = (key.decode() for key in (SITE.value, SITE.fresh, SITE.floor, SITE.waiters))
+VALUE, FRESH, FLOOR, WAITERS = (key.decode() for key in (SITE.value, SITE.fresh, SITE.invalidated_before, SITE.waiters))
 LEASE = 5000
 MOST = 1000
 UNREAD = (MOST, "void")
@@ -29,7 +29,7 @@ def run(box: Box, script: Script[Any], keys: tuple[str, ...], *args: object) -> 
 def look(
     box: Box,
     who: str,
-    hope: str = "",
+    listener_id: str = "",
     stale: int = 0,
     early: int = 0,
     lease: int = LEASE,
@@ -37,7 +37,9 @@ def look(
     most: int = MOST,
     unread: str = "void",
 ) -> Any:
-    return run(box, GET_OR_LEASE, (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), who, lease, hope, stale, early, most, unread)
+    return run(
+        box, GET_OR_LEASE, (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), who, lease, listener_id, stale, early, most, unread
+    )
 
 
 def land(
@@ -74,7 +76,7 @@ def granted(answer: Any) -> int:
     return int(answer[1])
 
 
-def hope(process: str) -> str:
+def listener_id(process: str) -> str:
     return f"{process * 12}.hope"
 
 
@@ -82,14 +84,14 @@ def test_one_loads_and_all_others_find_what_it_stored(box: Box) -> None:
     box.listen("b", "c")
     fence = granted(look(box, A))
     assert look(box, A) == [codes.LEASED, fence, b"", 0], "the same again for the same request"
-    what, remaining, since, process = look(box, B, hope("b"))
+    what, remaining, since, process = look(box, B, listener_id("b"))
     assert (what, process) == (0, b"a" * 12)
     assert 0 < remaining <= LEASE
     assert 0 <= since < 5000
-    assert look(box, C, hope("c"))[0] == 0
+    assert look(box, C, listener_id("c"))[0] == 0
     assert land(box, A, fence, b"one\ntwo") == [1, fence]
     assert land(box, A, fence, b"one\ntwo") == [1, fence], "the same again for the same request"
-    assert [box.heard(process) for process in "bc"] == [[f"3 {hope('b')}"], [f"3 {hope('c')}"]]
+    assert [box.heard(process) for process in "bc"] == [[f"3 {listener_id('b')}"], [f"3 {listener_id('c')}"]]
     what, value, left = look(box, B)
     assert (what, value.partition(b"\n")[2]) == (1, b"one\ntwo")
     assert value.split(b" ")[:3] == [b"1", b"v", str(fence).encode()]
@@ -101,10 +103,10 @@ def test_one_loads_and_all_others_find_what_it_stored(box: Box) -> None:
 
 def test_the_list_of_those_who_wait_lasts_as_long_as_the_longest_wait(box: Box) -> None:
     granted(look(box, A, lease=60_000))
-    look(box, B, hope("b"))
+    look(box, B, listener_id("b"))
     assert box.redis.pttl(WAITERS) > 50_000
     box.redis.pexpire(LOAD, 1000)
-    look(box, C, hope("c"))
+    look(box, C, listener_id("c"))
     assert box.redis.pttl(WAITERS) > 50_000, "a shorter wait does not shorten it"
 
 
@@ -116,10 +118,10 @@ def test_who_is_not_to_load_changes_nothing(box: Box) -> None:
 def test_a_load_that_fails_leaves_it_to_the_next(box: Box) -> None:
     box.listen("b")
     fence = granted(look(box, A))
-    look(box, B, hope("b"))
+    look(box, B, listener_id("b"))
     assert abort(box, B) == 0, "not his"
     assert abort(box, A) == 1
-    assert box.heard("b") == [f"3 {hope('b')}"]
+    assert box.heard("b") == [f"3 {listener_id('b')}"]
     assert granted(look(box, B)) > fence
     assert abort(box, A) == 0
     assert land(box, A, fence) == [0]
@@ -134,9 +136,9 @@ def test_a_token_that_was_buried_gets_nothing(box: Box) -> None:
 def test_what_was_being_loaded_when_the_value_was_deleted_is_not_stored(box: Box) -> None:
     box.listen("b")
     fence = granted(look(box, A))
-    look(box, B, hope("b"))
+    look(box, B, listener_id("b"))
     assert drop(box) == 0
-    assert box.heard("b") == [f"3 {hope('b')}"]
+    assert box.heard("b") == [f"3 {listener_id('b')}"]
     assert land(box, A, fence) == [0]
     newer = granted(look(box, B))
     assert land(box, A, fence) == [0]
@@ -163,10 +165,10 @@ def test_an_invalidation_makes_void_what_was_begun_before(box: Box, tag: str) ->
     assert mark >= fence
     assert look(box, "", lease=0, stale=1000) == [codes.ABSENT]
     before = granted(look(box, A))
-    look(box, B, hope("b"))
+    look(box, B, listener_id("b"))
     invalidate(box, tag)
     assert land(box, A, before) == [codes.INVALIDATED]
-    assert box.heard("b") == [f"3 {hope('b')}"]
+    assert box.heard("b") == [f"3 {listener_id('b')}"]
     after = granted(look(box, B))
     assert after > before
     assert land(box, B, after) == [1, after]
@@ -226,10 +228,10 @@ def test_a_floor_that_was_thrown_away_is_put_back(box: Box) -> None:
 def test_who_lands_without_a_state_ends_his_load(box: Box) -> None:
     box.listen("b")
     fence = granted(look(box, A))
-    look(box, B, hope("b"))
+    look(box, B, listener_id("b"))
     box.redis.delete(STATE)
     assert land(box, A, fence) == [0]
-    assert box.heard("b") == [f"3 {hope('b')}"]
+    assert box.heard("b") == [f"3 {listener_id('b')}"]
     assert granted(look(box, B)) > fence
 
 
@@ -254,10 +256,10 @@ def test_floors_that_nothing_is_below_are_forgotten(box: Box) -> None:
 def test_what_is_stored_without_a_load_ends_one(box: Box) -> None:
     box.listen("b")
     fence = granted(look(box, A))
-    look(box, B, hope("b"))
+    look(box, B, listener_id("b"))
     what, newer = land(box, C, 0, b"set")
     assert (what, newer > fence) == (1, True)
-    assert box.heard("b") == [f"3 {hope('b')}"]
+    assert box.heard("b") == [f"3 {listener_id('b')}"]
     assert land(box, A, fence) == [0]
     assert look(box, B)[1].endswith(b"set")
     invalidate(box, "t")
@@ -393,13 +395,13 @@ def test_a_mark_is_stored_though_memory_is_full(box: Box) -> None:
 def test_when_memory_is_full_a_load_can_be_ended(box: Box) -> None:
     box.listen("b")
     fence = granted(look(box, A))
-    look(box, B, hope("b"))
+    look(box, B, listener_id("b"))
     full(box, 1)
     try:
         with pytest.raises(redis.ResponseError, match=r"OOM|maxmemory"):
             land(box, A, fence)
         assert abort(box, A) == 1
-        assert box.heard("b") == [f"3 {hope('b')}"]
+        assert box.heard("b") == [f"3 {listener_id('b')}"]
         assert drop(box) == 0
     finally:
         full(box, 0)
@@ -414,7 +416,7 @@ def full(box: Box, limit: int) -> None:
 
 def _waited_for(box: Box) -> None:
     look(box, A)
-    look(box, B, hope("b"))
+    look(box, B, listener_id("b"))
 
 
 def _stale(box: Box) -> None:
@@ -441,7 +443,7 @@ STORED = (C, 0, "bury", "v", 1000, 1000, 1, " t", b"data")
 FLIGHT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
     ("single_flight/get_or_lease", LOOKING, (A, LEASE, "", 0, 0, *UNREAD), Box.clear_keys),
     ("single_flight/get_or_lease", LOOKING, (A, LEASE, "", 0, 0, *UNREAD), lambda box: look(box, A)),
-    ("single_flight/get_or_lease", LOOKING, (B, LEASE, hope("b"), 0, 0, *UNREAD), _waited_for),
+    ("single_flight/get_or_lease", LOOKING, (B, LEASE, listener_id("b"), 0, 0, *UNREAD), _waited_for),
     ("single_flight/get_or_lease", LOOKING, (B, LEASE, "", 1000, 1000, *UNREAD), _stale),
     ("single_flight/get_or_lease", LOOKING, (B, LEASE, "", 1000, 1000, *UNREAD), _thrown_away),
     ("single_flight/get_or_lease", LOOKING, (B, LEASE, "", 0, 0, *UNREAD), lambda box: box.redis.rpush(VALUE, "theirs")),

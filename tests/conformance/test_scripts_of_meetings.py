@@ -24,8 +24,8 @@ def latch(box: Box, *what: object, count: int = 2, kind: str = "latch 1") -> Any
     return box.redis.eval(LATCH.body, 3, *LATCH_KEYS, kind, count, KEEP, *what)
 
 
-def look(box: Box, hope: str = "", **options: Any) -> Any:
-    return latch(box, "look", hope, 30_000, **options)
+def look(box: Box, listener_id: str = "", **options: Any) -> Any:
+    return latch(box, "look", listener_id, 30_000, **options)
 
 
 def down(box: Box, call: str, by: int = 1, name: str = "", **options: Any) -> Any:

@@ -19,7 +19,7 @@ import holdfast
 from faults.faces import Admin, Sync, until
 from holdfast import aio
 from holdfast._local.server.process import PrivateServer
-from holdfast._net.pipelined_connection import Link
+from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._runtime.process import current
 from live.test_redlock import Group
 from live.witness import gate, waiting_here
@@ -356,7 +356,7 @@ HALVES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         lambda url, name, **options: holdfast.MultiLock(url, [name, f"{name}-too"], **options),
     ),
     "Election": (
-        lambda url, name, **options: aio.Election(url, name, **options)._seat,
+        lambda url, name, **options: aio.Election(url, name, **options)._lock,
         holdfast.Election,
     ),
     "once": (
@@ -497,7 +497,7 @@ def test_closing_gives_back_what_a_closed_loop_was_granted(server: PrivateServer
     kept = holdfast.Lock(server.url, f"{name} kept", ttl=30)
     kept.acquire()
     # The keeper is connected: closing takes no longer than half a second, and a busy machine may need that to connect.
-    until(lambda: any(isinstance(link, Link) and link.sock is not None for link in current().keeper._links))
+    until(lambda: any(isinstance(link, PipelinedConnection) and link.sock is not None for link in current().keeper._links))
     task = closed_while_it_asks(aio.Lock(server.url, name, ttl=30), server)
     until(lambda: admin.token() is not None)
     holdfast.close()

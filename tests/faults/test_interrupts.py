@@ -21,7 +21,7 @@ from faults.faces import Admin, until
 from faults.proxy import Action, Proxy, Rule
 from holdfast._core.lock.replies import CLAIM
 from holdfast._local.server.process import PrivateServer
-from holdfast._net.pipelined_connection import Link
+from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._runtime.drivers.sync import Driver
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ def test_tracing_leaves_no_handled_exception_behind() -> None:
     link.sock, other = socket.socketpair()
     with link.sock, other:
         link.sock.setblocking(False)  # there is nothing to read: an error, which is handled
-        lines = at_every_line(lambda: Link.stirs(link), lambda _: None)
+        lines = at_every_line(lambda: PipelinedConnection.has_unread(link), lambda _: None)
     assert len(lines) > 3
     assert sys.exception() is None
 

@@ -21,7 +21,7 @@ from holdfast._core.lock import node as nodes
 from holdfast._core.lock.server_queue import REFRESH_EVERY
 from holdfast._core.requests import Command, NotSent
 from holdfast._local.server.process import PrivateServer
-from holdfast._net.pipelined_connection import Link
+from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._net.url import from_url
 from holdfast._runtime.keeper.thread import Keeper
 from holdfast._runtime.process import current
@@ -49,7 +49,7 @@ def fails_once(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> thr
 def test_a_connection_that_is_open_just_when_the_keeper_ends_is_closed(server: PrivateServer) -> None:
     before, keeper = open_sockets(), Keeper("p", lambda _waits, _labels: "{}")
     link, end = keeper._link(from_url(server.url)), keeper._end
-    assert isinstance(link, Link)
+    assert isinstance(link, PipelinedConnection)
 
     def opened_and_ended() -> None:
         link._open(0)  # what it leaves to the keeper was left too late
@@ -83,7 +83,7 @@ def test_what_is_left_to_do_when_the_keeper_has_ended_opens_nothing(server: Priv
 
 
 @pytest.mark.fault(5)
-@pytest.mark.parametrize(("owner", "method"), [(nodes.Node, "turn"), (nodes.Node, "_renew"), (Link, "call")])
+@pytest.mark.parametrize(("owner", "method"), [(nodes.Node, "turn"), (nodes.Node, "_renew"), (PipelinedConnection, "call")])
 def test_row_5_an_error_in_the_keeper_while_holding(
     any_face: Face,
     server: PrivateServer,

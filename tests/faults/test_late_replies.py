@@ -22,8 +22,8 @@ from faults.test_tls import CA, good
 from holdfast._clock import clock
 from holdfast._local.server import private
 from holdfast._local.server.process import PrivateServer
-from holdfast._net.aio_connection import Multiplex
-from holdfast._runtime.fanout import RECENT, fleets_of
+from holdfast._net.aio_connection import AioConnection
+from holdfast._runtime.fanout import RECENT_S, fleets_of
 from holdfast._runtime.process import current
 
 TTL, LATE = 30, 400
@@ -212,11 +212,11 @@ def cut(three: Three, lock: Any) -> None:
     for proxy in three.proxies:
         proxy.cut()
     fleets = fleets_of(current(), lock._endpoint)._idle
-    idle = [link.sock for fleet in fleets for link in fleet._links]
+    idle = [link.sock for fanout in fleets for link in fanout._links]
     until(lambda: len(select.select(idle, [], [], 0)[0]) == len(idle))
-    until(lambda: all(clock() > fleet._looked_at + RECENT for fleet in fleets))
+    until(lambda: all(clock() > fanout._looked_at + RECENT_S for fanout in fleets))
     streams: list[Any] = [driver.stream for drivers in current().drivers.values() for driver in drivers.values()]
-    until(lambda: all(stream._protocol is None for stream in streams if isinstance(stream, Multiplex)))
+    until(lambda: all(stream._protocol is None for stream in streams if isinstance(stream, AioConnection)))
 
 
 def disagree(three: Three) -> None:

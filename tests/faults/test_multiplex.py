@@ -19,7 +19,7 @@ from faults.proxy import Proxy
 from holdfast._clock import clock
 from holdfast._core.requests import NotSent, Refused, Unknown
 from holdfast._local.server.process import PrivateServer
-from holdfast._net.aio_connection import MAX_IN_FLIGHT, Multiplex
+from holdfast._net.aio_connection import MAX_IN_FLIGHT, AioConnection
 from holdfast._net.protocol import command
 from holdfast._net.url import from_url
 from holdfast._runtime.process import current
@@ -31,8 +31,8 @@ PING = command("PING")
 
 
 @asynccontextmanager
-async def stream(url: str, *, connected: bool = True) -> AsyncIterator[Multiplex]:
-    stream = Multiplex(from_url(url))
+async def stream(url: str, *, connected: bool = True) -> AsyncIterator[AioConnection]:
+    stream = AioConnection(from_url(url))
     if connected:
         assert (await stream.exchange(PING, 5))[0] == b"PONG"
     try:
@@ -41,7 +41,7 @@ async def stream(url: str, *, connected: bool = True) -> AsyncIterator[Multiplex
         await stream.close()
 
 
-def in_flight(stream: Multiplex) -> int:
+def in_flight(stream: AioConnection) -> int:
     return len(stream._protocol.in_flight) if stream._protocol else 0
 
 
@@ -53,7 +53,7 @@ async def started(*coroutines: object) -> list[asyncio.Task[tuple[object, float]
 
 
 def test_what_is_asked_in_one_turn_of_the_loop_leaves_in_one_write(new_server: NewServer) -> None:
-    async def reads(wire: Multiplex) -> int:
+    async def reads(wire: AioConnection) -> int:
         info, _ = await wire.exchange(command("INFO", "stats"), 5)
         return int(next(line for line in info.split(b"\r\n") if line.startswith(b"total_reads_processed")).split(b":")[1])
 

@@ -18,7 +18,7 @@ from holdfast._local.server.process import PrivateServer
 def test_row_11_interrupted_at_every_line_of_a_call(server: PrivateServer, name: str, step: int) -> None:
     left: list[str] = []
     job = once(server.url, name, keep=60)
-    busy = job._job(name).site.spec.keys[0]
+    busy = job._job(name).entry.spec.keys[0]
     with redis.Redis.from_url(server.url) as look:
         job.run(int)  # connections are open, scripts are known
 

@@ -23,7 +23,7 @@ from holdfast._core.names import lock_keys
 from holdfast._core.requests import GiveBack
 from holdfast._local.server import private
 from holdfast._net.endpoint import Endpoint
-from holdfast._runtime.fanout import Fleet
+from holdfast._runtime.fanout import Fanout
 from holdfast._runtime.process import Process, current
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
@@ -255,16 +255,16 @@ def test_a_finaliser_that_interrupts_the_keepers_look(five: Five, name: str, mon
     """It may use a Redlock over the same servers, and does not wait for the thread that it runs in."""
     lock, other = five.two(name)
     interrupted, answered = threading.Event(), threading.Event()
-    see = Fleet._see
+    see = Fanout._see
 
-    def see_late(fleet: Fleet) -> None:
+    def see_late(fanout: Fanout) -> None:
         if not interrupted.is_set():
             interrupted.set()
             assert other.acquire(timeout=0)
             other.release()
-        see(fleet)
+        see(fanout)
 
-    monkeypatch.setattr(Fleet, "_see", see_late)
+    monkeypatch.setattr(Fanout, "_see", see_late)
     five.proxies[0].freeze()
     assert lock.acquire()
     lock.release()
@@ -279,7 +279,7 @@ def test_a_signal_handler_that_interrupts_who_asks_the_keeper(five: Five, name: 
     """Its thread holds the keeper's mutex, for which the keeper waits while it looks after the very connections."""
     lock, other = five.two(name)
     looks, goes_on, used = threading.Event(), threading.Event(), threading.Event()
-    insist = Process.insist
+    insist = Process.send_until_answered
 
     def insist_late(process: Process, endpoints: tuple[Endpoint, ...], give: GiveBack) -> None:
         looks.set()
@@ -293,7 +293,7 @@ def test_a_signal_handler_that_interrupts_who_asks_the_keeper(five: Five, name: 
             other.release()
         used.set()
 
-    monkeypatch.setattr(Process, "insist", insist_late)
+    monkeypatch.setattr(Process, "send_until_answered", insist_late)
     assert lock.acquire()
     until(lambda: five.tokens(name)[0])  # its connection is there to be cut: a majority may have answered before
     five.proxies[0].freeze()

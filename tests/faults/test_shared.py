@@ -22,7 +22,7 @@ from holdfast._local.server.process import PrivateServer
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import command
 from holdfast._net.sync_connection import Connection
-from holdfast._net.sync_pool import OWN, Pool, _Lane
+from holdfast._net.sync_pool import OWN, Pool, _SharedConnection
 from holdfast._net.system import System
 from holdfast._net.url import from_url
 
@@ -34,7 +34,7 @@ PING = command("PING")
 start = Sync().start
 
 
-def echo(pool: Pool | _Lane, number: object, timeout: float = 5) -> object:
+def echo(pool: Pool | _SharedConnection, number: object, timeout: float = 5) -> object:
     return pool.exchange(command("ECHO", str(number)), timeout)
 
 
@@ -173,7 +173,7 @@ def test_a_connection_with_an_answer_to_nothing_is_not_used_again() -> None:
             return ours
 
     with server:
-        lane = _Lane(Endpoint(), Dialled())
+        lane = _SharedConnection(Endpoint(), Dialled())
         server.sendall(b"+PONG\r\n+PONG\r\n")
         with pytest.raises(Unknown, match="an answer to nothing"):
             lane.exchange(PING, 5)

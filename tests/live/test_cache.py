@@ -340,7 +340,7 @@ class NotFoundError(LookupError):
 def waiters(count: int) -> None:
     """Return when so many wait with others of this process."""
     keeper = current().keeper
-    while sum(bool(crowd._leader) + len(crowd.members) for crowd in list(keeper._crowds.values())) < count:
+    while sum(bool(coalescer._leader) + len(coalescer.members) for coalescer in list(keeper._coalescers.values())) < count:
         time.sleep(0.002)
 
 

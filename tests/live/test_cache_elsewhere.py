@@ -82,7 +82,7 @@ def test_a_hit_is_one_command_also_where_its_slot_has_moved_to(
         if nodes.primary_of(anchor) is not to:  # an earlier test may have moved it there, and nobody been told
             nodes.move_slot(anchor, to)
         assert cache.get("a") == 1
-        monkeypatch.setattr(flight, "look", None)  # what is asked where a plain command has not shown it
+        monkeypatch.setattr(flight, "get_or_lease", None)  # what is asked where a plain command has not shown it
         assert cache.get("a") == 1
 
 

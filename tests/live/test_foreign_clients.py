@@ -18,7 +18,7 @@ import holdfast
 from holdfast import FairLock, Lock, ServerError, aio, fencing
 from holdfast._core.requests import Refused
 from holdfast._local.server.process import PrivateServer
-from holdfast._net.client_adapter import ForeignLine
+from holdfast._net.client_adapter import ClientLine
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import command
 from holdfast._net.resolve import from_client
@@ -158,7 +158,7 @@ def test_the_keeper_is_told_that_the_client_has_subscribed_anew() -> None:
     """Whatever was published meanwhile is lost, and everybody looks at once."""
     told = list[str]()
     keeper: Any = SimpleNamespace(call=lambda what: what())
-    line = ForeignLine(keeper, Endpoint(), lambda _: told.append("pushed"), lambda: told.append("deaf"))
+    line = ClientLine(keeper, Endpoint(), lambda _: told.append("pushed"), lambda: told.append("deaf"))
     first: Any = SimpleNamespace(done=True)
     confirmed = {"type": "subscribe", "data": 1}
     assert line._heard(confirmed, first) is None

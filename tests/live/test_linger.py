@@ -90,7 +90,7 @@ def test_any_lock_of_the_process_takes_it_again(server: PrivateServer, monitor: 
 def test_it_ends_on_time(server: PrivateServer, look: redis.Redis, name: str) -> None:
     lock = linger(server.url, name, 0.3)
     with lock:
-        until(lambda: not gate(lock).node.stirs())  # what comes may say that somebody outside wants it
+        until(lambda: not gate(lock).node.has_unread())  # what comes may say that somebody outside wants it
         released = time.monotonic()
     until(lambda: not look.exists(lock.key))
     assert 0.3 <= time.monotonic() - released < 0.3 + SOON

@@ -184,10 +184,10 @@ def test_what_is_passed_on_in_the_process_and_what_lingers(server: PrivateServer
     single = Lock(server.url, names[0], linger=5)
     with single:
         gate(single).node.be_reachable(b"hf:")
-        until(lambda: gate(single).reachable and not gate(single).node.stirs())
+        until(lambda: gate(single).reachable and not gate(single).node.has_unread())
     with single as lease:
         fence = lease.fence
-        until(lambda: not gate(single).node.stirs())  # what comes may say that somebody outside wants it
+        until(lambda: not gate(single).node.has_unread())  # what comes may say that somebody outside wants it
     assert held(look, *names) == [True, False, False], "it lingers"
     with MultiLock([single, Lock(server.url, names[1])]) as both:
         assert both.fences[names[0]] == fence + 1, "taken without a trip"

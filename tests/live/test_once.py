@@ -660,7 +660,7 @@ def test_a_server_that_is_away_before_and_after(new_server: NewServer, face: str
 
 def test_another_thing_under_the_key(server: PrivateServer, look: redis.Redis, name: str) -> None:
     job, work = once(server.url, name, keep=60), Count()
-    key = job._job(name).site.value
+    key = job._job(name).entry.value
     look.rpush(key, "x")
     with pytest.raises(ConfigError, match="holds a list"):
         job.run(work)

@@ -25,13 +25,13 @@ import holdfast
 from faults.faces import Aio, Sync
 from faults.test_interrupts import at_every_line
 from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, QuorumError, Redlock, aio, declare_new
-from holdfast._core.quorum.votes import Heard
+from holdfast._core.quorum.votes import AllAnswered
 from holdfast._core.requests import Command, Poll
 from holdfast._local.server import private
 from holdfast._local.server.process import PrivateServer
 from holdfast._net.resolve import resolve
 from holdfast._runtime.drivers import aio_quorum
-from holdfast._runtime.fanout import Fleets
+from holdfast._runtime.fanout import FanoutPool
 from holdfast._runtime.process import current
 from live.crowd import Crowd
 from live.witness import in_thread, until
@@ -623,7 +623,7 @@ def test_a_loop_that_is_closed_in_the_middle_of_a_wait(five: Group, name: str) -
         for node in nodes:
             node._ping_at = 0.0  # when it looks for such ones, too: now, and not within five seconds
         keeper.wake_by(0.0)
-    until(lambda: not any(node.hopes for node in nodes))
+    until(lambda: not any(node.listeners for node in nodes))
 
 
 def test_cancelled_at_every_step(five: Group, name: str) -> None:
@@ -694,18 +694,18 @@ def held_up(group: Group, sockets: list[Any]) -> None:
 def test_an_answer_that_is_there_counts_however_late_a_thread_looks(three: Group) -> None:
     """It is held up for longer than servers are given to answer: that says nothing about them."""
     call = Command(("PING",), 60.0)
-    fleets = Fleets(tuple(resolve(url, "sync") for url in three.urls), current())
+    fanouts = FanoutPool(tuple(resolve(url, "sync") for url in three.urls), current())
     try:
-        fleets.poll(Poll([call] * 3, Heard({0, 1, 2}), 5.0))
-        (fleet,) = fleets._idle
-        links = [link.sock for link in fleet._links]
-        heard = Heard({0, 1, 2})
+        fanouts.poll(Poll([call] * 3, AllAnswered({0, 1, 2}), 5.0))
+        (fanout,) = fanouts._idle
+        links = [link.sock for link in fanout._links]
+        heard = AllAnswered({0, 1, 2})
         for server in three.servers:
             server.pause()
-        fleets.poll(Poll(Delayed([call] * 3, lambda: held_up(three, links)), heard, 0.05))
+        fanouts.poll(Poll(Delayed([call] * 3, lambda: held_up(three, links)), heard, 0.05))
         assert sorted(heard.answers) == [0, 1, 2]
     finally:
-        fleets.clear()
+        fanouts.clear()
 
 
 def test_an_answer_that_is_there_counts_however_late_a_loop_looks(three: Group) -> None:
@@ -714,9 +714,9 @@ def test_an_answer_that_is_there_counts_however_late_a_loop_looks(three: Group) 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         driver = aio_quorum.Driver(current(), tuple(resolve(url, "asyncio") for url in three.urls))
-        await driver._poll(Poll([call] * 3, Heard({0, 1, 2}), 5.0))
+        await driver._poll(Poll([call] * 3, AllAnswered({0, 1, 2}), 5.0))
         links = [sock for stream in driver._streams for sock in stream.sockets()]
-        heard = Heard({0, 1, 2})
+        heard = AllAnswered({0, 1, 2})
         for server in three.servers:
             server.pause()
         await driver._poll(Poll(Delayed([call] * 3, lambda: loop.call_soon(held_up, three, links)), heard, 0.05))
@@ -728,23 +728,23 @@ def test_an_answer_that_is_there_counts_however_late_a_loop_looks(three: Group) 
 
 def test_a_late_answer_is_for_nobody(three: Group) -> None:
     """Who has asked goes by what he had heard when his time was over; the connection serves somebody else by then."""
-    fleets = Fleets(tuple(resolve(url, "sync") for url in three.urls), current())
+    fanouts = FanoutPool(tuple(resolve(url, "sync") for url in three.urls), current())
     calls: list[Any] = [Command(("PING",), 5.0)] * 3
     try:
-        fleets.poll(Poll(calls, Heard({0, 1, 2}), 1.0))
+        fanouts.poll(Poll(calls, AllAnswered({0, 1, 2}), 1.0))
         three.servers[0].pause()
-        first = Heard({0, 1, 2})
-        fleets.poll(Poll(calls, first, 0.4))
+        first = AllAnswered({0, 1, 2})
+        fanouts.poll(Poll(calls, first, 0.4))
         heard = dict(first.answers)
         assert sorted(heard) == [1, 2]
         three.servers[0].resume()
-        second = Heard({0, 1, 2})
-        fleets.poll(Poll(calls, second, 2.0))
+        second = AllAnswered({0, 1, 2})
+        fanouts.poll(Poll(calls, second, 2.0))
         assert sorted(second.answers) == [0, 1, 2]
         assert first.answers == heard
     finally:
         three.servers[0].resume()
-        fleets.clear()
+        fanouts.clear()
 
 
 # Interrupts

@@ -54,7 +54,7 @@ ELECTION = (
         "observer-sleeps-on",
         "_core/election.py",
         "change",
-        Instead("min(view.remaining + AGAIN, SPAN)", "SPAN"),
+        Instead("min(view.remaining + LOOK_AGAIN_AFTER_S, LISTEN_S)", "LISTEN_S"),
         "observers do not look when the lease of the leader ends",
     ),
     _defect(

@@ -90,7 +90,7 @@ MEETINGS = (
     _defect(
         "latch-misses-the-past",
         "_core/rendezvous/latch.py",
-        "Waiting.released_by",
+        "LatchWaiter.released_by",
         Nth("operand dropped", 2),
         "who waits does not learn that it was open, if it was set back at once",
     ),
@@ -99,8 +99,8 @@ MEETINGS = (
         "_core/rendezvous/latch.py",
         "wait",
         Instead(
-            "me.crowd.join(me)\nreleased, came = await _look_for_all(latch, me, until)",
-            "released, came = await _look_for_all(latch, me, until)\nme.crowd.join(me)",
+            "me.coalescer.join(me)\nreleased, came = await _look_for_all(latch, me, until)",
+            "released, came = await _look_for_all(latch, me, until)\nme.coalescer.join(me)",
         ),
         "who waits is listed nowhere before he has looked: what opens in between, he sleeps through",
     ),
@@ -114,7 +114,7 @@ MEETINGS = (
     _defect(
         "latch-released-at-once",
         "_core/rendezvous/latch.py",
-        "Waiting.released_by",
+        "LatchWaiter.released_by",
         Nth("boundary shifted"),
         "who waits for a latch that was not opened meanwhile is released",
     ),

@@ -68,10 +68,10 @@ FEWER = {"election": 300, "election+forgetful": 3000, "election+jumping": 3000}
 
 SCENARIOS = {
     "lock": ("scenarios.lock", "QUICK"),
-    "quorum": ("scenarios.quorum", "ELECTIONS"),
-    "meetings": ("scenarios.rendezvous", "GATHERINGS"),
+    "quorum": ("scenarios.quorum", "QUORUM_SCENARIOS"),
+    "meetings": ("scenarios.rendezvous", "RENDEZVOUS_SCENARIOS"),
     "permits": ("scenarios.lock", "PERMITS"),
-    "election": ("scenarios.election", "CONTESTS"),
+    "election": ("scenarios.election", "ELECTION_SCENARIOS"),
 }
 """Where the small scenarios are that are searched after the seeds: module and name."""
 

@@ -80,7 +80,7 @@ class Story:
 
     def forgets(self, about: Job, begin: float, end: float) -> bool:
         """It was forgotten in this time."""
-        return any(key == about.site.value and begin <= at <= end for key, at in self.dropped)
+        return any(key == about.entry.value and begin <= at <= end for key, at in self.dropped)
 
 
 class Witness(Server):
@@ -131,7 +131,7 @@ async def work(story: Story, worker: Worker, job: Once, rng: random.Random, ttl:
         hold = rng.choice((0.0, 0.1, 1.0, 1.5)) * rng.random() * ttl
         try:
             if rng.random() < 0.05:
-                await flight.drop(about.site)
+                await flight.delete(about.entry)
                 story.counts["forgotten"] += 1
             else:
                 await call(story, worker, job, about, hold)
@@ -166,7 +166,7 @@ async def call(story: Story, worker: Worker, job: Once, about: Job, hold: float)
     world, counts = story.world, story.counts
     asked = world.now
     with worker.operation():
-        found = await flight.look(about.site, job._wish, attempt := Attempt(about.site.spec))
+        found = await flight.get_or_lease(about.entry, job._wish, attempt := Attempt(about.entry.spec))
     if isinstance(found, Found):
         replayed(story, worker, job, about, found, asked)
     elif isinstance(found, Loading):

@@ -35,14 +35,14 @@ FENCES = (
         "fence-unconfirmed",
         "_core/quorum/acquire.py",
         "_agree",
-        Instead("sum((vote.fence == best.fence for vote in votes)) < panel.majority", "not votes"),
+        Instead("sum((vote.fence == best.fence for vote in votes)) < server_set.majority", "not votes"),
         "the highest answer is the fence, and no majority confirms it",
     ),
     _defect(
         "fence-confirmed-by-one",
         "_core/quorum/acquire.py",
         "_agree",
-        Instead("Count(len(granted), panel.majority)", "Count(len(granted), 1)"),
+        Instead("YesCount(len(granted), server_set.majority)", "YesCount(len(granted), 1)"),
         "one server's confirmation is enough",
     ),
     _defect(
@@ -58,7 +58,7 @@ FENCES = (
 )
 
 MAJORITY = (
-    _defect("half-is-enough", "_core/quorum/votes.py", "Panel.majority", Nth("term dropped"), "less than half win"),
+    _defect("half-is-enough", "_core/quorum/votes.py", "ServerSet.majority", Nth("term dropped"), "less than half win"),
     _defect(
         "quorum-without-drift",
         "_core/quorum/acquire.py",
@@ -97,7 +97,7 @@ MAJORITY = (
     _defect(
         "a-vote-too-few",
         "_core/quorum/lease.py",
-        "Mandate.falls",
+        "Mandate.lost_majority",
         Instead("self.majority", "self.majority - 1"),
         "the lease is held on to when only a minority has it",
     ),
@@ -171,8 +171,8 @@ UNDOING = (
         "_core/quorum/acquire.py",
         "release",
         Instead(
-            "Poll(calls, count, candidate.spec.timeout, otherwise=lambda number: GiveBack(*mandate.giving_back_to(number)))",
-            "Poll(calls, count, candidate.spec.timeout)",
+            "Poll(calls, yes_count, attempt.spec.timeout, otherwise=lambda number: GiveBack(*mandate.giving_back_to(number)))",
+            "Poll(calls, yes_count, attempt.spec.timeout)",
         ),
         "who has not heard that the lock was given back, as the connection broke, is not told again",
     ),

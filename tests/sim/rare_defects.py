@@ -25,7 +25,7 @@ RARE = (
     Mutation(
         "observer-goes-back",
         "_core/election.py",
-        "Watch.is_news",
+        "LeaderWatch.is_news",
         Instead("found.term < self.highest", "False"),
         "an observer sees a leader again whose term is over, when the server has lost the last of its memory",
         "election+forgetful",

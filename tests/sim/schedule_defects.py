@@ -100,32 +100,32 @@ SERVING = (
     _defect(
         "run-counted-from-answer",
         "_core/schedule/state.py",
-        "Book._granted",
+        "ScheduleState._granted",
         Nth("time swapped", 2),
         "the lease of a run counts from when the answer came",
     ),
     _defect(
         "claim-forgotten",
         "_core/schedule/state.py",
-        "Book.failed",
+        "ScheduleState.failed",
         Instead(
-            "for item in self._unanswered or ():\n    item.due = None\n    self._plan(item.seat)",
+            "for item in self._unanswered or ():\n    item.due = None\n    self._plan(item.job)",
             "items, self._unanswered = self._unanswered, None\n"
-            "for item in items or ():\n    item.due = None\n    self._plan(item.seat)",
+            "for item in items or ():\n    item.due = None\n    self._plan(item.job)",
         ),
         "a claim without an answer is not asked about again",
     ),
     _defect(
         "answer-not-awaited",
         "_core/schedule/state.py",
-        "Book.next_at",
+        "ScheduleState.next_at",
         Nth("never"),
         "what got no answer is asked again when something else happens",
     ),
     _defect(
         "looking-while-stopping",
         "_core/schedule/state.py",
-        "Book.next_at",
+        "ScheduleState.next_at",
         Nth("always", 2),
         "a process that stops wakes up for what it does no more, again and again",
     ),
@@ -139,7 +139,7 @@ SERVING = (
     _defect(
         "begun-too-late",
         "_core/schedule/state.py",
-        "Book._granted",
+        "ScheduleState._granted",
         Nth("operand dropped", 2),
         "a run is begun although its lease is over when the answer comes",
     ),

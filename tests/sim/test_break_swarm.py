@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import Tally, batch, campaign
+from holdfast.testing.runner import RunnerTotals, batch, run_seeds
 from holdfast.testing.swarms import break_lock as break_lock_swarm
 
 HISTORIES = 500
 MANY = 50_000
 
 
-def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n  {tally.histories} histories, {tally.counts['break done']} locks taken away")
     seeds = "; ".join(f"{what}: python -m holdfast.testing replay break:{seed}" for seed, what in tally.failed[:5])
@@ -27,7 +27,7 @@ def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.soak
 def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    judge(campaign(first=1_000_000, histories=MANY, of="break"), capsys)
+    judge(run_seeds(first=1_000_000, histories=MANY, of="break"), capsys)
 
 
 def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:

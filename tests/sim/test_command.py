@@ -45,8 +45,8 @@ def test_too_little_is_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_what_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    tally = runner.Tally(histories=1000, seconds=1.0, failed=[(17, "R1 two holders")])
-    monkeypatch.setattr(runner, "campaign", lambda **_: tally)
+    tally = runner.RunnerTotals(histories=1000, seconds=1.0, failed=[(17, "R1 two holders")])
+    monkeypatch.setattr(runner, "run_seeds", lambda **_: tally)
     code, said = run(monkeypatch, capsys, "swarm")
     assert code == 1
     assert "seed 17: R1 two holders\n  python -m holdfast.testing replay 17" in said

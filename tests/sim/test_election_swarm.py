@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import Tally, batch, campaign
-from holdfast.testing.scenarios.election import CONTESTS
+from holdfast.testing.runner import RunnerTotals, batch, run_seeds
+from holdfast.testing.scenarios.election import ELECTION_SCENARIOS
 from holdfast.testing.swarms import election as election_swarm
 
 HISTORIES = 200
 MANY = 20_000
-LONG = {name for name in CONTESTS if name.startswith(("elect-two-", "elect-gift-"))} - {"elect-gift-crash", "elect-gift-pause"}
+LONG = {name for name in ELECTION_SCENARIOS if name.startswith(("elect-two-", "elect-gift-"))} - {
+    "elect-gift-crash",
+    "elect-gift-pause",
+}
 
 
-def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         terms, seen = tally.counts["election elected"], tally.counts["election seen"]
         print(f"\n  {tally.histories} histories, {terms} terms, {seen} times seen")
@@ -30,7 +33,7 @@ def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.soak
 def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(first=1_000_000, histories=MANY, of="election")
+    tally = run_seeds(first=1_000_000, histories=MANY, of="election")
     assert tally.histories == MANY
     judge(tally, capsys)
 
@@ -40,9 +43,9 @@ def test_a_seed_is_one_history() -> None:
         assert election_swarm.simulate(seed).history == election_swarm.simulate(seed).history
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in CONTESTS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in ELECTION_SCENARIOS])
 def test_every_schedule(name: str) -> None:
-    report = CONTESTS[name].explore()
+    report = ELECTION_SCENARIOS[name].explore()
     choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
     assert report.found == [], f"python -m holdfast.testing replay {name}:{choices}"
     assert report.covered

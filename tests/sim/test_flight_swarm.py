@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import Tally, batch, campaign
-from holdfast.testing.scenarios.single_flight import FLIGHTS
+from holdfast.testing.runner import RunnerTotals, batch, run_seeds
+from holdfast.testing.scenarios.single_flight import FLIGHT_SCENARIOS
 from holdfast.testing.swarms import single_flight as single_flight_swarm
 
 HISTORIES = 400
@@ -13,7 +13,7 @@ MANY = 50_000
 LONG = {"flight-late", "flight-drop", "flight-tag"}
 
 
-def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.counts['flight load']} loads")
     seeds = "; ".join(f"{what}: python -m holdfast.testing replay flight:{seed}" for seed, what in tally.failed[:5])
@@ -29,7 +29,7 @@ def test_hundreds_of_stampedes(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.soak
 def test_many_stampedes(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(first=1_000_000, histories=MANY, of="flight")
+    tally = run_seeds(first=1_000_000, histories=MANY, of="flight")
     assert tally.histories == MANY
     judge(tally, capsys)
 
@@ -41,9 +41,9 @@ def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
         assert single_flight_swarm.simulate(seed).history == unseen
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in FLIGHTS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in FLIGHT_SCENARIOS])
 def test_every_schedule(name: str) -> None:
-    report = FLIGHTS[name].explore()
+    report = FLIGHT_SCENARIOS[name].explore()
     choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
     assert report.found == [], f"python -m holdfast.testing replay {name}:{choices}"
     assert report.covered
@@ -51,6 +51,6 @@ def test_every_schedule(name: str) -> None:
 
 
 def test_a_schedule_can_be_replayed() -> None:
-    history, violations = FLIGHTS["flight-drop"].replay([0] * 20)
+    history, violations = FLIGHT_SCENARIOS["flight-drop"].replay([0] * 20)
     assert violations == []
     assert {"want", "load", "void", "voided"} <= {event.kind for event in history}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import Tally, batch, campaign
-from holdfast.testing.scenarios.rendezvous import GATHERINGS
+from holdfast.testing.runner import RunnerTotals, batch, run_seeds
+from holdfast.testing.scenarios.rendezvous import RENDEZVOUS_SCENARIOS
 from holdfast.testing.swarms import rendezvous as rendezvous_swarm
 
 HISTORIES = 500
@@ -13,7 +13,7 @@ MANY = 20_000
 LONG = {"meet-late", "event"}
 
 
-def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n  {tally.histories} histories; each core {tally.histories / tally.seconds:.0f} a second")
     seeds = "; ".join(f"{what}: python -m holdfast.testing replay meetings:{seed}" for seed, what in tally.failed[:5])
@@ -29,7 +29,7 @@ def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.soak
 def test_twenty_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(first=1_000_000, histories=MANY, of="meetings")
+    tally = run_seeds(first=1_000_000, histories=MANY, of="meetings")
     assert tally.histories == MANY
     judge(tally, capsys)
 
@@ -37,7 +37,7 @@ def test_twenty_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
 def search(names: set[str]) -> None:
     states = 0
     for name in sorted(names):
-        report = GATHERINGS[name].explore()
+        report = RENDEZVOUS_SCENARIOS[name].explore()
         assert [str(violation) for found in report.found for violation in found.violations] == [], name
         assert report.covered
         assert report.ended > 1
@@ -46,7 +46,7 @@ def search(names: set[str]) -> None:
 
 
 def test_every_schedule_of_small_scenarios() -> None:
-    search(GATHERINGS.keys() - LONG)
+    search(RENDEZVOUS_SCENARIOS.keys() - LONG)
 
 
 @pytest.mark.soak

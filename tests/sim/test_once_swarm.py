@@ -35,12 +35,12 @@ def complaints(histories: int = 100) -> str:
 
 
 def test_a_result_that_is_kept_too_shortly_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    land = flight.land
+    land = flight.store_loaded
 
     async def forgetful(load: Load, kind: str, data: bytes, *, ttl: float, **more: Any) -> bool:
         return await land(load, kind, data, ttl=ttl / 100, **more)
 
-    monkeypatch.setattr(flight, "land", forgetful)
+    monkeypatch.setattr(flight, "store_loaded", forgetful)
     assert "again, whose result" in complaints()
 
 
@@ -55,7 +55,7 @@ def test_a_run_that_ends_without_a_word_is_found(monkeypatch: pytest.MonkeyPatch
     async def nothing(_load: Load) -> None:
         pass
 
-    monkeypatch.setattr(flight, "abort", nothing)
+    monkeypatch.setattr(flight, "cancel_load", nothing)
     assert "still waiting" in complaints(20)
 
 

@@ -8,15 +8,15 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from holdfast.testing.explore import Report, explore
-from holdfast.testing.runner import Tally, batch, campaign
-from holdfast.testing.scenarios.quorum import ELECTIONS, UNGUARDED
+from holdfast.testing.runner import RunnerTotals, batch, run_seeds
+from holdfast.testing.scenarios.quorum import QUORUM_SCENARIOS, UNGUARDED
 from holdfast.testing.swarms import quorum as quorum_swarm
 
 HISTORIES = 300
 MANY = 20_000
 
 
-def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.coverage.taken} times taken")
     seeds = "; ".join(f"{what}: python -m holdfast.testing replay quorum:{seed}" for seed, what in tally.failed[:5])
@@ -32,7 +32,7 @@ def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.soak
 def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(first=1_000_000, histories=MANY, of="quorum")
+    tally = run_seeds(first=1_000_000, histories=MANY, of="quorum")
     assert tally.histories == MANY
     judge(tally, capsys)
 
@@ -56,20 +56,20 @@ def test_without_the_guard_there_are_two_holders() -> None:
 
 def test_with_the_guard_there_are_not() -> None:
     """In as many schedules as show it without. All of them are searched in the soak."""
-    report = ELECTIONS["quorum-amnesia"].explore(most=600)
+    report = QUORUM_SCENARIOS["quorum-amnesia"].explore(most=600)
     assert report.found == []
     assert report.ended > 50
 
 
 def search(name: str) -> tuple[str, Report]:
-    scenario = ELECTIONS[name]
+    scenario = QUORUM_SCENARIOS[name]
     return name, explore(scenario.build, scenario.settle, scenario.limits)
 
 
 @pytest.mark.soak
 def test_every_schedule(capsys: pytest.CaptureFixture[str]) -> None:
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        reports = dict(pool.map(search, (name for name in ELECTIONS if name != "quorum-wait")))
+        reports = dict(pool.map(search, (name for name in QUORUM_SCENARIOS if name != "quorum-wait")))
     for name, report in reports.items():
         with capsys.disabled():
             print(f"\n  {name:20} {report.states} states, {report.schedules} schedules", end="")

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from holdfast.testing.runner import SWARMS, Tally, batch, swarm_of
+from holdfast.testing.runner import SWARMS, RunnerTotals, batch, swarm_of
 from holdfast.testing.sim.rare import PLAIN, THEMES
 
 MANY = 3_000
 CASES = [f"{of}+{theme.name}" for theme in THEMES.values() for of in theme.swarms]
 
 
-def judge(tally: Tally, name: str) -> None:
+def judge(tally: RunnerTotals, name: str) -> None:
     seeds = "; ".join(f"{what}: python -m holdfast.testing replay {name}:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing(name) == [], "too little has happened (R11)"

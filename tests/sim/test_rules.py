@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing.checkers import RULES
-from holdfast.testing.runner import JUDGED_IN, SWARMS, Tally
+from holdfast.testing.runner import JUDGED_IN, SWARMS, RunnerTotals
 from sim.rules_page import PAGE, render
 
 
@@ -21,7 +21,7 @@ def test_each_rule_of_a_lock_applies_somewhere() -> None:
 
 @pytest.mark.parametrize("of", SWARMS)
 def test_a_rule_that_has_judged_nothing_makes_a_campaign_invalid(of: str) -> None:
-    tally = Tally(histories=JUDGED_IN)
+    tally = RunnerTotals(histories=JUDGED_IN)
     for rule in SWARMS[of].rules:
         tally.coverage.docket.decide(rule, excused=True)
     assert tally.unjudged(of) == list(SWARMS[of].rules)
@@ -34,4 +34,4 @@ def test_a_rule_that_has_judged_nothing_makes_a_campaign_invalid(of: str) -> Non
 
 
 def test_few_histories_need_not_judge_everything() -> None:
-    assert Tally(histories=JUDGED_IN - 1).unjudged("lock") == []
+    assert RunnerTotals(histories=JUDGED_IN - 1).unjudged("lock") == []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import Tally, batch, campaign
+from holdfast.testing.runner import RunnerTotals, batch, run_seeds
 from holdfast.testing.swarms import schedule as schedule_swarm
 
 HISTORIES = 400
 MANY = 20_000
 
 
-def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         ticks = sum(count for what, count in tally.counts.items() if what.startswith("tick "))
         print(f"\n  {tally.histories} histories, {ticks} ticks; each core {tally.histories / tally.seconds:.0f} a second")
@@ -28,7 +28,7 @@ def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.soak
 def test_twenty_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(first=1_000_000, histories=MANY, of="schedule")
+    tally = run_seeds(first=1_000_000, histories=MANY, of="schedule")
     assert tally.histories == MANY
     judge(tally, capsys)
 

@@ -59,7 +59,7 @@ class Stage:
     def close(self) -> None:
         for service in self.services:
             if service.process.here:
-                service.book.stop(0.0)
+                service.state.stop(0.0)
         self.world.work(self.world.now + 60.0, self.world.steps + 100_000)
         self.world.close()
 

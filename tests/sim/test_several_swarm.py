@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import Tally, batch, campaign
-from holdfast.testing.scenarios.multilock import CROSSINGS
+from holdfast.testing.runner import RunnerTotals, batch, run_seeds
+from holdfast.testing.scenarios.multilock import MULTILOCK_SCENARIOS
 from holdfast.testing.swarms import multilock as multilock_swarm
 
 HISTORIES, MANY = 200, 20_000
 LONG = {"crossed-cancel"}
 
 
-def judge(tally: Tally) -> None:
+def judge(tally: RunnerTotals) -> None:
     seeds = "; ".join(f"{what}: python -m holdfast.testing replay several:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing("several") == [], "too little has happened (R11)"
@@ -24,7 +24,7 @@ def test_two_hundred_histories() -> None:
 
 @pytest.mark.soak
 def test_many_histories() -> None:
-    judge(campaign(first=1_000_000, histories=MANY, of="several"))
+    judge(run_seeds(first=1_000_000, histories=MANY, of="several"))
 
 
 def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
@@ -39,9 +39,11 @@ def test_a_place_in_the_queue_outlives_a_wait_that_is_ended() -> None:
     assert multilock_swarm.simulate(24_577).violations == []
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in CROSSINGS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in MULTILOCK_SCENARIOS]
+)
 def test_every_schedule(name: str) -> None:
-    report = CROSSINGS[name].explore()
+    report = MULTILOCK_SCENARIOS[name].explore()
     choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
     assert report.found == [], f"python -m holdfast.testing replay {name}:{choices}"
     assert report.covered

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import SWARMS, Tally, batch, campaign
+from holdfast.testing.runner import SWARMS, RunnerTotals, batch, run_seeds
 
 HISTORIES = 1200
 MANY = 500_000
 
 
-def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(
             f"\n  {tally.histories} histories, {tally.calls} script calls; each core "
@@ -30,6 +30,6 @@ def test_thousands_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.soak
 def test_half_a_million_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(first=1_000_000, histories=MANY)
+    tally = run_seeds(first=1_000_000, histories=MANY)
     assert tally.histories == MANY
     judge(tally, capsys)

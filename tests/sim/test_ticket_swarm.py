@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import Tally, batch, campaign
-from holdfast.testing.scenarios.ticket import RELAYS
+from holdfast.testing.runner import RunnerTotals, batch, run_seeds
+from holdfast.testing.scenarios.ticket import TICKET_SCENARIOS
 from holdfast.testing.swarms import ticket as ticket_swarm
 
 HISTORIES = 500
@@ -13,7 +13,7 @@ MANY = 50_000
 LONG = {"relay-slow", "relay-pause", "relay-duplicate"}
 
 
-def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(
             f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.counts['ticket redeemed']} tickets redeemed"
@@ -32,7 +32,7 @@ def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.soak
 def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(first=1_000_000, histories=MANY, of="ticket")
+    tally = run_seeds(first=1_000_000, histories=MANY, of="ticket")
     assert tally.histories == MANY
     judge(tally, capsys)
 
@@ -44,9 +44,9 @@ def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
         assert ticket_swarm.simulate(seed).history == unseen
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in RELAYS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in TICKET_SCENARIOS])
 def test_every_schedule(name: str) -> None:
-    report = RELAYS[name].explore()
+    report = TICKET_SCENARIOS[name].explore()
     choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
     assert report.found == [], f"python -m holdfast.testing replay {name}:{choices}"
     assert report.covered
@@ -54,6 +54,6 @@ def test_every_schedule(name: str) -> None:
 
 
 def test_a_schedule_can_be_replayed() -> None:
-    history, violations = RELAYS["relay"].replay([0] * 20)
+    history, violations = TICKET_SCENARIOS["relay"].replay([0] * 20)
     assert violations == []
     assert {"taken", "ticket"} <= {event.kind for event in history}

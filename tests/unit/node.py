@@ -38,7 +38,7 @@ class Node:
     def reachable(self, prefix: bytes) -> bool:
         return self.listens
 
-    def stirs(self) -> bool:
+    def has_unread(self) -> bool:
         return self.stirring
 
     def in_change(self) -> bool:

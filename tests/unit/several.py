@@ -13,23 +13,23 @@ from holdfast._core.lock.replies import Busy
 from holdfast._core.names import lock_keys, side_key
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import Mandate, Vote
-from holdfast._core.quorum.votes import DECLARE_NEW, VOTE, Candidate, Panel
+from holdfast._core.quorum.votes import DECLARE_NEW, VOTE, QuorumAttempt, ServerSet
 from holdfast._core.requests import (
     Answer,
+    AwaitNotice,
     Call,
     Command,
     Draw,
-    Enroll,
     GiveBack,
-    Hark,
     Now,
     Poll,
     Refused,
     Request,
     Run,
+    Subscribe,
     Unknown,
+    Unsubscribe,
     WireError,
-    Withdraw,
 )
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
@@ -66,7 +66,7 @@ class Servers:
     resent: dict[int, float] = field(default_factory=dict)
     """How many seconds later a server was sent its request than others: it had to be told the script first."""
     harks: list[Callable[[Any], None]] = field(default_factory=list)
-    """What happens while the candidate waits for a chance, one after the other."""
+    """What happens while the attempt waits for a chance, one after the other."""
     trace: list[Request[Any]] = field(default_factory=list)
     seen: list[tuple[str, int]] = field(default_factory=list)
     """Kind and server of each request that was sent."""
@@ -78,12 +78,14 @@ class Servers:
     tokens: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.panel = Panel(tuple(f"s{n}" for n in range(self.count)), "digest", LONGEST)
+        self.server_set = ServerSet(tuple(f"s{n}" for n in range(self.count)), "digest", LONGEST)
         self.nodes = [Keyspace() for _ in range(self.count)]
         for number, node in enumerate(self.nodes):
             node.run_id = b"%040x" % (number + 1)
             node.subscribe(f"hf:inbox:{ME}".encode(), 1)
-            self.perform(number, Run(DECLARE_NEW, (self.panel.marker,), (milliseconds(LONGEST), self.panel.digest, 0), 1.0))
+            self.perform(
+                number, Run(DECLARE_NEW, (self.server_set.marker,), (milliseconds(LONGEST), self.server_set.digest, 0), 1.0)
+            )
 
     # What is there
 
@@ -105,18 +107,22 @@ class Servers:
     def fence(self, server: int) -> int:
         return int(self.node(server).execute("HGET", STATE, "fence") or 0)
 
-    def hopes(self) -> list[list[str]]:
-        return [[hope.decode() for hope in self.node(n).execute("ZRANGE", HOPEFULS, 0, -1)] for n in range(self.count)]
+    def listener_ids(self) -> list[list[str]]:
+        return [
+            [listener_id.decode() for listener_id in self.node(n).execute("ZRANGE", HOPEFULS, 0, -1)] for n in range(self.count)
+        ]
 
     def clean(self) -> bool:
         """Nothing of ours is left."""
-        left = {*self.holders(), *(hope for hopes in self.hopes() for hope in hopes)} & set(self.tokens)
+        left = {*self.holders(), *(listener_id for listener_ids in self.listener_ids() for listener_id in listener_ids)} & set(
+            self.tokens
+        )
         return not left and not self.hoping
 
     def take(self, server: int, token: str = OTHER, seconds: float = 30.0) -> int:
         """Somebody gets the vote of a server."""
-        args = (token, milliseconds(seconds), 0, milliseconds(LONGEST), self.panel.digest, "", 0, 0)
-        return int(self.perform(server, Run(VOTE, (*KEYS, self.panel.marker), args, 1.0)).fence)
+        args = (token, milliseconds(seconds), 0, milliseconds(LONGEST), self.server_set.digest, "", 0, 0)
+        return int(self.perform(server, Run(VOTE, (*KEYS, self.server_set.marker), args, 1.0)).fence)
 
     def forget(self, server: int) -> None:
         """It is restarted, and empty."""
@@ -135,22 +141,22 @@ class Servers:
 
     # What we do
 
-    def candidate(self, *, ttl: float = 30.0, renew: bool = True, max_hold: float | None = None) -> Candidate:
-        return Candidate(Spec("x", KEYS, ttl, renew, max_hold, min(0.2, ttl / 3)), panel=self.panel)
+    def attempt(self, *, ttl: float = 30.0, renew: bool = True, max_hold: float | None = None) -> QuorumAttempt:
+        return QuorumAttempt(Spec("x", KEYS, ttl, renew, max_hold, min(0.2, ttl / 3)), server_set=self.server_set)
 
-    def acquire(self, wait: float | None = 0.0, candidate: Candidate | None = None) -> Grant | Busy:
-        return self.run(acquire.acquire(candidate or self.candidate(), wait))
+    def acquire(self, wait: float | None = 0.0, attempt: QuorumAttempt | None = None) -> Grant | Busy:
+        return self.run(acquire.acquire(attempt or self.attempt(), wait))
 
-    def taken(self, candidate: Candidate | None = None) -> Mandate:
+    def taken(self, attempt: QuorumAttempt | None = None) -> Mandate:
         """The lease, which is to be had at once."""
-        grant = self.acquire(0.0, candidate)
+        grant = self.acquire(0.0, attempt)
         assert isinstance(grant, Grant)
         assert isinstance(grant.whole, Mandate)
         return grant.whole
 
-    def release(self, mandate: Mandate, candidate: Candidate | None = None) -> bool:
+    def release(self, mandate: Mandate, attempt: QuorumAttempt | None = None) -> bool:
         mandate.end()
-        return self.run(acquire.release(candidate or self.candidate(), mandate))
+        return self.run(acquire.release(attempt or self.attempt(), mandate))
 
     def run(self, operation: Coroutine[Any, Any, T], *, cancel: int = -1, applied: bool = False) -> T:
         """Drive an operation to its end. ``cancel``: the number of the request that is interrupted; ``applied``: its calls are
@@ -189,15 +195,15 @@ class Servers:
                 return self.tokens[-1]
             case Poll():
                 return self._poll(request)
-            case Enroll(candidate, _):
+            case Subscribe(candidate, _):
                 self.now += 0.001
                 return self.hoping.append(candidate)
-            case Withdraw(candidate):
+            case Unsubscribe(candidate):
                 self.hoping = [other for other in self.hoping if other is not candidate]
                 return None
             case GiveBack():
                 return self.given_back.append(request)
-            case Hark(candidate, until):
+            case AwaitNotice(candidate, until):
                 if self.harks:
                     return self.harks.pop(0)(candidate)
                 self.now = max(self.now, until)
@@ -231,7 +237,7 @@ class Servers:
                 break
             self.now = max(self.now, sent + takes)
             asked.remove(number)
-            if poll.tally.on_answer(number, answer):
+            if poll.counter.on_answer(number, answer):
                 return
         if asked:
             self.now = max(self.now, sent + poll.within)

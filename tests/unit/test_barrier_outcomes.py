@@ -9,7 +9,7 @@ from holdfast._core.rendezvous.barrier import Broken, Participant, _outcome, _Ov
 
 def participant() -> Participant:
     me = Participant()
-    me.hope, me.pending = "0123456789ab.hope", True
+    me.listener_id, me.pending = "0123456789ab.hope", True
     return me
 
 

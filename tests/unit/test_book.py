@@ -9,42 +9,42 @@ import pytest
 from holdfast._core.requests import Answer, Now
 from holdfast._core.schedule import loop
 from holdfast._core.schedule.job import REGISTER, SERVE, Answered, Keys, Late, Options, Registered, Served
-from holdfast._core.schedule.records import Say, Seat, Start
-from holdfast._core.schedule.state import HERE, LOOK_AGAIN, Book
+from holdfast._core.schedule.records import Log, ServedJob, Start
+from holdfast._core.schedule.state import HERE, LOOK_AGAIN_S, ScheduleState
 from holdfast.schedule import Every
 
 KEYS = Keys.of("s")
 
 
 @pytest.fixture
-def book() -> Book:
-    seat = Seat("job", KEYS.job("job"), Every(1), Options(), b"d", b"w")
-    made = Book(KEYS, [seat], host="here", timeout=1.0, limit=1)
+def state() -> ScheduleState:
+    job = ServedJob("job", KEYS.job("job"), Every(1), Options(), b"d", b"w")
+    made = ScheduleState(KEYS, [job], host="here", timeout=1.0, limit=1)
     made.learn(0, 0.0)
-    made.registered([seat], [Registered(1, 0, b"")])
+    made.registered([job], [Registered(1, 0, b"")])
     return made
 
 
-def test_once_a_day_all_jobs_are_registered_again(book: Book) -> None:
-    book.look_around(LOOK_AGAIN - 1)
-    assert not book.unregistered()
-    book.look_around(LOOK_AGAIN)
-    assert [seat.name for seat in book.unregistered()] == ["job"], "or the server forgets the list of them in a hundred days"
+def test_once_a_day_all_jobs_are_registered_again(state: ScheduleState) -> None:
+    state.tick(LOOK_AGAIN_S - 1)
+    assert not state.unregistered()
+    state.tick(LOOK_AGAIN_S)
+    assert [job.name for job in state.unregistered()] == ["job"], "or the server forgets the list of them in a hundred days"
 
 
-def test_who_is_told_that_it_was_too_late_asks_again_after_that(book: Book) -> None:
-    book.answered(Answer(Late(6_000_000), 1.0, 6.0))
-    assert book.retry_at > 6.0
+def test_who_is_told_that_it_was_too_late_asks_again_after_that(state: ScheduleState) -> None:
+    state.answered(Answer(Late(6_000_000), 1.0, 6.0))
+    assert state.retry_at > 6.0
 
 
 def test_a_schedule_that_cannot_be_served_is_told_for_each_of_its_jobs() -> None:
     """The server answers once for all of them, where what stands for the schedule itself is of another release."""
-    seats = [Seat(name, KEYS.job(name), Every(1), Options(), b"d", b"w") for name in "ab"]
-    book = Book(KEYS, list(seats), host="here", timeout=1.0, limit=1)
+    seats = [ServedJob(name, KEYS.job(name), Every(1), Options(), b"d", b"w") for name in "ab"]
+    state = ScheduleState(KEYS, list(seats), host="here", timeout=1.0, limit=1)
     _, refused = REGISTER.parse([0, [-3, b"2"]])
-    book.registered(seats, refused)
-    assert book.seats == {}
-    said = [todo.what for todo in book.todo if isinstance(todo, Say)]
+    state.registered(seats, refused)
+    assert state.jobs == {}
+    said = [todo.what for todo in state.todo if isinstance(todo, Log)]
     assert [text.split(":")[0] for text in said] == ["job 'a' cannot be served", "job 'b' cannot be served"]
     assert all("format '2', this release knows format 1" in text for text in said)
 
@@ -66,28 +66,28 @@ class Hints(set[Any]):
         return found
 
 
-def test_a_hint_that_comes_while_they_are_read_is_not_lost(book: Book) -> None:
-    book.listener.hints = Hints([HERE])
-    book.beat_at = 99.0
+def test_a_hint_that_comes_while_they_are_read_is_not_lost(state: ScheduleState) -> None:
+    state.listener.hints = Hints([HERE])
+    state.beat_at = 99.0
     with pytest.raises(StopIteration):
-        loop._wait(book).send(None)
-    assert book.beat_at == 0.0, "asks the server what it was about"
+        loop._wait(state).send(None)
+    assert state.beat_at == 0.0, "asks the server what it was about"
 
 
-def test_each_request_names_what_may_fall_due_on_its_way(book: Book) -> None:
+def test_each_request_names_what_may_fall_due_on_its_way(state: ScheduleState) -> None:
     """Something that waits is not to be begun in the place of a later tick, so the server has to know which ticks there are."""
-    asked = loop.ask(book, 0.5)
+    asked = loop.ask(state, 0.5)
     asked.send(None)  # draws a token
     call = asked.send("token")
-    seat = book.seats["job"]
-    assert [item.due.ticks for item in book.gather(0.5) or () if item.due] == [[1_000_000]]
-    assert call.args[-5:] == (seat.last, "", "1000000", 2_000_000, "token")
+    job = state.jobs["job"]
+    assert [item.due.ticks for item in state.next_request(0.5) or () if item.due] == [[1_000_000]]
+    assert call.args[-5:] == (job.last, "", "1000000", 2_000_000, "token")
     asked.close()
 
 
-def test_a_run_that_is_granted_begins_at_once(book: Book) -> None:
+def test_a_run_that_is_granted_begins_at_once(state: ScheduleState) -> None:
     """What the answer says is done before anything is waited for: the next tick may be hours away."""
-    turn = loop.turn(book)
+    turn = loop.turn(state)
     turn.send(None)  # asks for the time
     turn.send(0.5)
     turn.send("token")
@@ -98,9 +98,9 @@ def test_a_run_that_is_granted_begins_at_once(book: Book) -> None:
     assert [todo.run.fence for todo in ended.value.value if isinstance(todo, Start)] == [7]
 
 
-def test_a_job_that_was_registered_anew_is_asked_about_at_once(book: Book) -> None:
-    book.seats["job"].revision = 0
-    turn = loop.turn(book)
+def test_a_job_that_was_registered_anew_is_asked_about_at_once(state: ScheduleState) -> None:
+    state.jobs["job"].revision = 0
+    turn = loop.turn(state)
     turn.send(None)
     assert turn.send(0.5).script is REGISTER
     assert isinstance(turn.send(Answer((1_000_000, [Registered(1, 0, b"")]), 0.5, 0.6)), Now)

@@ -17,11 +17,11 @@ from fuzzing import AMOUNTS, explore, json_values
 from holdfast._clock import clock
 from holdfast._core import permit
 from holdfast._core.lock.replies import ACQUIRE, RELEASE, RENEW
-from holdfast._core.lock.slot_migration import alone
+from holdfast._core.lock.slot_migration import single_key_form
 from holdfast._core.names import channel
 from holdfast._core.requests import Answer, Command, NotSent, Refused, Run, Unknown, WireError
 from holdfast._lua import Script
-from holdfast._net.cluster import HOPS, LEAST, Cluster, Shard, Step
+from holdfast._net.cluster import HOPS, LEAST_TIMEOUT_S, Cluster, Hop, Shard
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.slots import SLOTS, id_within, slot_of
 from holdfast._net.url import from_url
@@ -71,26 +71,26 @@ class Map:
 
     def go(self, call: Any, *replies: WireError | int | bool) -> tuple[list[str], Any]:
         """The steps of a request, to which these are the answers; and what came of it."""
-        journey, steps = self.cluster.journey(call), []
+        redirects, steps = self.cluster.redirects(call), []
         answers = iter(replies)
         try:
-            step = next(journey)
+            hop = next(redirects)
             while True:
-                steps.append(said(step))
+                steps.append(said(hop))
                 reply = next(answers)
-                step = journey.send(Answer(reply, 1.0, 2.0) if type(reply) is int else reply)  # type: ignore[arg-type]
+                hop = redirects.send(Answer(reply, 1.0, 2.0) if type(reply) is int else reply)  # type: ignore[arg-type]
         except StopIteration as stop:
             return steps, stop.value.value
         except WireError as error:
             return steps, error
 
 
-def said(step: Step | None) -> str:
-    if step is None:
+def said(hop: Hop | None) -> str:
+    if hop is None:
         return "who owns what?"
-    call = step.call
+    call = hop.call
     what = call.script.name.rpartition("/")[2] if isinstance(call, Run) else str(call.args[0])
-    return f"{'asking ' * step.asking}{what} {step.endpoint.host}:{step.endpoint.port}"
+    return f"{'asking ' * hop.asking}{what} {hop.endpoint.host}:{hop.endpoint.port}"
 
 
 def acquire() -> Run[Any]:
@@ -175,18 +175,18 @@ def test_a_request_has_its_time_and_to_find_out_who_answers_leaves_a_part_of_it(
 
     def find_out(timeout: float) -> bool:
         had.append(timeout)
-        time.sleep(2 * LEAST)
+        time.sleep(2 * LEAST_TIMEOUT_S)
         return True
 
-    def take(step: Step) -> Answer[int]:
-        had.append(step.call.timeout)
+    def take(hop: Hop) -> Answer[int]:
+        had.append(hop.call.timeout)
         return Answer(7, 5.0, 5.0)
 
     driver._find_out, driver._take = find_out, take  # type: ignore[method-assign]
     assert driver.run(ask(Run(ACQUIRE, KEYS, ("t", 1000, 0), 60.0))) == 7
     asking, request = had
-    assert 50.0 < asking <= 60.0 - LEAST
-    assert 50.0 < request <= 60.0 - 2 * LEAST
+    assert 50.0 < asking <= 60.0 - LEAST_TIMEOUT_S
+    assert 50.0 < request <= 60.0 - 2 * LEAST_TIMEOUT_S
 
 
 async def ask(call: Run[Any]) -> Any:
@@ -227,12 +227,12 @@ def test_keys_that_are_on_both_sides() -> None:
 def test_a_release_that_was_begun_has_given_the_lock_back(script: Script[int], name: str) -> None:
     release = Run(script, KEYS, ("t", "release"), 0.2)
     for half, answers in ((False, [1, 0, -1]), (True, [1, 1, -1])):
-        less = alone(release, half=half)
+        less = single_key_form(release, half=half)
         assert less is not None
         assert (less.script.name, less.keys, less.args) == (name, KEYS[:1], ("t", 0))
         assert [less.script.parse(raw) for raw in (1, 0, -1)] == answers
-    assert alone(acquire(), half=False) is None
-    assert alone(Command(("EXISTS", KEYS[0]), 0.2), half=False) is None
+    assert single_key_form(acquire(), half=False) is None
+    assert single_key_form(Command(("EXISTS", KEYS[0]), 0.2), half=False) is None
 
 
 def test_an_owner_that_is_away() -> None:
@@ -248,11 +248,11 @@ def test_an_owner_that_is_away() -> None:
 
 def test_another_one_has_taken_over() -> None:
     nodes = Map()
-    journey = nodes.cluster.journey(acquire())
-    assert said(next(journey)) == "acquire a:1"
-    assert journey.send(NotSent("no server at a:1")) is None
+    redirects = nodes.cluster.redirects(acquire())
+    assert said(next(redirects)) == "acquire a:1"
+    assert redirects.send(NotSent("no server at a:1")) is None
     nodes.learn((0, SLOTS - 1, "b", 2))
-    assert said(journey.send(True)) == "acquire b:2"
+    assert said(redirects.send(True)) == "acquire b:2"
 
 
 def test_no_answer_is_unknown_and_the_map_is_not_trusted_any_more() -> None:

@@ -7,44 +7,44 @@ from contextlib import nullcontext
 import pytest
 
 from holdfast._core.requests import NotSent
-from holdfast._core.single_flight.coalesce import Crowd, Failed, Member
+from holdfast._core.single_flight.coalesce import CoalescedWaiter, Coalescer, Failed
 from holdfast._core.single_flight.entry import Found, Record
 
 FOUND = Found(Record("v", b"data", 1, 1.0), stale=False)
 
 
-def crowd_of(count: int) -> tuple[Crowd, list[Member]]:
-    crowd = Crowd(nullcontext())
-    members = [Member() for _ in range(count)]
+def crowd_of(count: int) -> tuple[Coalescer, list[CoalescedWaiter]]:
+    coalescer = Coalescer(nullcontext())
+    members = [CoalescedWaiter() for _ in range(count)]
     for member in members:
-        crowd.join(member)
-    return crowd, members
+        coalescer.join(member)
+    return coalescer, members
 
 
 def test_the_first_leads() -> None:
-    crowd, (first, *others) = crowd_of(3)
+    coalescer, (first, *others) = crowd_of(3)
     assert [first.leads, *(other.leads for other in others)] == [True, False, False]
-    assert crowd.members == tuple(others)
-    crowd.join(others[0])
-    assert crowd.members == tuple(others), "nobody is there twice"
+    assert coalescer.members == tuple(others)
+    coalescer.join(others[0])
+    assert coalescer.members == tuple(others), "nobody is there twice"
 
 
 def test_who_comes_after_a_look_is_not_told_what_it_has_found() -> None:
-    crowd, (_, early) = crowd_of(2)
-    before = crowd.members
-    late = Member()
-    crowd.join(late)
-    crowd.tell(before, FOUND)
+    coalescer, (_, early) = crowd_of(2)
+    before = coalescer.members
+    late = CoalescedWaiter()
+    coalescer.join(late)
+    coalescer.tell(before, FOUND)
     assert (early.found, late.found) == (FOUND, None)
     assert (bool(early.hints), bool(late.hints)) == (True, False)
-    assert crowd.members == (late,)
+    assert coalescer.members == (late,)
 
 
 def test_who_has_left_is_told_nothing() -> None:
-    crowd, (_, gone, other) = crowd_of(3)
-    before = crowd.members
-    crowd.leave(gone)
-    crowd.tell(before, NotSent("no server"))
+    coalescer, (_, gone, other) = crowd_of(3)
+    before = coalescer.members
+    coalescer.leave(gone)
+    coalescer.tell(before, NotSent("no server"))
     assert gone.found is None
     assert isinstance(other.found, NotSent)
 
@@ -52,37 +52,37 @@ def test_who_has_left_is_told_nothing() -> None:
 @pytest.mark.parametrize("how", ["told", "settled"])
 def test_all_are_told_though_some_leave_meanwhile(how: str) -> None:
     """A finaliser may run in the middle of it, in the same thread."""
-    crowd = Crowd(nullcontext())
-    gone, late = Member(), Member()
+    coalescer = Coalescer(nullcontext())
+    gone, late = CoalescedWaiter(), CoalescedWaiter()
 
-    class Waking(Member):
+    class Waking(CoalescedWaiter):
         def wake(self) -> None:
             super().wake()
-            crowd.leave(gone)
-            crowd.join(late)
+            coalescer.leave(gone)
+            coalescer.join(late)
 
-    members = [Member(), gone, Waking(), Member(), Member()]
+    members = [CoalescedWaiter(), gone, Waking(), CoalescedWaiter(), CoalescedWaiter()]
     for member in members:
-        crowd.join(member)
+        coalescer.join(member)
     if how == "told":
-        crowd.tell(crowd.members, FOUND)
+        coalescer.tell(coalescer.members, FOUND)
     else:
-        held: list[Member] = []
-        crowd.hold(held)
-        crowd.settle(held, Failed(ValueError("x")))
+        held: list[CoalescedWaiter] = []
+        coalescer.hold_back(held)
+        coalescer.settle(held, Failed(ValueError("x")))
     assert all(member.found is not None and member.hints for member in members[2:])
-    assert crowd.members == (late,)
+    assert coalescer.members == (late,)
 
 
 def test_when_the_leader_leaves_the_next_one_leads() -> None:
-    crowd, (first, second, third) = crowd_of(3)
-    crowd.leave(first)
+    coalescer, (first, second, third) = crowd_of(3)
+    coalescer.leave(first)
     assert (second.leads, bool(second.hints), third.leads) == (True, True, False)
-    assert crowd.members == (third,)
-    crowd.leave(third)
-    crowd.leave(second)
-    after = Member()
-    crowd.join(after)
+    assert coalescer.members == (third,)
+    coalescer.leave(third)
+    coalescer.leave(second)
+    after = CoalescedWaiter()
+    coalescer.join(after)
     assert after.leads
 
 
@@ -97,33 +97,33 @@ class Closed:
 
 
 def test_a_leader_whose_loop_was_closed_is_no_leader() -> None:
-    crowd, (first, second, third) = crowd_of(3)
+    coalescer, (first, second, third) = crowd_of(3)
     first.slot = Closed()
-    crowd.join(third)
+    coalescer.join(third)
     assert third.leads
-    assert crowd.members == (second,)
+    assert coalescer.members == (second,)
 
 
 def test_who_is_held_gets_the_failure_and_who_comes_later_does_not() -> None:
-    crowd, (first, second) = crowd_of(2)
-    held: list[Member] = []
-    crowd.hold(held)
-    late = Member()
-    crowd.join(late)
-    crowd.leave(second)
+    coalescer, (first, second) = crowd_of(2)
+    held: list[CoalescedWaiter] = []
+    coalescer.hold_back(held)
+    late = CoalescedWaiter()
+    coalescer.join(late)
+    coalescer.leave(second)
     failed = Failed(ValueError("x"))
-    crowd.settle(held, failed)
+    coalescer.settle(held, failed)
     assert (first.found, second.found, late.found) == (failed, None, None)
     assert not any(member.held for member in (first, second, late))
-    crowd.leave(first)
+    coalescer.leave(first)
     assert late.leads
 
 
 def test_without_a_failure_only_those_look_whose_time_has_come() -> None:
-    crowd, (first, second, third) = crowd_of(3)
-    held: list[Member] = []
-    crowd.hold(held)
+    coalescer, (first, second, third) = crowd_of(3)
+    held: list[CoalescedWaiter] = []
+    coalescer.hold_back(held)
     second.overdue = True
-    crowd.settle(held, None)
+    coalescer.settle(held, None)
     assert [bool(member.hints) for member in (first, second, third)] == [True, True, False]
-    assert crowd.members == (second, third)
+    assert coalescer.members == (second, third)

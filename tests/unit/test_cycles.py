@@ -12,7 +12,7 @@ import pytest
 
 from holdfast._core.deadlock import victim
 from holdfast._core.deadlock.cycles import Link, cycles, links, listens, shown, youngest
-from holdfast._core.deadlock.victim import Lookout
+from holdfast._core.deadlock.victim import DeadlockDetector
 from holdfast._core.lock.records import Attempt
 from holdfast._core.requests import Answer, Command
 from unit.driver import spec
@@ -74,13 +74,13 @@ def test_whether_the_holder_listens_is_asked_unless_it_does_so_elsewhere_in_a_cl
 
 def test_a_wait_is_ended_when_two_looks_have_found_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[object] = []
-    monkeypatch.setattr(victim, "end_wait", lambda _node, attempt, _error: ended.append(attempt))
+    monkeypatch.setattr(victim, "abort_wait", lambda _node, attempt, _error: ended.append(attempt))
     attempt = Attempt(spec())
     node: Any = SimpleNamespace(mutex=nullcontext(), waiting=None)
     one, other = link("p1", "B", "A"), link("q1", "A", "B", yields=True)
-    lookout, once, changed = Lookout(), ((one, other), ((b"", b"1"),)), ((one, other), ((b"", b"2"),))
+    detector, once, changed = DeadlockDetector(), ((one, other), ((b"", b"1"),)), ((one, other), ((b"", b"2"),))
     for found, expected in ((once, []), (changed, []), (changed, [attempt])):
-        lookout._compare(node, {(other.owner, other.lock): attempt}, [(other, found)])
+        detector._compare(node, {(other.owner, other.lock): attempt}, [(other, found)])
         assert ended == expected
 
 

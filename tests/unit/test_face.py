@@ -17,7 +17,7 @@ from holdfast._api.sync_lock import Lock
 from holdfast._api.sync_semaphore import Semaphore
 from holdfast._core.lock.records import Grant, Tenure, margin
 from holdfast._core.lock.replies import UNHEARD, Busy
-from holdfast._core.quorum.votes import Ballot, Panel
+from holdfast._core.quorum.votes import ServerSet, VoteRound
 from holdfast._core.requests import NotSent, Refused, Unknown
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from unit.driver import OTHER, Fault, always, first, never
@@ -377,7 +377,7 @@ def test_a_foreign_holder(stage: Stage) -> None:
 
 def test_an_unknown_holder_is_not_a_foreign_one() -> None:
     """Several servers whose votes were split, or a time that ran out before any server had answered."""
-    nobody_else = Ballot(Panel(("a", "b", "c"), "", 60.0)).busy()
+    nobody_else = VoteRound(ServerSet(("a", "b", "c"), "", 60.0)).busy()
     for busy in (UNHEARD, nobody_else):
         error = Lock(URL, "x")._busy(busy, None, 0.6)
         assert "no server has said who holds it" in str(error)

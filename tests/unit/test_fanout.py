@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast._core.requests import Unknown
 from holdfast._net.endpoint import Endpoint
-from holdfast._runtime.fanout import Fleets, _Count
+from holdfast._runtime.fanout import FanoutPool, _Count
 
 
 def test_the_keeper_looks_again_after_each_poll_that_leaves_something_owed() -> None:
@@ -17,12 +17,12 @@ def test_the_keeper_looks_again_after_each_poll_that_leaves_something_owed() -> 
     keeper = SimpleNamespace(mutex=nullcontext(), later=lambda _seconds, what: due.append(what))
     process: Any = SimpleNamespace(running_keeper=keeper)
     answers = [True, False, False]
-    fleet: Any = SimpleNamespace(take=lambda *_: True, poll=lambda _poll: None, owed=True, look=lambda: answers.pop(0))
-    fleets = Fleets((Endpoint(),), process)
-    fleets._idle.append(fleet)
+    fanout: Any = SimpleNamespace(take=lambda *_: True, poll=lambda _poll: None, owed=True, look=lambda: answers.pop(0))
+    fanouts = FanoutPool((Endpoint(),), process)
+    fanouts._idle.append(fanout)
     poll: Any = None
     for looks in (2, 1):
-        fleets.poll(poll)
+        fanouts.poll(poll)
         for _ in range(looks):
             assert len(due) == 1
             due.pop()()
@@ -31,7 +31,7 @@ def test_the_keeper_looks_again_after_each_poll_that_leaves_something_owed() -> 
 
 def test_what_fails_after_the_decision_is_repeated_by_the_keeper() -> None:
     insisted = list[object]()
-    poll: Any = SimpleNamespace(tally=SimpleNamespace(on_answer=lambda *_: True), otherwise=lambda number: number)
+    poll: Any = SimpleNamespace(counter=SimpleNamespace(on_answer=lambda *_: True), otherwise=lambda number: number)
     count = _Count(poll, insisted.append)
     thens = [count.expect(number) for number in range(2)]
     thens[0]([1], 0.0)

@@ -9,16 +9,29 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast._core.lock.records import Attempt, Grant
-from holdfast._core.requests import Answer, Draw, Hark, Leave, Meet, NotSent, Now, Request, Run, Send, Tend, Unknown
+from holdfast._core.requests import (
+    Answer,
+    AwaitNotice,
+    Draw,
+    GetCoalescer,
+    KeepAlive,
+    NotSent,
+    Now,
+    Request,
+    Run,
+    SendUntilAnswered,
+    StopKeepAlive,
+    Unknown,
+)
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.coalesce import Crowd, Failed, Member
+from holdfast._core.single_flight.coalesce import CoalescedWaiter, Coalescer, Failed
 from holdfast._core.single_flight.entry import CANCEL_LOAD, GET_OR_LEASE, Granted
-from holdfast._core.single_flight.flight import Load, Loading, Wish
+from holdfast._core.single_flight.flight import Load, Loading, LookupPolicy
 from holdfast._lua import codes
 
 T = TypeVar("T")
 
-SITE = flight.site("hf:cache:", "g", "x", lease=2.0)
+SITE = flight.entry_spec("hf:cache:", "g", "x", lease=2.0)
 
 
 class Interrupted(BaseException):
@@ -28,8 +41,8 @@ class Interrupted(BaseException):
 class Keeper:
     """Carries out what an operation on `SITE` asks for. ``looks``: what the server answers, one look after the other."""
 
-    def __init__(self, crowd: Crowd, *looks: Callable[[], object]) -> None:
-        self.crowd = crowd
+    def __init__(self, coalescer: Coalescer, *looks: Callable[[], object]) -> None:
+        self.coalescer = coalescer
         self.looks = list(looks)
         self.trace: list[Request[Any]] = []
         self.fails: dict[type, BaseException] = {}
@@ -51,8 +64,8 @@ class Keeper:
                 return 1000.0
             case Draw():
                 return f"aaaaaaaaaaaa.{len(self.trace)}"
-            case Meet():
-                return self.crowd
+            case GetCoalescer():
+                return self.coalescer
             case Run() if request.script is GET_OR_LEASE:
                 return Answer(self.looks.pop(0)(), 1000.0, 1000.0)
             case Run():
@@ -72,11 +85,11 @@ def loading() -> Loading:
     return Loading(1.0, 1.0, "bbbbbbbbbbbb")
 
 
-def crowd_of(*members: Member) -> Crowd:
-    crowd = Crowd(nullcontext())
+def crowd_of(*members: CoalescedWaiter) -> Coalescer:
+    coalescer = Coalescer(nullcontext())
     for member in members:
-        crowd.join(member)
-    return crowd
+        coalescer.join(member)
+    return coalescer
 
 
 def a_load() -> Load:
@@ -85,14 +98,14 @@ def a_load() -> Load:
 
 def test_who_was_granted_the_load_has_it_whatever_another_one_was_told() -> None:
     """The leader finds no server, just when another one, whose own time to look has come, is granted the load."""
-    crowd = crowd_of(Member())
+    coalescer = crowd_of(CoalescedWaiter())
 
     def granted_while_the_leader_fails() -> Granted:
-        crowd.tell(crowd.members, NotSent("no server"))
+        coalescer.tell(coalescer.members, NotSent("no server"))
         return granted()
 
-    keeper = Keeper(crowd, loading, granted_while_the_leader_fails)
-    assert isinstance(keeper.run(flight.look(SITE, Wish(wait=10, glance=False))), Load)
+    keeper = Keeper(coalescer, loading, granted_while_the_leader_fails)
+    assert isinstance(keeper.run(flight.get_or_lease(SITE, LookupPolicy(wait=10, fast_read=False))), Load)
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -101,41 +114,41 @@ def test_a_look_that_ends_is_buried_if_a_copy_of_it_may_still_come(lost: bool) -
     keeper = Keeper(crowd_of(), loading)
     if lost:
         keeper.fails[Run] = Unknown("no answer")
-    assert isinstance(keeper.run(flight.look(SITE, Wish(wait=0, glance=False))), Loading)
-    sent = [request.call for request in keeper.trace if isinstance(request, Send)]
+    assert isinstance(keeper.run(flight.get_or_lease(SITE, LookupPolicy(wait=0, fast_read=False))), Loading)
+    sent = [request.call for request in keeper.trace if isinstance(request, SendUntilAnswered)]
     assert [(call.script, call.args[1]) for call in sent] == [(CANCEL_LOAD, "bury")] * lost
 
 
 def test_a_load_that_is_not_taken_up_is_tended_no_more() -> None:
     """Who was granted it is held, and interrupted before it learns whether it gets the failure."""
-    crowd = crowd_of(Member())
+    coalescer = crowd_of(CoalescedWaiter())
 
     def granted_while_it_is_held() -> Granted:
-        crowd.hold([])
-        keeper.fails[Hark] = Interrupted()
+        coalescer.hold_back([])
+        keeper.fails[AwaitNotice] = Interrupted()
         return granted()
 
-    keeper = Keeper(crowd, loading, granted_while_it_is_held)
+    keeper = Keeper(coalescer, loading, granted_while_it_is_held)
     with pytest.raises(Interrupted):
-        keeper.run(flight.look(SITE, Wish(wait=10, glance=False)))
-    assert (keeper.asked(Tend), keeper.asked(Leave), keeper.asked(Send)) == (1, 1, 1)
+        keeper.run(flight.get_or_lease(SITE, LookupPolicy(wait=10, fast_read=False)))
+    assert (keeper.asked(KeepAlive), keeper.asked(StopKeepAlive), keeper.asked(SendUntilAnswered)) == (1, 1, 1)
 
 
-@pytest.mark.parametrize("at", [Leave, Meet, Run, None])
+@pytest.mark.parametrize("at", [StopKeepAlive, GetCoalescer, Run, None])
 def test_a_load_that_fails_leaves_neither_its_key_nor_those_who_wait(at: type | None) -> None:
-    members = [Member(), Member()]
+    members = [CoalescedWaiter(), CoalescedWaiter()]
     keeper = Keeper(crowd_of(*members))
     keeper.fails = {} if at is None else {at: Interrupted()}
     try:
-        keeper.run(flight.abort(a_load(), ValueError("x")))
+        keeper.run(flight.cancel_load(a_load(), ValueError("x")))
     except Interrupted:
         assert at is not None
-        assert keeper.asked(Send) == 1, "the keeper gives its key back"
+        assert keeper.asked(SendUntilAnswered) == 1, "the keeper gives its key back"
     assert not any(member.held for member in members)
     assert all(isinstance(member.found, Failed) for member in members) == (at is None)
 
 
-class Interrupting(Member):
+class Interrupting(CoalescedWaiter):
     """Somebody interrupts just when this one is held."""
 
     __slots__ = ("_held",)
@@ -152,9 +165,9 @@ class Interrupting(Member):
 
 
 def test_who_is_held_when_the_end_of_a_load_is_interrupted_goes_on() -> None:
-    members = [Member(), Interrupting(), Member()]
+    members = [CoalescedWaiter(), Interrupting(), CoalescedWaiter()]
     keeper = Keeper(crowd_of(*members))
     with pytest.raises(Interrupted):
-        keeper.run(flight.abort(a_load(), ValueError("x")))
-    assert keeper.asked(Send) == 1
+        keeper.run(flight.cancel_load(a_load(), ValueError("x")))
+    assert keeper.asked(SendUntilAnswered) == 1
     assert not any(member.held for member in members)

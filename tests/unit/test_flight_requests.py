@@ -10,24 +10,24 @@ import pytest
 from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.requests import Answer, Now, Refused, Request, Run
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.entry import Wish, fresh
-from holdfast._core.single_flight.flight import AGAIN, Load
+from holdfast._core.single_flight.entry import LookupPolicy, fresh
+from holdfast._core.single_flight.flight import RETRY_AFTER_S, Load
 from unit.driver import Driver, Fault, always
 from unit.server import Server
 
-SITE = flight.site("hf:cache:", "g", "x", lease=2.0)
+SITE = flight.entry_spec("hf:cache:", "g", "x", lease=2.0)
 
 
 def test_a_request_is_repeated_while_the_server_is_loading_and_no_longer() -> None:
     driver = Driver(Server(), failing=always(Fault(Refused("LOADING the dataset")), "delete"))
     began = driver.server.now
     with pytest.raises(Refused):
-        driver.run(flight.drop(SITE))
-    assert SITE.patience - 2 * AGAIN < driver.server.now - began < SITE.patience
+        driver.run(flight.delete(SITE))
+    assert SITE.outage_budget - 2 * RETRY_AFTER_S < driver.server.now - began < SITE.outage_budget
 
 
 def test_who_is_not_to_load_asks_for_no_lease() -> None:
-    token, lease, *_ = flight._looking(SITE, Wish(load=False)).args
+    token, lease, *_ = flight._lookup(SITE, LookupPolicy(load=False)).args
     assert (token, lease) == ("", 0)
 
 
@@ -54,5 +54,5 @@ def requests_of(operation: Coroutine[Any, Any, object]) -> list[Request[Any]]:
 def test_a_load_that_may_have_been_asked_for_twice_refuses_late_copies(doubt: bool, how: str) -> None:
     attempt = Attempt(SITE.spec, "0123456789ab.0", pending=True, doubt=doubt)
     load = Load(SITE, Grant(attempt, 7, 1000.0, 1002.0), None)
-    (landing,) = [each for each in requests_of(flight.land(load, "v", b"data", ttl=60.0)) if isinstance(each, Run)]
+    (landing,) = [each for each in requests_of(flight.store_loaded(load, "v", b"data", ttl=60.0)) if isinstance(each, Run)]
     assert landing.args[:3] == ("0123456789ab.0", 7, how)

@@ -168,7 +168,7 @@ def passed_on_before(times: int) -> Callable[[House], None]:
     return passed
 
 
-def stirs(house: House) -> None:
+def has_unread(house: House) -> None:
     house.node.stirring = True
 
 
@@ -211,10 +211,10 @@ PASSED: dict[str, tuple[list[Deed], dict[str, Any], dict[str, Any], bool]] = {
     "asked, too late": ([asked, later(0.0101)], {}, {}, False),
     "asked, more time is allowed": ([asked, later(0.9)], {"max_pass_time": 1.0}, {}, True),
     "asked, more time is allowed than LIMIT": ([asked, later(LIMIT)], {"max_pass_time": 9.0}, {}, False),
-    "something has come": ([stirs, passed_on_before(31)], {}, {}, True),
-    "something has come, none left": ([stirs, passed_on_before(32)], {}, {}, False),
-    "something has come, not looked for": ([stirs, passed_on_before(32), looked_just_now], {}, {}, True),
-    "something has come, looked for again": ([stirs, passed_on_before(32), looked_just_now, later(LOOK)], {}, {}, False),
+    "something has come": ([has_unread, passed_on_before(31)], {}, {}, True),
+    "something has come, none left": ([has_unread, passed_on_before(32)], {}, {}, False),
+    "something has come, not looked for": ([has_unread, passed_on_before(32), looked_just_now], {}, {}, True),
+    "something has come, looked for again": ([has_unread, passed_on_before(32), looked_just_now, later(LOOK)], {}, {}, False),
     "nobody outside could ask": ([silent], {}, {}, False),
     "the lease has ended": ([ends_now], {}, {}, False),
     "the lease is lost": ([lost], {}, {}, False),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing.history import Event
-from holdfast.testing.judge.rendezvous_rules import Meetings, event
+from holdfast.testing.judge.rendezvous_rules import RendezvousHistory, event
 
 
 def e(at: float, kind: str, attempt: str = "", **facts: Any) -> Event:
@@ -39,4 +39,4 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_rules_of_events(name: str) -> None:
     history, expected = CASES[name]
-    assert [violation.rule for violation in event(Meetings(history, 1))] == expected
+    assert [violation.rule for violation in event(RendezvousHistory(history, 1))] == expected

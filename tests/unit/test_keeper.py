@@ -21,8 +21,8 @@ from holdfast._core.lock.renewal import EARLY, renewal
 from holdfast._core.lock.replies import CLAIM, RELEASE, RENEW
 from holdfast._core.requests import Answer, Call, Granted, NotSent, Refused, Run, Unknown
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.pipelined_connection import Link
-from holdfast._runtime.keeper.long_leases import LONG, Lasting
+from holdfast._net.pipelined_connection import PipelinedConnection
+from holdfast._runtime.keeper.long_leases import LONG, LongLeases
 from unit.driver import Slot, spec
 from unit.waiters import busy, enlisted, put, waiter
 
@@ -46,10 +46,10 @@ class Line:
     def next_at(self) -> float:
         return float("inf")
 
-    def stirs(self) -> bool:
+    def has_unread(self) -> bool:
         return False
 
-    def take_back(self) -> None:
+    def reclaim(self) -> None:
         pass
 
     def fail(self, why: str) -> None:
@@ -132,7 +132,7 @@ def message(payload: object) -> list[object]:
 
 
 class Slow:
-    """The keeper as `Lasting` needs it: what is to be done later is done when the test says so."""
+    """The keeper as `LongLeases` needs it: what is to be done later is done when the test says so."""
 
     def __init__(self, stage: Stage) -> None:
         self.mutex, self.clock = stage.mutex, stage.clock
@@ -149,7 +149,7 @@ class Slow:
 
 def test_both_connections_are_opened_when_a_lease_is_one_second_old(stage: Stage) -> None:
     keeper: Any = Slow(stage)
-    lasting = Lasting(keeper, [stage.node])
+    lasting = LongLeases(keeper, [stage.node])
     start = stage.now
     for number, after in enumerate((0.0, 0.4)):  # the first one is given back soon
         stage.now = start + after
@@ -176,7 +176,7 @@ def test_both_connections_are_opened_when_a_lease_is_one_second_old(stage: Stage
 def test_connections_are_asked_for_again_when_a_later_lease_lasts(stage: Stage) -> None:
     """The first lease is given back, and its connections may have ended since."""
     keeper: Any = Slow(stage)
-    lasting = Lasting(keeper, [stage.node])
+    lasting = LongLeases(keeper, [stage.node])
     for number in range(2):
         tenure = Tenure(Grant(Attempt(spec(), f"p.{number}", pending=True), 7, stage.now, stage.now + 29))
         stage.node.renewing.watch(tenure)
@@ -211,7 +211,7 @@ def test_what_nobody_reads_the_answer_to_is_given_up_until_it_cannot_be_there(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
-    monkeypatch.setattr(stage.node, "insist", lambda _call, until, _gate: asked.append(until))
+    monkeypatch.setattr(stage.node, "send_until_answered", lambda _call, until, _gate: asked.append(until))
     attempt = Attempt(spec(), TOKEN, pending=True)
     gate: Any = None
     stage.node.bury(gate, attempt)
@@ -297,7 +297,7 @@ def test_a_script_that_the_server_has_forgotten_is_sent_whole(monkeypatch: pytes
     answers: list[Any] = []
     ours, server = socket.socketpair()
     with ours, server:
-        link = Link(SimpleNamespace(safely=lambda action, *args: action(*args)), Endpoint())
+        link = PipelinedConnection(SimpleNamespace(safely=lambda action, *args: action(*args)), Endpoint())
         link.sock = ours
         link.call(renewal(spec(), TOKEN, 30.0, 100.0), lambda answer, _sent: answers.append(answer))
         assert server.recv(10_000).split(b"\r\n")[2] == b"EVALSHA"
@@ -622,7 +622,7 @@ def test_a_record_is_written_before_it_expires(stage: Stage) -> None:
 def test_who_just_holds_a_lock_starts_no_look_for_waits(stage: Stage) -> None:
     """The keeper says once a second that it must be reachable."""
     taken_back: list[None] = []
-    stage.node.inbox.take_back = lambda: taken_back.append(None)  # type: ignore[method-assign]
+    stage.node.inbox.reclaim = lambda: taken_back.append(None)  # type: ignore[method-assign]
     for _ in range(3):
         stage.node.be_reachable(b"hf:")
     assert (len(taken_back), stage.node.wait_graph.at) == (1, float("inf"))

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.election import Candidacy, Elected, Office, Other, View, Watch, campaign, change, proclaim, transfer
+from holdfast._core.election import (
+    Candidacy,
+    Elected,
+    ElectionKeys,
+    LeaderWatch,
+    NoLeader,
+    View,
+    campaign,
+    change,
+    proclaim,
+    transfer,
+)
 from holdfast._core.lock.records import Grant
 from holdfast._core.lock.replies import Busy
 from holdfast._core.requests import Answer, NotSent, Now, Run, Sleep, Unknown
@@ -55,7 +66,7 @@ def test_a_proclamation_is_repeated_twice(fault: Exception) -> None:
 
 def test_nobody_knows_of_a_transfer_without_an_answer_whatever_the_later_ones_come_to() -> None:
     """The first may have handed the lock over, so the caller must not be told that nothing has changed."""
-    operation = transfer(Office(spec(), LOCK + b":observers"), "aaaaaaaaaaaa.1", "somebody")
+    operation = transfer(ElectionKeys(spec(), LOCK + b":observers"), "aaaaaaaaaaaa.1", "somebody")
     assert isinstance(operation.send(None), Run)
     for error in (Unknown("no answer"), NotSent("no connection")):
         assert isinstance(operation.throw(error), Sleep)
@@ -65,18 +76,18 @@ def test_nobody_knows_of_a_transfer_without_an_answer_whatever_the_later_ones_co
 
 
 def test_a_lock_without_a_lease_is_looked_at_again_in_time() -> None:
-    operation = change(Office(spec(), LOCK + b":observers"), watch := Watch())
+    operation = change(ElectionKeys(spec(), LOCK + b":observers"), watch := LeaderWatch())
     assert isinstance(operation.send(None), Now)
     assert isinstance(operation.send(100.0), Run)
     with pytest.raises(StopIteration):
-        operation.send(Answer(View(Other(taken=False), None), 100.0, 100.0))
+        operation.send(Answer(View(NoLeader(taken=False), None), 100.0, 100.0))
     assert watch.free_at == 100.0
 
 
 def test_an_observer_does_not_go_back_to_an_earlier_term() -> None:
     """A server that is behind, such as a promoted replica, may still show an earlier leader."""
-    watch = Watch()
-    for found, news in ((ONE, True), (ONE, False), (TWO, True), (ONE, False), (Other(taken=False), True), (ONE, False)):
+    watch = LeaderWatch()
+    for found, news in ((ONE, True), (ONE, False), (TWO, True), (ONE, False), (NoLeader(taken=False), True), (ONE, False)):
         assert watch.is_news(found) is news
         if news:
             watch.see(found)

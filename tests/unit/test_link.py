@@ -10,9 +10,9 @@ from typing import Any
 
 from holdfast._core.lock.replies import RENEW
 from holdfast._core.requests import Command, NotSent, Refused, Run, Unknown
-from holdfast._net.aio_connection import Multiplex
+from holdfast._net.aio_connection import AioConnection
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.pipelined_connection import Link
+from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._net.system import SYSTEM, System
 
 KEEPER: Any = SimpleNamespace(safely=lambda action, *args: action(*args), mutex=threading.RLock())
@@ -32,7 +32,7 @@ class Machine(System):
 
 def test_since_when_a_server_owes_an_answer_or_a_connection() -> None:
     machine, answers = Machine(), list[object]()
-    link = Link(KEEPER, Endpoint(), system=machine)
+    link = PipelinedConnection(KEEPER, Endpoint(), system=machine)
     assert link.owes_since() == float("inf")
     for machine.now in (101.0, 102.0):
         link.call(PING, lambda answer, _sent: answers.append(answer))
@@ -43,7 +43,7 @@ def test_each_answer_ends_what_is_owed() -> None:
     machine, answers = Machine(), list[object]()
     ours, server = socket.socketpair()
     with ours, server:
-        link = Link(KEEPER, Endpoint(), system=machine)
+        link = PipelinedConnection(KEEPER, Endpoint(), system=machine)
         link.sock = ours
         for machine.now in (103.0, 104.0):
             link.call(PING, lambda answer, _sent: answers.append(answer))
@@ -64,7 +64,7 @@ def test_a_server_that_is_no_primary_any_more_is_looked_for_anew() -> None:
     endpoint = Endpoint()
     ours, server = socket.socketpair()
     with ours, server:
-        link = Link(keeper, endpoint, system=Machine())
+        link = PipelinedConnection(keeper, endpoint, system=Machine())
         link.sock = ours
         for endpoint.finder in (None, finder):
             link.call(PING, lambda answer, _sent: answers.append(answer))
@@ -77,7 +77,7 @@ def test_a_server_that_is_no_primary_any_more_is_looked_for_anew() -> None:
 def test_each_connection_is_told_a_script_with_its_first_use() -> None:
     ours, server = socket.socketpair()
     with ours, server:
-        link = Link(KEEPER, Endpoint(), whole_first=True, system=Machine())
+        link = PipelinedConnection(KEEPER, Endpoint(), whole_first=True, system=Machine())
         link.sock = ours
         for kind in (b"$4\r\nEVAL\r\n", b"$7\r\nEVALSHA\r\n"):
             link.call(Run(RENEW, (b"k", b"s", b"q"), ("token", 1000, 1), 1.0), lambda *_: None)
@@ -90,24 +90,24 @@ def test_a_socket_is_not_lent_while_a_part_of_a_request_is_unsent() -> None:
     ours, server = socket.socketpair()
     with ours, server, selectors.DefaultSelector() as selector:
         keeper: Any = SimpleNamespace(safely=KEEPER.safely, mutex=KEEPER.mutex, selector=selector)
-        link = Link(keeper, Endpoint(), system=Machine())
+        link = PipelinedConnection(keeper, Endpoint(), system=Machine())
         link.sock = ours
         ours.setblocking(False)
         selector.register(ours, selectors.EVENT_READ, link)
         link.call(Command(("SET", "k", "x" * 5_000_000), 1.0), lambda *_: None)
-        assert link.lend(waiter) is None
+        assert link.lend_socket(waiter) is None
         while selector.get_key(ours).events & selectors.EVENT_WRITE:
             server.recv(1_000_000)
             link.on_writable()
-        assert link.lend(waiter) is ours
-        assert link.lend(waiter) is None, "somebody looks at it already"
+        assert link.lend_socket(waiter) is ours
+        assert link.lend_socket(waiter) is None, "somebody looks at it already"
         link.fail("the connection was closed")
         assert told == [None], "who looks at it has to look elsewhere"
 
 
 def test_a_connection_that_could_not_be_opened_is_tried_again_after_a_pause() -> None:
     machine, answers = Machine(), list[object]()
-    link = Link(KEEPER, Endpoint(), system=machine)
+    link = PipelinedConnection(KEEPER, Endpoint(), system=machine)
     link.call(PING, lambda answer, _sent: answers.append(answer))
     assert link.begins
     away = NotSent("nobody is there")
@@ -126,19 +126,19 @@ def test_a_connection_that_could_not_be_opened_is_tried_again_after_a_pause() ->
 def test_it_stirs_when_something_has_come() -> None:
     ours, server = socket.socketpair()
     with ours, server:
-        link = Link(KEEPER, Endpoint(), system=Machine())
-        assert not link.stirs()
+        link = PipelinedConnection(KEEPER, Endpoint(), system=Machine())
+        assert not link.has_unread()
         ours.setblocking(False)
         link.sock = ours
-        assert not link.stirs()
+        assert not link.has_unread()
         server.sendall(b"+PONG\r\n")
-        assert link.stirs()
+        assert link.has_unread()
 
 
 def test_a_connection_that_is_opened_too_late_is_closed() -> None:
     ours, server = socket.socketpair()
     with ours, server:
-        link = Link(KEEPER, Endpoint(), system=Machine())
+        link = PipelinedConnection(KEEPER, Endpoint(), system=Machine())
         link.call(PING, lambda *_: None)
         link.close()
         link._opened(ours, 1)
@@ -149,7 +149,7 @@ def test_what_has_come_while_the_thread_was_held_up_is_no_silence() -> None:
     machine, answers = Machine(), list[object]()
     ours, server = socket.socketpair()
     with ours, server:
-        link = Link(KEEPER, Endpoint(), system=machine)
+        link = PipelinedConnection(KEEPER, Endpoint(), system=machine)
         link.sock = ours
         link.call(PING, lambda answer, _sent: answers.append(answer))
         server.sendall(b"+PONG\r\n")
@@ -172,6 +172,6 @@ def test_a_request_of_asyncio_that_was_sent_and_not_answered_may_have_been_done(
     connection: Any = SimpleNamespace(endpoint=Endpoint(timeout=0.2))
     for sent in (103.0, 0.0):
         future = SimpleNamespace(done=lambda: False, set_exception=errors.append)
-        Multiplex._too_late(connection, SimpleNamespace(future=future, sent=sent))  # type: ignore[arg-type]
+        AioConnection._too_late(connection, SimpleNamespace(future=future, sent=sent))  # type: ignore[arg-type]
     assert [type(error) for error in errors] == [Unknown, NotSent]
     assert str(errors[0]) == "localhost:6379: no answer in time"

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast._core.quorum.votes import Panel
+from holdfast._core.quorum.votes import ServerSet
 from holdfast.doctor.facts import Facts
 from holdfast.doctor.nodes import Node, skews, vote
 
-PANEL = Panel(("a", "b", "c"), "digest", 60.0)
+PANEL = ServerSet(("a", "b", "c"), "digest", 60.0)
 GOOD = Node("a", Facts("a", info={"run_id": "r1"}), marker=("r1", 0.0, 60.0, "digest"), now=1_000.0)
 
 

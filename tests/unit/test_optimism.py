@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.requests import Chance, Now, Sleep, Try
+from holdfast._core.requests import CallUser, Now, RandomFraction, Sleep
 from holdfast._core.transaction import GROWTH, LONGEST_PAUSE, TRIES, Changed, GivenUp, longest_pause, persist
 
 
@@ -35,12 +35,12 @@ class World:
 
     def run(self, tries: int = TRIES, wait: float | None = None, once: Callable[[], Any] | None = None) -> Any:
         does: dict[type, Callable[[Any], Any]] = {
-            Try: lambda request: request.call(),
+            CallUser: lambda request: request.call(),
             Now: lambda _: self.now,
-            Chance: lambda _: self.chance,
+            RandomFraction: lambda _: self.chance,
             Sleep: lambda request: self.pause(request.seconds),
         }
-        operation = persist(Try(once or self.once), tries, wait)
+        operation = persist(CallUser(once or self.once), tries, wait)
         reply: Any = None
         error: Exception | None = None
         while True:

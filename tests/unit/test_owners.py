@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from holdfast._clock import clock
 from holdfast._core.lock.ports import Wait
-from holdfast._runtime.keeper.wait_report import told
+from holdfast._runtime.keeper.wait_report import describe_wait
 
 
 def test_waits_that_began_a_millisecond_apart_are_told_apart() -> None:
     """The one that began last is ended, if they close a cycle: others compare what they are told."""
     now = clock()
     waits = [Wait("a", 1, now + number / 1000, ("b",), yields=True) for number in range(40)]
-    assert len({told(wait)["since"] for wait in waits}) > 20
+    assert len({describe_wait(wait)["since"] for wait in waits}) > 20

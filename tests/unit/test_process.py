@@ -85,14 +85,14 @@ def test_a_majority_is_more_than_half_of_the_servers() -> None:
 
 
 def test_a_listener_is_told_nothing_any_more() -> None:
-    process, told, listener = Process(), list[object](), SimpleNamespace(hope="hope")
+    process, told, listener = Process(), list[object](), SimpleNamespace(listener_id="listener")
     endpoints: Any = ("one", "other")
-    nobody: Any = SimpleNamespace(hope="")
-    keeper: Any = SimpleNamespace(despair=lambda *what: told.append(what))
-    process.withdraw(endpoints, nobody)
+    nobody: Any = SimpleNamespace(listener_id="")
+    keeper: Any = SimpleNamespace(unsubscribe=lambda *what: told.append(what))
+    process.unsubscribe(endpoints, nobody)
     process._keepers.append(keeper)
-    process.withdraw(endpoints, nobody)
-    process.withdraw(endpoints, listener)
+    process.unsubscribe(endpoints, nobody)
+    process.unsubscribe(endpoints, listener)
     assert told == [("one", listener), ("other", listener)]
 
 

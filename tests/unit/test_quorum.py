@@ -11,8 +11,8 @@ from holdfast._core.lock.records import Grant, margin
 from holdfast._core.lock.replies import Busy
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import Mandate
-from holdfast._core.quorum.votes import Candidate, Yes, _read_vote
-from holdfast._core.requests import Answer, Disagreement, Hark, NotSent, Poll, Refused, Run, TooFew, Unknown
+from holdfast._core.quorum.votes import QuorumAttempt, Yes, _read_vote
+from holdfast._core.requests import Answer, AwaitNotice, ConfigMismatch, NotSent, Poll, Refused, Run, TooFew, Unknown
 from unit.several import LOCK, LONGEST, ME, OTHER, STATE, Fate, Lost, Servers, Slow
 
 TTL = 30.0
@@ -141,13 +141,13 @@ def test_a_vote_that_never_came_is_no_vote() -> None:
 
 def test_one_fence_at_once_when_the_clocks_agree_or_are_known() -> None:
     servers = Servers(3, ahead={1: 700, 2: 300})
-    candidate = servers.candidate()
-    first = servers.taken(candidate)
+    attempt = servers.attempt()
+    first = servers.taken(attempt)
     assert len(polled(servers, "confirm")) == 1, "the fences differ: two confirm the higher one"
     assert [servers.fence(n) for n in (0, 1)] == [servers.fence(1)] * 2
     assert servers.release(first)
-    again = servers.candidate()
-    again.horizon = candidate.horizon
+    again = servers.attempt()
+    again.clock_estimate = attempt.clock_estimate
     grant = servers.acquire(0.0, again)
     assert isinstance(grant, Grant)
     assert len(polled(servers, "confirm")) == 1, "all were asked for the same fence"
@@ -235,7 +235,7 @@ def test_the_lease_ends_with_the_last_vote_of_a_majority() -> None:
 def test_a_lease_that_is_over_before_its_fence_is_confirmed_is_no_lock(late: float, granted: bool) -> None:
     """One server was sent its request later than the others. What it grants for longer makes no majority."""
     servers = Servers(3, ahead={1: 700}, resent={0: 0.5})
-    candidate = servers.candidate(renew=False)
+    attempt = servers.attempt(renew=False)
 
     def fates(kind: str, _nth: int, server: int) -> Fate:
         if (kind, server) == ("confirm", 1):
@@ -243,12 +243,12 @@ def test_a_lease_that_is_over_before_its_fence_is_confirmed_is_no_lock(late: flo
         return None
 
     servers.fates = fates
-    assert isinstance(servers.acquire(0.0, candidate), Grant) is granted
+    assert isinstance(servers.acquire(0.0, attempt), Grant) is granted
 
 
 def test_max_hold_bounds_the_lease() -> None:
     servers = Servers(3)
-    mandate = servers.taken(servers.candidate(max_hold=2.0))
+    mandate = servers.taken(servers.attempt(max_hold=2.0))
     books = servers.renewing(mandate)
     assert servers.kept_for(3.0, books) == [mandate]
     assert "max_hold has passed" in mandate.lost
@@ -300,7 +300,7 @@ def test_the_undo_waits_for_nobody_who_says_nothing() -> None:
 def test_the_same_server_twice() -> None:
     servers = Servers(3)
     servers.nodes[1] = servers.nodes[0]
-    with pytest.raises(Disagreement, match=r"s0 and s1 are the same server .*twice") as caught:
+    with pytest.raises(ConfigMismatch, match=r"s0 and s1 are the same server .*twice") as caught:
         servers.acquire()
     assert caught.value.parameter == "servers"
     assert servers.clean()
@@ -317,7 +317,7 @@ def test_others_have_agreed_on_something_else(field: str, value: str, parameter:
     servers = Servers(3)
     for number in (0, 2):
         servers.node(number).execute("HSET", "hf:marker", field, value)
-    with pytest.raises(Disagreement) as caught:
+    with pytest.raises(ConfigMismatch) as caught:
         servers.acquire(wait=None)
     assert caught.value.parameter == parameter
     assert said in str(caught.value)
@@ -407,11 +407,11 @@ def test_too_few_for_too_long(wait: float | None, least: float, most: float) -> 
 
 def harked(servers: Servers) -> list[float]:
     """For how many seconds at most each chance was waited for; the clock stood still meanwhile."""
-    return [request.until - servers.now for request in servers.trace if isinstance(request, Hark)]
+    return [request.until - servers.now for request in servers.trace if isinstance(request, AwaitNotice)]
 
 
-def hint(*servers: int) -> Callable[[Candidate], None]:
-    return lambda candidate: candidate.hints.update(servers)
+def hint(*servers: int) -> Callable[[QuorumAttempt], None]:
+    return lambda attempt: attempt.hints.update(servers)
 
 
 def test_hints_of_a_majority_end_the_wait() -> None:
@@ -419,29 +419,29 @@ def test_hints_of_a_majority_end_the_wait() -> None:
     for number in range(3):
         servers.take(number)
 
-    def free(candidate: Candidate) -> None:
+    def free(attempt: QuorumAttempt) -> None:
         for number in range(3):
             servers.node(number).execute("DEL", LOCK)
-        hint(0, 2)(candidate)
+        hint(0, 2)(attempt)
 
     servers.harks = [hint(), hint(1), free]
     assert isinstance(servers.acquire(wait=60.0), Grant)
     first, second, third = harked(servers)[:3]
     assert first == pytest.approx(second, abs=0.05)
-    assert third < 0.75 * acquire.SPREAD, "after one hint the others are near, and who draws little waits less than all that"
+    assert third < 0.75 * acquire.SPREAD_S, "after one hint the others are near, and who draws little waits less than all that"
     assert servers.now < 1000.1, "no time has passed but that of the trips"
-    assert servers.hopes() == [[], [], []]
+    assert servers.listener_ids() == [[], [], []]
 
 
-def test_who_hopes_is_known_to_the_servers_until_the_wait_ends() -> None:
+def test_who_listeners_is_known_to_the_servers_until_the_wait_ends() -> None:
     servers = Servers(3)
     for number in range(3):
         servers.take(number)
     seen: list[list[str]] = []
-    servers.harks = [lambda _candidate: seen.extend(servers.hopes())]
+    servers.harks = [lambda _candidate: seen.extend(servers.listener_ids())]
     busy = servers.acquire(wait=2.0)
     assert isinstance(busy, Busy)
-    assert all(len(hopes) == 1 and hopes[0].startswith(ME) for hopes in seen)
+    assert all(len(listener_ids) == 1 and listener_ids[0].startswith(ME) for listener_ids in seen)
     assert servers.clean()
     assert 1002.0 <= servers.now < 1002.2
 
@@ -461,9 +461,9 @@ def test_pauses_of_those_who_share_the_votes() -> None:
         servers.take(number, token="bc"[number % 2] * 12 + "." + "0" * 32)
     pauses: list[float] = []
 
-    def note(_candidate: Candidate) -> None:
+    def note(_candidate: QuorumAttempt) -> None:
         request = servers.trace[-1]
-        assert isinstance(request, Hark)
+        assert isinstance(request, AwaitNotice)
         pauses.append(request.until - servers.now)
         servers.now = request.until
 
@@ -475,17 +475,17 @@ def test_pauses_of_those_who_share_the_votes() -> None:
         f"{ME}.{len(servers.trace) * 7919:032x}" if type(request).__name__ == "Draw" else draw(request)
     )
     servers.acquire(wait=3.0)
-    limits = [min(acquire.SPREAD * 2.0 ** (n + 2), acquire.SPREAD_MOST) for n in range(len(pauses))]
+    limits = [min(acquire.SPREAD_S * 2.0 ** (n + 2), acquire.SPREAD_MAX_S) for n in range(len(pauses))]
     assert all(0 <= pause <= limit for pause, limit in zip(pauses, limits, strict=True))
     assert max(pauses) > 5 * max(pauses[:2])
 
 
-def test_a_hope_waits_for_inboxes_no_longer_than_it_may() -> None:
+def test_a_listener_waits_for_inboxes_no_longer_than_it_may() -> None:
     servers = Servers(3)
     for number in range(3):
         servers.take(number)
     servers.acquire(wait=0.05)
-    until = next(request.until for request in servers.trace if type(request).__name__ == "Enroll")  # type: ignore[attr-defined]
+    until = next(request.until for request in servers.trace if type(request).__name__ == "Subscribe")  # type: ignore[attr-defined]
     assert until <= 1000.05
 
 
@@ -494,25 +494,25 @@ def test_a_hope_waits_for_inboxes_no_longer_than_it_may() -> None:
 
 def test_renewed_by_a_majority() -> None:
     servers = Servers(3)
-    candidate = servers.candidate(renew=False)
-    mandate = servers.taken(candidate)
+    attempt = servers.attempt(renew=False)
+    mandate = servers.taken(attempt)
     servers.fates = of(Slow(), 0)
     servers.now += 20
     made = mandate.asks(servers.now, 10.0)
-    servers.run(acquire.renew(candidate, mandate, 10.0, made))
+    servers.run(acquire.renew(attempt, mandate, 10.0, made))
     assert mandate.deadline == pytest.approx(1020.001 + 10 - margin(10), abs=0.01)
 
 
 def test_a_shorter_lease_of_a_silent_server_is_renewed_in_time() -> None:
     """Its own turn would have come when the shorter lease was over."""
     servers = Servers(3)
-    candidate = servers.candidate()
-    mandate = servers.taken(candidate)
+    attempt = servers.attempt()
+    mandate = servers.taken(attempt)
     books = servers.renewing(mandate)
     servers.kept_for(1.0, books)
     servers.fates = of(Slow(), 2)
     made = mandate.asks(servers.now, 3.0)
-    servers.run(acquire.renew(candidate, mandate, 3.0, made))
+    servers.run(acquire.renew(attempt, mandate, 3.0, made))
     for number, vote in mandate.votes.items():
         books[number].watch(vote)
     servers.fates = lambda *_: None
@@ -522,12 +522,12 @@ def test_a_shorter_lease_of_a_silent_server_is_renewed_in_time() -> None:
 
 def test_renewal_without_answer_is_an_error_and_no_loss() -> None:
     servers = Servers(3)
-    candidate = servers.candidate()
-    mandate = servers.taken(candidate)
+    attempt = servers.attempt()
+    mandate = servers.taken(attempt)
     servers.fates = of(Lost(), 1, 2)
     made = mandate.asks(servers.now, 10.0)
     with pytest.raises(TooFew) as caught:
-        servers.run(acquire.renew(candidate, mandate, 10.0, made))
+        servers.run(acquire.renew(attempt, mandate, 10.0, made))
     assert caught.value.nodes == {"s0": "renewed", "s1": "no answer in time", "s2": "no answer in time"}
     assert not mandate.lost
     assert mandate.remaining(servers.now) <= 10, "the shorter one may count"
@@ -536,14 +536,14 @@ def test_renewal_without_answer_is_an_error_and_no_loss() -> None:
 @pytest.mark.parametrize("why", ["gone", "taken"])
 def test_a_majority_that_says_no_is_a_loss(why: str) -> None:
     servers = Servers(3)
-    candidate = servers.candidate()
-    mandate = servers.taken(candidate)
+    attempt = servers.attempt()
+    mandate = servers.taken(attempt)
     for number in (0, 1):
         servers.node(number).execute("DEL", LOCK)
         if why == "taken":
             servers.take(number)
     made = mandate.asks(servers.now, 10.0)
-    servers.run(acquire.renew(candidate, mandate, 10.0, made))
+    servers.run(acquire.renew(attempt, mandate, 10.0, made))
     assert "no majority of its servers" in mandate.lost
     assert not servers.release(mandate)
     assert servers.clean()
@@ -587,7 +587,7 @@ def test_who_has_nothing_is_not_told() -> None:
     assert servers.given_back == []
 
 
-def test_who_knows_no_hope_is_not_told_that_it_is_given_up() -> None:
+def test_who_knows_no_listener_is_not_told_that_it_is_given_up() -> None:
     servers = Servers(5)
     for number in range(5):
         servers.take(number)
@@ -598,7 +598,7 @@ def test_who_knows_no_hope_is_not_told_that_it_is_given_up() -> None:
     assert servers.clean()
 
 
-def test_who_knows_a_hope_is_told_though_it_could_not_be_asked_any_more() -> None:
+def test_who_knows_a_listener_is_told_though_it_could_not_be_asked_any_more() -> None:
     servers = Servers(5)
     for number in range(5):
         servers.take(number, seconds=2.5)
@@ -608,7 +608,7 @@ def test_who_knows_a_hope_is_told_though_it_could_not_be_asked_any_more() -> Non
     assert isinstance(grant, Grant)
     assert isinstance(grant.whole, Mandate)
     assert sorted(grant.whole.votes) == [1, 2, 3, 4]
-    assert servers.hopes()[0]
+    assert servers.listener_ids()[0]
     assert servers.release(grant.whole)
     assert servers.clean()
 
@@ -630,9 +630,9 @@ def test_released_while_a_majority_is_silent(fate: Callable[[], Fate]) -> None:
 def test_a_vote_for_more_that_was_not_waited_for_takes_nothing_later() -> None:
     """Who passes the lock on asks for more time and fences; the release may overtake that, on another connection."""
     servers = Servers(3, fates=lambda kind, nth, server: Slow() if (kind, nth, server) == ("vote", 1, 0) else None)
-    candidate = servers.candidate()
-    mandate = servers.taken(candidate)
-    assert servers.run(acquire.again(candidate, mandate, 33)) is not None
+    attempt = servers.attempt()
+    mandate = servers.taken(attempt)
+    assert servers.run(acquire.again(attempt, mandate, 33)) is not None
     assert servers.release(mandate)
     assert polled(servers, "release_vote") == [{0: "bury", 1: "release", 2: "release"}]
     asked = [poll for poll in servers.trace if isinstance(poll, Poll)][1].calls[0]
@@ -644,10 +644,10 @@ def test_a_vote_for_more_that_was_not_waited_for_takes_nothing_later() -> None:
 
 def test_who_could_not_be_asked_first_and_has_granted_more_is_told() -> None:
     servers = Servers(3, fates=lambda kind, nth, server: AWAY if (kind, nth, server) == ("vote", 0, 0) else None)
-    candidate = servers.candidate()
-    mandate = servers.taken(candidate)
+    attempt = servers.attempt()
+    mandate = servers.taken(attempt)
     assert sorted(mandate.votes) == [1, 2]
-    assert servers.run(acquire.again(candidate, mandate, 33)) is not None
+    assert servers.run(acquire.again(attempt, mandate, 33)) is not None
     assert servers.holders()[0]
     assert servers.release(mandate)
     assert servers.clean()
@@ -655,10 +655,10 @@ def test_who_could_not_be_asked_first_and_has_granted_more_is_told() -> None:
 
 def test_interrupted_while_it_asks_for_more() -> None:
     servers = Servers(3)
-    candidate = servers.candidate()
-    mandate = servers.taken(candidate)
+    attempt = servers.attempt()
+    mandate = servers.taken(attempt)
     with pytest.raises(KeyboardInterrupt):
-        servers.run(acquire.again(candidate, mandate, 33), cancel=2)
+        servers.run(acquire.again(attempt, mandate, 33), cancel=2)
     servers.release(mandate)
     servers.late_ones_arrive()
     assert servers.clean()
@@ -690,14 +690,14 @@ def interrupted(prepare: Callable[[Servers], None], wait: float, *, release: boo
         while True:
             servers = Servers(3)
             prepare(servers)
-            candidate = servers.candidate()
+            attempt = servers.attempt()
             try:
                 if release:
-                    mandate = servers.taken(candidate)
+                    mandate = servers.taken(attempt)
                     mandate.end()
-                    servers.run(acquire.release(candidate, mandate), cancel=number, applied=applied)
+                    servers.run(acquire.release(attempt, mandate), cancel=number, applied=applied)
                 else:
-                    servers.run(acquire.acquire(candidate, wait), cancel=number, applied=applied)
+                    servers.run(acquire.acquire(attempt, wait), cancel=number, applied=applied)
                 break
             except KeyboardInterrupt:
                 pass
@@ -738,15 +738,15 @@ def test_interrupted_at_each_request_of_a_release(prepare: Callable[[Servers], N
 def test_an_interrupted_release_is_finished_though_some_have_answered() -> None:
     """One has said that it is back; to the others, the request was never sent."""
     servers = Servers(3)
-    candidate = servers.candidate()
-    mandate = servers.taken(candidate)
-    operation = acquire.release(candidate, mandate)
+    attempt = servers.attempt()
+    mandate = servers.taken(attempt)
+    operation = acquire.release(attempt, mandate)
     mandate.end()
     poll = operation.send(None)
     assert isinstance(poll, Poll)
     call = poll.calls[0]
     assert call is not None
-    assert not poll.tally.on_answer(0, Answer(servers.perform(0, call), servers.now, servers.now))
+    assert not poll.counter.on_answer(0, Answer(servers.perform(0, call), servers.now, servers.now))
     with pytest.raises(KeyboardInterrupt):
         request = operation.throw(KeyboardInterrupt())
         while True:

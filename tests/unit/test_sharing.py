@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.deadlock.abort_wait import end_wait
+from holdfast._core.deadlock.abort_wait import abort_wait
 from holdfast._core.lock.acquire import RECALL
 from holdfast._core.lock.local_acquire import acquire
 from holdfast._core.lock.local_queue import MORE, USEFUL, Gate
@@ -363,7 +363,7 @@ def test_the_place_is_inherited(elsewhere: Process, how: str) -> None:
     elif how == "cancelled":
         leader.is_cancelled()
     else:  # as that of a lock of several, when another one of these was lost
-        assert end_wait(elsewhere.waiting, leader.attempt, PartLost())
+        assert abort_wait(elsewhere.waiting, leader.attempt, PartLost())
         assert isinstance(leader.looks().result, PartLost)
     assert elsewhere.server.queue == places, "it is where it was"
     assert "release" not in leader.commands

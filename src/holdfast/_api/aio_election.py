@@ -11,7 +11,7 @@ from holdfast._api.aio_lease import Term
 from holdfast._api.aio_lock import FairLock, Lock
 from holdfast._api.caller import AioCaller
 from holdfast._clock import clock
-from holdfast._core.election import Elected, Watch
+from holdfast._core.election import Elected, LeaderWatch
 
 __all__ = ["Elected", "Election", "Term"]
 
@@ -20,7 +20,7 @@ class SeatTerm(election.BaseTerm, Term):
     """A term on one server."""
 
 
-class Seat(election.BaseSeat, FairLock):
+class ElectionLock(election.BaseElectionLock, FairLock):
     _lease_type = SeatTerm
 
 
@@ -48,11 +48,11 @@ class Election(election.BaseElection[Term]):
         ConfigError: an option is out of range; nothing was sent.
     """
 
-    _seat: Lock
+    _lock: Lock
     _caller: AioCaller
 
     _caller_type = AioCaller
-    _seat_type = Seat
+    _lock_type = ElectionLock
 
     @staticmethod
     def _quorum_seat() -> type[Any]:
@@ -63,22 +63,22 @@ class Election(election.BaseElection[Term]):
     @property
     def lease(self) -> Term | None:
         """The current term of this candidate, or None. `Term.lost` is set when leadership is lost."""
-        return self._seat.lease  # type: ignore[return-value]
+        return self._lock.lease  # type: ignore[return-value]
 
     async def campaign(self, wait: float | None = None) -> Term:
         """Wait until this candidate is elected, and return its term; at once if it leads already. ``wait``: seconds to wait,
         instead of those of the object. Raises LockTimeout, ServerError."""
-        started, seat = clock(), self._seat
-        while not self.is_leader or (lease := seat.lease) is None:
-            if not await seat.acquire(timeout=-1 if wait is None else wait):
-                holder = await seat._driver().run(seat._holder(election.NOBODY))  # noqa: SLF001
+        started, lock = clock(), self._lock
+        while not self.is_leader or (lease := lock.lease) is None:
+            if not await lock.acquire(timeout=-1 if wait is None else wait):
+                holder = await lock._driver().run(lock._holder(election.NOBODY))  # noqa: SLF001
                 raise election.not_elected(self, holder, clock() - started)
         return lease  # type: ignore[return-value]
 
     async def resign(self) -> None:
         """End the term; the next candidate is elected at once. Raises NotHeld if this one does not lead, LeaseLost,
         ServerError."""
-        lease = self._seat.lease
+        lease = self._lock.lease
         if lease is None:
             raise self._not_leading()
         await lease.release()
@@ -99,25 +99,25 @@ class Election(election.BaseElection[Term]):
 
     async def leader(self) -> Elected | None:
         """Return who leads now: name, term and value; None for nobody. Raises ServerError."""
-        return await self._next(Watch())
+        return await self._next(LeaderWatch())
 
     async def observe(self) -> AsyncIterator[Elected | None]:
         """Yield who leads, now and after each change, without end; None for nobody. Waits without polling. Terms rise; a leader
         of a moment may be left out. Raises ServerError when the server is away for longer than 30 seconds."""
-        watch = Watch()
+        watch = LeaderWatch()
         while True:
             yield await self._next(watch)
 
     async def __aenter__(self) -> Term:
         """Campaign. Raises LockTimeout, ServerError."""
-        return await self._seat.__aenter__()  # type: ignore[return-value]
+        return await self._lock.__aenter__()  # type: ignore[return-value]
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Resign. Raises LeaseLost if leadership was lost, or notes it on the error of the body."""
-        await self._seat.__aexit__(kind, error, trace)
+        await self._lock.__aexit__(kind, error, trace)
 
-    async def _next(self, watch: Watch) -> Elected | None:
-        office = self._office("observing")
-        return await self._caller.run(self._change(watch), office.spec.keys[0], f"election {self.name!r}")
+    async def _next(self, watch: LeaderWatch) -> Elected | None:
+        election_keys = self._office("observing")
+        return await self._caller.run(self._change(watch), election_keys.spec.keys[0], f"election {self.name!r}")

@@ -87,18 +87,18 @@ class Once(once_base.BaseOnce):
         return await self._forget(self._named(fields))
 
     async def _forget(self, job: Job) -> bool:
-        dropped: bool = await self._caller.run(flight.drop(job.site), job.site.value, job.what)
+        dropped: bool = await self._caller.run(flight.delete(job.entry), job.entry.value, job.what)
         return dropped
 
     async def _run(self, job: Job, function: Callable[[], Awaitable[T]]) -> Outcome[T]:
-        attempt = Attempt(job.site.spec)
+        attempt = Attempt(job.entry.spec)
         try:
             return await self._outcome(job, attempt, function)
         except GeneratorExit:
             raise  # dropped with its event loop, where nothing can be awaited: the lease goes back with the load
         except BaseException:
             if attempt.pending:
-                await self._caller.run(flight.abandon(job.site, attempt), job.site.value, job.what)
+                await self._caller.run(flight.abandon(job.entry, attempt), job.entry.value, job.what)
             raise
 
     async def _outcome(self, job: Job, attempt: Attempt, function: Callable[[], Awaitable[T]]) -> Outcome[T]:
@@ -109,7 +109,7 @@ class Once(once_base.BaseOnce):
             return self._replayed(job, found.record)
         if isinstance(found, Loading):
             return self._in_progress(
-                job, found, await driver.run(error_map.record_of(found.process, job.site.spec.keys[0])), clock() - started
+                job, found, await driver.run(error_map.record_of(found.process, job.entry.spec.keys[0])), clock() - started
             )
         with Running(me, job, attempt, found, driver.process) as running:
             try:
@@ -124,8 +124,8 @@ class Once(once_base.BaseOnce):
 
     async def _look(self, job: Job, attempt: Attempt) -> tuple[Runner, Found | Load | Loading]:
         try:
-            driver = await self._caller.driver(job.site.value)
-            found = await driver.run(flight.look(job.site, self._wish, attempt))
+            driver = await self._caller.driver(job.entry.value)
+            found = await driver.run(flight.get_or_lease(job.entry, self._wish, attempt))
         except (WireError, KeyConflict) as error:
             raise once_base.refuse(job, error) from error
         assert not isinstance(found, flight.Absent)

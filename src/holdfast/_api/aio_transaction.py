@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from holdfast._api import transaction as transactions
 from holdfast._api import transaction_options
-from holdfast._core.requests import Try
+from holdfast._core.requests import CallUser
 from holdfast._core.transaction import TRIES, Changed, GivenUp, persist
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
@@ -87,7 +87,7 @@ class Transaction(transactions.BaseTransaction):
         """
         bounds = transaction_options.limits(tries, wait)
         try:
-            return cast("T", await driver().run(persist(Try(lambda: self._try(function)), *bounds)))
+            return cast("T", await driver().run(persist(CallUser(lambda: self._try(function)), *bounds)))
         except GivenUp as given_up:
             raise self._given_up(given_up) from None
 

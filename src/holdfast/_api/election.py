@@ -13,7 +13,7 @@ from holdfast._api.lock import L
 from holdfast._api.options import LONGEST_LEASE, refuse_mistaken
 from holdfast._api.statistics import LockStatistics
 from holdfast._core import election
-from holdfast._core.election import Candidacy, Elected, Missing, Office, Watch
+from holdfast._core.election import Candidacy, Elected, ElectionKeys, LeaderWatch, NoSuchCandidate
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt, Grant, Spec
 from holdfast._core.lock.replies import PAUSED, UNHEARD, Busy
@@ -27,19 +27,19 @@ from holdfast.errors import ConfigError, LockTimeout, NoCandidate, NotHeld
 LONGEST_NAME, LONGEST_VALUE = 200, 65536
 
 
-class BaseSeat(lock.BaseLock[Any]):
+class BaseElectionLock(lock.BaseLock[Any]):
     """The lock of an election on one server, for one candidate: each stands in the server's line for itself."""
 
     _shared = False
     election: BaseElection[Any]
 
     @property
-    def office(self) -> Office:
-        return Office(self._spec, side_key(self._spec.keys[0], b"observers"))
+    def election_keys(self) -> ElectionKeys:
+        return ElectionKeys(self._spec, side_key(self._spec.keys[0], b"observers"))
 
     def _new_attempt(self, process: Process) -> Attempt:  # noqa: ARG002
         ours = self.election
-        observers = self.office.observers
+        observers = self.election_keys.observers
         return Candidacy(self._spec, tally=self._tally, name=ours.candidate, value=ours.value, observers=observers)
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
@@ -49,7 +49,7 @@ class BaseSeat(lock.BaseLock[Any]):
     async def _holder(self, busy: Busy) -> bytes | None:
         if busy.process != PAUSED:
             try:
-                found = (await election.look(self.office)).value.leader
+                found = (await election.look(self.election_keys)).value.leader
             except (WireError, KeyConflict):
                 return None
             if isinstance(found, Elected):
@@ -70,7 +70,7 @@ class BaseTerm(leases.BaseLease):
 
     async def _release(self, known: bool | WireError | None = None) -> None:
         await super()._release(known)
-        await election.vacate(self._attempt.office)
+        await election.notify_observers(self._attempt.election_keys)
 
     async def _proclaim(self, value: str) -> None:
         """Operation behind `Election.proclaim`."""
@@ -89,7 +89,7 @@ class BaseTerm(leases.BaseLease):
         tenure = self._tenure
         tenure.over = True  # while nobody knows who leads, this one does not believe to
         try:
-            done = await election.transfer(self._attempt.office, tenure.token, to)
+            done = await election.transfer(self._attempt.election_keys, tenure.token, to)
         except Unknown as error:
             await self._abandoned()
             raise trouble(tenure.spec, error, " (leadership was given up: it may have been handed over)") from error
@@ -107,7 +107,7 @@ class BaseTerm(leases.BaseLease):
                 await self._give_up()  # a late copy of the request that took the lock shall not take it again
             return
         self._go_on()
-        if isinstance(done, Missing):
+        if isinstance(done, NoSuchCandidate):
             raise _no_candidate(tenure.spec, to, done.names)
         self._taken_away()
 
@@ -132,12 +132,12 @@ class BaseTerm(leases.BaseLease):
 class BaseElection(Generic[L]):
     """Options and state of one candidate, for both APIs."""
 
-    _seat: Any
-    """The lock: a `BaseSeat`, or one over several servers."""
+    _lock: Any
+    """The lock: a `BaseElectionLock`, or one over several servers."""
 
     _caller: Any
     _caller_type: type[Any]
-    _seat_type: type[Any]
+    _lock_type: type[Any]
 
     @staticmethod
     def _quorum_seat() -> type[Any]:
@@ -165,28 +165,28 @@ class BaseElection(Generic[L]):
         if are_several(client):
             if quarantine is not False:
                 raise ConfigError("quarantine is for an Election on one server", parameter="quarantine")
-            seat = self._quorum_seat()(client, name, max_ttl=max_ttl, **options)
+            election_lock = self._quorum_seat()(client, name, max_ttl=max_ttl, **options)
         else:
             if max_ttl != LONGEST_LEASE:
                 raise ConfigError("max_ttl is for an Election on several servers", parameter="max_ttl")
             self._caller = self._caller_type(client)
-            seat = self._seat_type(client, name, quarantine=quarantine, **options)
-            seat.election = self
+            election_lock = self._lock_type(client, name, quarantine=quarantine, **options)
+            election_lock.election = self
         if candidate is not None:
             _check_name(candidate, "candidate")
         self._candidate, self._value = candidate, checked_value(value)
-        self._seat = seat
+        self._lock = election_lock
 
     @property
     def name(self) -> str:
         """Name of the election."""
-        name: str = self._seat.name
+        name: str = self._lock.name
         return name
 
     @property
     def key(self) -> str:
         """Key of its lock on the server."""
-        key: str = self._seat.key
+        key: str = self._lock.key
         return key
 
     @property
@@ -207,12 +207,12 @@ class BaseElection(Generic[L]):
     @property
     def term(self) -> int | None:
         """The number of the term, which is its fence, while this candidate leads, else None. Asks no server."""
-        lease = self._seat.lease
+        lease = self._lock.lease
         return lease.fence if lease is not None and lease.remaining() > 0 else None
 
     def statistics(self) -> LockStatistics:
         """Return how often this candidate was elected, and how long it waited and led. Asks no server."""
-        found: LockStatistics = self._seat.statistics()
+        found: LockStatistics = self._lock.statistics()
         return found
 
     def __repr__(self) -> str:
@@ -227,32 +227,33 @@ class BaseElection(Generic[L]):
     def _leading(self, what: str) -> Any:
         """Return the term of this candidate, for what only a leader may do. Raises NotHeld, and as `_office`."""
         self._office(what)
-        lease = self._seat.lease
+        lease = self._lock.lease
         if not isinstance(lease, BaseTerm):
             raise self._not_leading()
         return lease
 
-    def _office(self, what: str) -> Office:
+    def _office(self, what: str) -> ElectionKeys:
         """Raises ConfigError where there are several servers."""
-        if isinstance(self._seat, BaseSeat):
-            return self._seat.office
+        if isinstance(self._lock, BaseElectionLock):
+            return self._lock.election_keys
         raise on_one_server(
             what,
             "none of them knows who leads, only a majority of them together",
             "use one server, Sentinels or a Cluster for that",
         )
 
-    async def _change(self, watch: Watch) -> Elected | None:
+    async def _change(self, watch: LeaderWatch) -> Elected | None:
         """Operation behind `Election.observe` and `Election.leader`."""
-        office = self._office("observing")
+        election_keys = self._office("observing")
         try:
-            found = await election.change(office, watch)
+            found = await election.change(election_keys, watch)
         except KeyConflict as error:
-            raise trouble(office.spec, error) from error
+            raise trouble(election_keys.spec, error) from error
         if found is None:
-            seat = self._seat
-            endpoint = seat._endpoint if seat._cluster is None else seat._shard(seat._cluster)  # noqa: SLF001 - the candidate's own
-            seat._found_free(endpoint, watch.free_at)  # noqa: SLF001
+            election_lock = self._lock
+            cluster = election_lock._cluster  # noqa: SLF001 - the candidate's own
+            endpoint = election_lock._endpoint if cluster is None else election_lock._shard(cluster)  # noqa: SLF001
+            election_lock._found_free(endpoint, watch.free_at)  # noqa: SLF001
         return found
 
 
@@ -283,7 +284,7 @@ def checked_value(value: object) -> str:
 
 
 NOBODY = UNHEARD
-"""For `BaseSeat._holder`, where no server has said who holds the lock."""
+"""For `BaseElectionLock._holder`, where no server has said who holds the lock."""
 
 
 def trouble(spec: Spec, error: WireError | KeyConflict, more: str = "") -> Exception:

@@ -8,11 +8,11 @@ from holdfast._core import control_records, names
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Spec
 from holdfast._core.names import PROCESS
-from holdfast._core.requests import Disagreement, Refused, TooFew, WireError
+from holdfast._core.requests import ConfigMismatch, Refused, TooFew, WireError
 from holdfast._runtime.process import current
 from holdfast.errors import ServerError
 
-Trouble = WireError | KeyConflict | TooFew | Disagreement
+Trouble = WireError | KeyConflict | TooFew | ConfigMismatch
 """What may come of taking a lock, as the core says it."""
 
 

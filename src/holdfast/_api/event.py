@@ -11,8 +11,8 @@ from holdfast._api import options
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Spec, answer_within, milliseconds
 from holdfast._core.names import encoded, start
-from holdfast._core.rendezvous.barrier import Broken, Meeting
-from holdfast._core.rendezvous.latch import Disagreement, Forgotten, Latch
+from holdfast._core.rendezvous.barrier import BarrierSpec, Broken
+from holdfast._core.rendezvous.latch import CountMismatch, Forgotten, LatchSpec
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import one_place
 from holdfast._runtime.process import describe
@@ -94,7 +94,7 @@ class Named:
             yield
         except KeyConflict as error:
             raise ConfigError(f"{self._what}: {error}; nothing was changed", parameter="name", **facts) from None
-        except Disagreement as error:
+        except CountMismatch as error:
             raise ConfigError(
                 f"{self._what} was made elsewhere with {parameter}={error.number}: all who use it have to agree; reset() makes "
                 "it what this one says",
@@ -116,7 +116,7 @@ class BaseLatch(Named):
         keep_ms = milliseconds(options.seconds(keep, "keep", 1.0))
         state, waiters, done = self._keys
         timeout = min(self._caller.timeout, ANSWER_WITHIN)
-        self._latch = Latch((state, waiters, done), kind, at_least_one(count, "count"), keep_ms, timeout)
+        self._latch = LatchSpec((state, waiters, done), kind, at_least_one(count, "count"), keep_ms, timeout)
 
 
 class BaseBarrier(Named):
@@ -148,7 +148,7 @@ class BaseBarrier(Named):
         keys = (lock, lock + b":state", lock + b":queue")
         within = min(self._caller.timeout, ANSWER_WITHIN, answer_within(ttl))
         spec = Spec(self._name, keys, ttl, renew=True, max_hold=None, timeout=within)
-        self._meeting = Meeting(self._keys[:-1], spec, number, milliseconds(options.seconds(keep, "keep", 1.0)))
+        self._meeting = BarrierSpec(self._keys[:-1], spec, number, milliseconds(options.seconds(keep, "keep", 1.0)))
 
     @property
     def parties(self) -> int:

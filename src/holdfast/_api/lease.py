@@ -25,7 +25,7 @@ class Watch(Protocol):
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         """Look after it no more."""
 
-    def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+    def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
         """Send this until it is answered, or local time ``until``."""
 
     def refer(self, owner: Any, dropped: Callable[[], None]) -> Callable[[], Any]:
@@ -264,7 +264,9 @@ class BaseLease:
             gate.give_back(self._attempt, tenure)
             return
         for where, part in self._parts if self._may_be_there() else ():
-            self._process.keeper.insist(where, part.giving_back(bury=part.doubt, timeout=part.spec.timeout), part.deadline)
+            self._process.keeper.send_until_answered(
+                where, part.giving_back(bury=part.doubt, timeout=part.spec.timeout), part.deadline
+            )
         if tenure.lost:
             if gate is not None:
                 gate.left(self._attempt)
@@ -281,7 +283,9 @@ class BaseLease:
                 await self._release()
         except (ServerError, QuorumError):
             for where, part in self._parts:
-                self._process.keeper.insist(where, part.giving_back(bury=True, timeout=part.spec.timeout), part.deadline)
+                self._process.keeper.send_until_answered(
+                    where, part.giving_back(bury=True, timeout=part.spec.timeout), part.deadline
+                )
         except HoldfastError:
             pass  # lost meanwhile
         except BaseException:
@@ -372,7 +376,7 @@ def _dropped(
         )
 
 
-def disown(attempt: Attempt) -> None:
+def discard_unreturned(attempt: Attempt) -> None:
     """An acquisition was interrupted before its lease reached the caller: what it has got is `local_acquire.abandon`'s."""
     lease: BaseLease | None = attempt.unclaimed
     if lease is not None:

@@ -13,7 +13,7 @@ from holdfast._core.lock.local_queue import Gate
 from holdfast._core.lock.records import Attempt, Grant, Spec
 from holdfast._core.lock.replies import PAUSED, Busy
 from holdfast._core.requests import Command, WireError
-from holdfast._core.retry import insist
+from holdfast._core.retry import retry_idempotent
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import one_place, resolve
 from holdfast._runtime.keeper.thread import Keeper
@@ -230,7 +230,7 @@ class BaseLock(Generic[L]):
     async def _is_locked(self) -> bool:
         """Operation behind `locked`."""
         try:
-            answer = await insist(Command(("EXISTS", self._spec.keys[0]), self._spec.timeout))
+            answer = await retry_idempotent(Command(("EXISTS", self._spec.keys[0]), self._spec.timeout))
         except WireError as error:
             raise server_error(self._spec, error) from error
         if not answer.value:

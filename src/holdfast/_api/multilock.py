@@ -20,7 +20,7 @@ from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import INFINITY, Attempt, Grant
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import Astray
-from holdfast._core.requests import Disagreement, TooFew, WireError
+from holdfast._core.requests import ConfigMismatch, TooFew, WireError
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current
 from holdfast.errors import ConfigError, HoldfastError, LeaseLost, LockTimeout, NotHeld
@@ -100,7 +100,7 @@ class Part:
             result: Grant | Busy = await self.lock._try(self.attempt, wait)
         except Astray:
             raise
-        except (WireError, KeyConflict, TooFew, Disagreement) as error:
+        except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
             raise self.lock._user_error(error) from error
         finally:
             self._whole.wants = None
@@ -185,7 +185,7 @@ class Whole:
         if lease is not None:
             lease.notice_loss()
         elif wants is not None:
-            current().keeper.end_wait(wants.lock._endpoint, wants.attempt, multilock.PartLost())
+            current().keeper.abort_wait(wants.lock._endpoint, wants.attempt, multilock.PartLost())
 
     def leave(self) -> Coroutine[Any, Any, None]:
         """Operation that leaves nothing behind."""

@@ -22,7 +22,7 @@ from holdfast._core.lock.records import Attempt, answer_within
 from holdfast._core.names import start
 from holdfast._core.requests import Refused, WireError
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.flight import Load, Loading, Record, Site, Wish
+from holdfast._core.single_flight.flight import EntrySpec, Load, Loading, LookupPolicy, Record
 from holdfast._log import of_the_user
 from holdfast._runtime.process import Process, describe
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, InProgress, LeaseLost, NotHeld, ResultNotKept
@@ -53,7 +53,7 @@ class Job(NamedTuple):
 
     name: str
     """The key as the user knows it: filled in."""
-    site: Site
+    entry: EntrySpec
     server: str
     """Which one has the key."""
 
@@ -65,7 +65,7 @@ class Job(NamedTuple):
     @property
     def facts(self) -> dict[str, Any]:
         """For errors."""
-        return {"name": self.name, "key": self.site.value.decode(errors="backslashreplace")}
+        return {"name": self.name, "key": self.entry.value.decode(errors="backslashreplace")}
 
 
 class Running:
@@ -179,7 +179,7 @@ class BaseOnce:
         self._caller, self._template, self._busy, self._prefix = caller, template, busy, prefix
         self._fields = list(dict.fromkeys(fields_of(template, None)))
         self._keep = options.seconds(keep, "keep", MIN_KEEP)
-        self._wish = Wish(wait=options.checked_wait(0.0 if wait is None and busy != "wait" else wait), glance=False)
+        self._wish = LookupPolicy(wait=options.checked_wait(0.0 if wait is None and busy != "wait" else wait), fast_read=False)
         self._ttl = options.seconds(ttl, "ttl", options.MIN_TTL)
         if self._ttl < options.SHORT:
             options.warn_of_short(self._ttl)
@@ -199,7 +199,7 @@ class BaseOnce:
 
     def _made(self, name: str) -> Job:
         prefix = f"{self._prefix}once:"
-        site = flight.site(
+        entry = flight.entry_spec(
             prefix,
             name,
             lease=self._ttl,
@@ -209,7 +209,7 @@ class BaseOnce:
             max_size=self._max_size,
             keeps=True,
         )
-        return Job(name, site, self._caller.address)
+        return Job(name, entry, self._caller.address)
 
     def _filled(self, function: Callable[..., object]) -> Filled:
         """Return the function that fills the key from a call's arguments. Raises ConfigError where that cannot be done."""
@@ -225,8 +225,8 @@ class BaseOnce:
 
     def _refuse_itself(self, me: object, job: Job) -> None:
         """A call inside itself would wait for itself."""
-        ours = (me, job.server, job.site.value)
-        if any((running.me, running.job.server, running.job.site.value) == ours for running in _calls()):
+        ours = (me, job.server, job.entry.value)
+        if any((running.me, running.job.server, running.job.entry.value) == ours for running in _calls()):
             raise ConfigError(
                 f"{job.what} runs in this very call already: calling it again inside would wait for itself; move what both "
                 "need into a function without the decorator",
@@ -298,7 +298,7 @@ class BaseOnce:
         if isinstance(error, self._errors):
             kept = await self._stored(running, codecs.ERROR, codecs.encode_error(error))
         else:
-            await flight.abort(running.load)
+            await flight.cancel_load(running.load)
             running.attempt.pending = False
         if kept is False and not isinstance(error, LeaseLost):
             error.add_note(str(lease_lost(running.job, running.load)))
@@ -311,7 +311,7 @@ class BaseOnce:
             kind, data = flight.MARK, _cut(f"it has {len(data):,} bytes, and max_size is {self._max_size:,}")
         warning, mark = "", data if kind == flight.MARK else _cut(f"the server refused to store its {len(data):,} bytes")
         try:
-            kept = await flight.land(load, kind, data, ttl=self._keep, mark=mark)
+            kept = await flight.store_loaded(load, kind, data, ttl=self._keep, mark=mark)
             if kind == flight.MARK:
                 warning = f"{job.what}: the result is not kept: {data.decode()}"
         except flight.Marked as refused:

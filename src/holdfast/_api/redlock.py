@@ -19,8 +19,8 @@ from holdfast._core.names import PROCESS, guard_key, home, marker_key, record_ke
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import Mandate
 from holdfast._core.quorum.nodes import Board
-from holdfast._core.quorum.votes import DECLARE_NEW, Candidate, Count, Heard, Panel
-from holdfast._core.requests import Answer, Command, Disagreement, Poll, Run, TooFew, WireError, in_the_way
+from holdfast._core.quorum.votes import DECLARE_NEW, AllAnswered, QuorumAttempt, ServerSet, YesCount
+from holdfast._core.requests import Answer, Command, ConfigMismatch, Poll, Run, TooFew, WireError, in_the_way
 from holdfast._lua import codes
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
@@ -38,7 +38,9 @@ FORGOTTEN = "may have forgotten locks that are held (force declares it new all t
 L = TypeVar("L", bound="BaseQuorumLease")
 
 
-def find(servers: object, face: Literal["sync", "asyncio"], max_ttl: float, prefix: str) -> tuple[tuple[Endpoint, ...], Panel]:
+def find(
+    servers: object, face: Literal["sync", "asyncio"], max_ttl: float, prefix: str
+) -> tuple[tuple[Endpoint, ...], ServerSet]:
     """The servers that vote together. Raises ConfigError where they cannot."""
     if isinstance(servers, str | bytes) or not isinstance(servers, Iterable):
         raise _bad("servers must be a list of clients or URLs, or a dictionary of them by name")
@@ -60,17 +62,17 @@ def find(servers: object, face: Literal["sync", "asyncio"], max_ttl: float, pref
     # A host name is the same server everywhere; or users give names of their own.
     known = sorted(re.sub(r"^localhost(?=:)", "127.0.0.1", name) for name in names)
     digest = hashlib.sha1("\n".join(known).encode(), usedforsecurity=False).hexdigest()[:16]
-    return endpoints, Panel(tuple(names), digest, max_ttl, marker_key(start(prefix)))
+    return endpoints, ServerSet(tuple(names), digest, max_ttl, marker_key(start(prefix)))
 
 
-def find_new(servers: object, max_ttl: float, prefix: str) -> tuple[tuple[Endpoint, ...], Panel]:
+def find_new(servers: object, max_ttl: float, prefix: str) -> tuple[tuple[Endpoint, ...], ServerSet]:
     """Servers to be declared new: several that vote together, or one that grants guarded locks."""
     if isinstance(servers, Iterable) and not isinstance(servers, str | bytes):
         return find(servers, "sync", max_ttl, prefix)
     endpoint = resolve(servers, "sync")
     if endpoint.cluster is not None:
         raise _bad("locks in a Cluster are not guarded, its servers need not be declared")
-    return (endpoint,), Panel((endpoint.address,), "", max_ttl, guard_key(start(prefix)))
+    return (endpoint,), ServerSet((endpoint.address,), "", max_ttl, guard_key(start(prefix)))
 
 
 def _bad(why: str) -> ConfigError:
@@ -143,12 +145,14 @@ class BaseRedlock(lock_base.BaseLock[L]):
     def _where(self) -> str:
         return ", ".join(self._panel.names)
 
-    def _new_attempt(self, process: Process) -> Candidate:
+    def _new_attempt(self, process: Process) -> QuorumAttempt:
         keeper = process.keeper
         if keeper is not self._keeper:
             self._keeper, self._gate = keeper, keeper.board(Board, self._endpoint, self._spec)
-        horizon = fleets_of(process, self._endpoint).horizon
-        return Candidate(self._spec, gate=self._gate, since=clock(), panel=self._panel, horizon=horizon, tally=self._tally)
+        clock_estimate = fleets_of(process, self._endpoint).clock_estimate
+        return QuorumAttempt(
+            self._spec, gate=self._gate, since=clock(), server_set=self._panel, clock_estimate=clock_estimate, tally=self._tally
+        )
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
         return local_acquire.acquire(attempt, wait, acquire.ON_SEVERAL_SERVERS)
@@ -160,20 +164,23 @@ class BaseRedlock(lock_base.BaseLock[L]):
     def _user_error(self, error: error_map.Trouble) -> HoldfastError:
         if isinstance(error, TooFew):
             return quorum_error(self._spec.name, self.key, "cannot be taken", error)
-        if isinstance(error, Disagreement):
+        if isinstance(error, ConfigMismatch):
             return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing is held", parameter=error.parameter)
         return super()._user_error(error)
 
     async def _is_locked(self) -> bool:
-        panel = self._panel
-        there, call = Count(len(panel.names), panel.majority), Command(("EXISTS", self._spec.keys[0]), acquire.PATIENT)
-        await Poll([call] * len(panel.names), there, self._spec.timeout)
+        server_set = self._panel
+        there, call = (
+            YesCount(len(server_set.names), server_set.majority),
+            Command(("EXISTS", self._spec.keys[0]), acquire.ANSWER_LIMIT_S),
+        )
+        await Poll([call] * len(server_set.names), there, self._spec.timeout)
         if there.unsure:
             raise quorum_error(
                 self._spec.name,
                 self.key,
                 "cannot be asked for",
-                acquire.shortfall(there, panel, range(len(panel.names)), "held"),
+                acquire.shortfall(there, server_set, range(len(server_set.names)), "held"),
             )
         for number, answer in there.answers.items():
             if isinstance(answer, Answer) and not answer.value:
@@ -187,13 +194,13 @@ class BaseRedlock(lock_base.BaseLock[L]):
             return None
         any_record = _Records(len(self._panel.names), 1)
         record = record_key(home(busy.process, self._spec.keys[0]), busy.process)
-        get = control_records.fetch(record, acquire.PATIENT)
+        get = control_records.fetch(record, acquire.ANSWER_LIMIT_S)
         await Poll([get] * len(self._panel.names), any_record, self._spec.timeout)
         records = (answer.value for answer in any_record.answers.values() if isinstance(answer, Answer))
         return next(filter(None, records), None)
 
 
-class _Records(Count):
+class _Records(YesCount):
     """Of the servers that have the record of a process."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
@@ -215,7 +222,7 @@ class BaseQuorumLease(lease.BaseLease):
     """Facts of one acquisition of a lock over several servers, for both faces."""
 
     _tenure: Mandate
-    _attempt: Candidate
+    _attempt: QuorumAttempt
 
     def _looked_after(self) -> tuple[tuple[Endpoint, Tenure], ...]:
         return tuple((self._endpoint[number], vote) for number, vote in self._tenure.votes.items())
@@ -230,13 +237,13 @@ class BaseQuorumLease(lease.BaseLease):
 
     async def _renew(self, ttl: float | None) -> None:
         self.check()
-        mandate, candidate = self._tenure, self._attempt
-        ttl = mandate.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, candidate.panel.longest)
+        mandate, attempt = self._tenure, self._attempt
+        ttl = mandate.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, attempt.server_set.longest)
         now = self._process.clock()
         ttl = min(ttl, mandate.ends_at - now)
         made = mandate.asks(now, ttl)
         try:
-            await acquire.renew(candidate, mandate, ttl, made)
+            await acquire.renew(attempt, mandate, ttl, made)
         except TooFew as error:
             raise quorum_error(self.name, self.key, "could not be renewed", error) from error
         if self._expired() or mandate.lost:
@@ -273,30 +280,30 @@ class BaseQuorumLease(lease.BaseLease):
         await acquire.give_back(self._tenure, self._tenure.servers())
 
 
-async def declare(panel: Panel, timeout: float, *, force: bool) -> dict[str, str]:
+async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict[str, str]:
     """Operation behind `declare_new`: what became of each server.
 
     A server that has forgotten looks like a new one. So where others remember, it is left to wait, which ends by itself.
     """
-    modes = ["1" if force else "0"] * len(panel.names)
+    modes = ["1" if force else "0"] * len(server_set.names)
     if not force and len(modes) > 1:
-        found = await _declare(panel, timeout, ["?"] * len(modes))
-        away = [name for name, code in zip(panel.names, found, strict=True) if isinstance(code, str)]
+        found = await _declare(server_set, timeout, ["?"] * len(modes))
+        away = [name for name, code in zip(server_set.names, found, strict=True) if isinstance(code, str)]
         if away:
             return {
                 name: _declared(code, f"not declared: {', '.join(away)} may remember")
-                for name, code in zip(panel.names, found, strict=True)
+                for name, code in zip(server_set.names, found, strict=True)
             }
         if any(code[0] == 0 for code in found):
             modes = ["+" if code[0] in {codes.OTHER_LEASE, codes.OTHER_SERVERS} else "?" for code in found]
-    return dict(zip(panel.names, map(_declared, await _declare(panel, timeout, modes)), strict=True))
+    return dict(zip(server_set.names, map(_declared, await _declare(server_set, timeout, modes)), strict=True))
 
 
-async def _declare(panel: Panel, timeout: float, modes: list[str]) -> list[Any]:
+async def _declare(server_set: ServerSet, timeout: float, modes: list[str]) -> list[Any]:
     """Return the answer of each server; a text for one that gives none."""
-    said = Heard(set(range(len(modes))))
-    agreed = milliseconds(panel.longest), panel.digest
-    await Poll([Run(DECLARE_NEW, (panel.marker,), (*agreed, mode), timeout) for mode in modes], said, timeout)
+    said = AllAnswered(set(range(len(modes))))
+    agreed = milliseconds(server_set.longest), server_set.digest
+    await Poll([Run(DECLARE_NEW, (server_set.marker,), (*agreed, mode), timeout) for mode in modes], said, timeout)
     answers = [said.answers.get(number) for number in range(len(modes))]
     return [a.value if isinstance(a, Answer) else str(a or f"no answer within {timeout:g} s") for a in answers]
 

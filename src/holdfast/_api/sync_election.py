@@ -14,7 +14,7 @@ from holdfast._api.caller import Caller
 from holdfast._api.sync_lease import Term
 from holdfast._api.sync_lock import FairLock, Lock
 from holdfast._clock import clock
-from holdfast._core.election import Elected, Watch
+from holdfast._core.election import Elected, LeaderWatch
 from holdfast.errors import HoldfastError, HoldfastWarning
 
 __all__ = ["Elected", "Election", "Term"]
@@ -24,7 +24,7 @@ class SeatTerm(election.BaseTerm, Term):
     """A term on one server."""
 
 
-class Seat(election.BaseSeat, FairLock):
+class ElectionLock(election.BaseElectionLock, FairLock):
     _lease_type = SeatTerm
 
 
@@ -51,11 +51,11 @@ class Election(election.BaseElection[Term]):
         ConfigError: an option is out of range; nothing was sent.
     """
 
-    _seat: Lock
+    _lock: Lock
     _caller: Caller
 
     _caller_type = Caller
-    _seat_type = Seat
+    _lock_type = ElectionLock
 
     @staticmethod
     def _quorum_seat() -> type[Any]:
@@ -66,25 +66,25 @@ class Election(election.BaseElection[Term]):
     @property
     def lease(self) -> Term | None:
         """The current term of this candidate, or None. `Term.lost` is set when leadership is lost."""
-        return self._seat.lease  # type: ignore[return-value]
+        return self._lock.lease  # type: ignore[return-value]
 
     def campaign(self, wait: float | None = None) -> Term:
         """Wait until this candidate is elected, and return its term; at once if it leads already. ``wait``: seconds to wait,
         instead of those of the object. Raises LockTimeout, ServerError."""
-        started, seat = clock(), self._seat
+        started, lock = clock(), self._lock
         elected = False
         try:
-            while not self.is_leader or (lease := seat.lease) is None:
+            while not self.is_leader or (lease := lock.lease) is None:
                 elected = False
-                elected = seat.acquire(timeout=-1 if wait is None else wait)
+                elected = lock.acquire(timeout=-1 if wait is None else wait)
                 if not elected:
-                    holder = seat._driver().run(seat._holder(election.NOBODY))
+                    holder = lock._driver().run(lock._holder(election.NOBODY))
                     raise election.not_elected(self, holder, clock() - started)
         except HoldfastError:
             raise
         except BaseException:
             if elected:
-                seat._finish_release(None)  # interrupted, at whatever line
+                lock._finish_release(None)  # interrupted, at whatever line
             raise
         else:
             return lease  # type: ignore[return-value]
@@ -92,16 +92,16 @@ class Election(election.BaseElection[Term]):
     def resign(self) -> None:
         """End the term; the next candidate is elected at once. Raises NotHeld if this one does not lead, LeaseLost,
         ServerError."""
-        seat, lease = self._seat, None
+        lock, lease = self._lock, None
         try:
-            lease = seat.lease
+            lease = lock.lease
             if lease is None:
                 raise self._not_leading()
             lease.release()
         except HoldfastError:
             raise
         except BaseException:
-            seat._finish_release(lease)  # interrupted, at whatever line
+            lock._finish_release(lease)  # interrupted, at whatever line
             raise
 
     def proclaim(self, value: str) -> None:
@@ -124,32 +124,32 @@ class Election(election.BaseElection[Term]):
 
     def leader(self) -> Elected | None:
         """Return who leads now: name, term and value; None for nobody. Raises ServerError."""
-        return self._next(Watch())
+        return self._next(LeaderWatch())
 
     def observe(self) -> Iterator[Elected | None]:
         """Yield who leads, now and after each change, without end; None for nobody. Waits without polling. Terms rise; a leader
         of a moment may be left out. Raises ServerError when the server is away for longer than 30 seconds."""
-        watch = Watch()
+        watch = LeaderWatch()
         while True:
             yield self._next(watch)
 
     def __enter__(self) -> Term:
         """Campaign. Raises LockTimeout, ServerError."""
-        return self._seat.__enter__()  # type: ignore[return-value]
+        return self._lock.__enter__()  # type: ignore[return-value]
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Resign. Raises LeaseLost if leadership was lost, or notes it on the error of the body."""
-        seat = self._seat
+        lock = self._lock
         try:
-            seat._leave_entered(error)
+            lock._leave_entered(error)
         except (HoldfastError, HoldfastWarning):
             raise
         except BaseException:
-            seat._give_back_entered()
+            lock._give_back_entered()
             raise
         finally:
-            seat._entered.remove(seat._entered.innermost(threading.get_ident()))
+            lock._entered.remove(lock._entered.innermost(threading.get_ident()))
 
-    def _next(self, watch: Watch) -> Elected | None:
-        office = self._office("observing")
-        return self._caller.run(self._change(watch), office.spec.keys[0], f"election {self.name!r}")
+    def _next(self, watch: LeaderWatch) -> Elected | None:
+        election_keys = self._office("observing")
+        return self._caller.run(self._change(watch), election_keys.spec.keys[0], f"election {self.name!r}")

@@ -16,7 +16,7 @@ from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import Astray
-from holdfast._core.requests import Disagreement, TooFew, WireError
+from holdfast._core.requests import ConfigMismatch, TooFew, WireError
 from holdfast._runtime.drivers.choice import driver_for
 from holdfast._runtime.drivers.sync import Runner
 from holdfast._runtime.process import current
@@ -216,7 +216,7 @@ class Lock(lock.BaseLock[Lease]):
                 self._locate(self._cluster)
                 driver = self._driver()
                 return self._take(driver, attempt, self._moved(attempt, driver.process, wait))
-            except (WireError, KeyConflict, TooFew, Disagreement) as error:
+            except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
                 raise self._user_error(error) from error
         if isinstance(result, Busy):
             self._tally.stayed_busy(attempt)
@@ -242,7 +242,7 @@ class Lock(lock.BaseLock[Lease]):
 
     def _undo(self, attempt: Attempt) -> None:
         self._tally.gave_up(attempt)
-        lease.disown(attempt)
+        lease.discard_unreturned(attempt)
         self._driver().run(self._abandon(attempt))
         attempt.unclaimed = None
 

@@ -85,17 +85,17 @@ class Once(once_base.BaseOnce):
         return self._forget(self._named(fields))
 
     def _forget(self, job: Job) -> bool:
-        dropped: bool = self._caller.run(flight.drop(job.site), job.site.value, job.what)
+        dropped: bool = self._caller.run(flight.delete(job.entry), job.entry.value, job.what)
         return dropped
 
     def _run(self, job: Job, function: Callable[[], T]) -> Outcome[T]:
-        attempt = Attempt(job.site.spec)
+        attempt = Attempt(job.entry.spec)
         try:
             return self._outcome(job, attempt, function)
         except BaseException:
             if attempt.pending:
                 # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
-                self._caller.run(flight.abandon(job.site, attempt), job.site.value, job.what)
+                self._caller.run(flight.abandon(job.entry, attempt), job.entry.value, job.what)
             raise
 
     def _outcome(self, job: Job, attempt: Attempt, function: Callable[[], T]) -> Outcome[T]:
@@ -106,7 +106,7 @@ class Once(once_base.BaseOnce):
             return self._replayed(job, found.record)
         if isinstance(found, Loading):
             return self._in_progress(
-                job, found, driver.run(error_map.record_of(found.process, job.site.spec.keys[0])), clock() - started
+                job, found, driver.run(error_map.record_of(found.process, job.entry.spec.keys[0])), clock() - started
             )
         with Running(me, job, attempt, found, driver.process) as running:
             try:
@@ -119,8 +119,8 @@ class Once(once_base.BaseOnce):
 
     def _look(self, job: Job, attempt: Attempt) -> tuple[Runner, Found | Load | Loading]:
         try:
-            driver = self._caller.driver(job.site.value)
-            found = driver.run(flight.look(job.site, self._wish, attempt))
+            driver = self._caller.driver(job.entry.value)
+            found = driver.run(flight.get_or_lease(job.entry, self._wish, attempt))
         except (WireError, KeyConflict) as error:
             raise once_base.refuse(job, error) from error
         assert not isinstance(found, flight.Absent)

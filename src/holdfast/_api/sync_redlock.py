@@ -67,5 +67,5 @@ def declare_new(
     ``force`` replaces another longest lease, or list of servers, that was agreed on before. Raises ConfigError.
     """
     within = options.seconds(answer_within, "answer_within", 0.001)
-    endpoints, panel = redlock.find_new(servers, options.seconds(max_ttl, "max_ttl", options.MIN_TTL), prefix)
-    return Driver(current(), endpoints).run(redlock.declare(panel, within, force=force))
+    endpoints, server_set = redlock.find_new(servers, options.seconds(max_ttl, "max_ttl", options.MIN_TTL), prefix)
+    return Driver(current(), endpoints).run(redlock.declare(server_set, within, force=force))

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, ClassVar, Literal, TypeVar
 
 from holdfast._api.transaction_options import address_of, checked_keys, raw, server_of
-from holdfast._core.requests import AskClient, Sleep
+from holdfast._core.requests import CallClient, Sleep
 from holdfast._core.transaction import GivenUp
 from holdfast._net.client_pipeline import (
     CUT,
@@ -33,9 +33,9 @@ from holdfast._net.client_pipeline import (
     unread,
     verdict,
 )
-from holdfast._net.cluster import EVERY
+from holdfast._net.cluster import REFRESH_EVERY_S
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.own_clients import opened
+from holdfast._net.own_clients import open_client
 from holdfast._net.redaction import hides_client
 from holdfast._net.slots import slot_of
 from holdfast.errors import CommandFailed, ConfigError, HoldfastError, ServerError, TransactionConflict
@@ -183,15 +183,15 @@ class BaseTransaction:
             raise
 
     async def _watch_first(self) -> None:
-        for pause in (0.0, EVERY, None) if self._slot is not None else (None,):
+        for pause in (0.0, REFRESH_EVERY_S, None) if self._slot is not None else (None,):
             self._pipe = (await self._carrier()).pipeline(transaction=True)
             try:
-                await AskClient(lambda: self._pipe.watch(*self._keys))
+                await CallClient(lambda: self._pipe.watch(*self._keys))
                 break
             except Exception as error:
                 if pause is None or not kinds(error) & (LOST | MOVED):
                     raise self._not_begun(error) from error
-            await AskClient(self._pipe.reset)
+            await CallClient(self._pipe.reset)
             await Sleep(pause)  # more often than that nobody is asked who owns what
             await self._find_owner()
         self._tripwire = Tripwire(self._pipe)
@@ -216,7 +216,7 @@ class BaseTransaction:
 
         async def ask() -> Any:
             self._may_read()
-            return await AskClient(lambda: self._carry(*args, **options))
+            return await CallClient(lambda: self._carry(*args, **options))
 
         try:
             return await self._alone(ask)
@@ -228,7 +228,7 @@ class BaseTransaction:
 
     async def _alone(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Operation: another one, while other threads and tasks wait."""
-        await AskClient(self._turn.acquire)
+        await CallClient(self._turn.acquire)
         try:
             return await operation()
         finally:
@@ -253,15 +253,15 @@ class BaseTransaction:
             from holdfast._local.server import local  # here: most have a server
 
             url = home.local
-            await AskClient(lambda: self._in_thread(lambda: local.ensure(url)))
-        return self._ours((home, decode), functools.partial(opened, home, self._face, decode=decode))
+            await CallClient(lambda: self._in_thread(lambda: local.ensure(url)))
+        return self._ours((home, decode), functools.partial(open_client, home, self._face, decode=decode))
 
     async def _find_owner(self) -> None:
         assert self._home is not None
         cluster, timeout = self._home.cluster, self._home.timeout
         assert cluster is not None
         try:
-            await AskClient(lambda: self._in_thread(lambda: cluster.refresh(timeout)))
+            await CallClient(lambda: self._in_thread(lambda: cluster.refresh(timeout)))
         except Exception as error:
             raise self._not_begun(error) from error
 
@@ -317,10 +317,10 @@ class BaseTransaction:
     async def _exec(self) -> list[Any] | None:
         """None: not sent, as the connection was closed meanwhile. Afterwards nobody could tell whether EXEC came through."""
         try:
-            ended = await AskClient(lambda: unread(self._pipe.connection))
+            ended = await CallClient(lambda: unread(self._pipe.connection))
         except Exception:  # noqa: BLE001 - each client says it in its own way
             ended = True
-        return None if ended else await AskClient(lambda: self._pipe.execute(raise_on_error=False))
+        return None if ended else await CallClient(lambda: self._pipe.execute(raise_on_error=False))
 
     async def _abandon(self) -> None:
         """Operation: DISCARD, or rather never MULTI, as the client sends all of it at once; and UNWATCH."""
@@ -331,12 +331,12 @@ class BaseTransaction:
     async def _reset(self) -> None:
         pipe = self._pipe
         try:
-            await AskClient(pipe.reset)
+            await CallClient(pipe.reset)
         except Exception:  # noqa: BLE001 - it is of no use any more, whatever it was
             connection, pipe.watching = pipe.connection, False
             if connection is not None:
-                await AskClient(connection.disconnect)
-            await AskClient(pipe.reset)
+                await CallClient(connection.disconnect)
+            await CallClient(pipe.reset)
 
     def _close(self) -> None:
         """No more commands."""

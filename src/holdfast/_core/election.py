@@ -15,21 +15,33 @@ from holdfast._core.lock.acquire import acquire, key_conflict, start_over
 from holdfast._core.lock.records import Attempt, Grant, Spec, Tally, margin, milliseconds
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replies import Busy
-from holdfast._core.requests import Answer, Conflict, Now, Refused, Run, Sleep, Slot, Unknown, WireError, Withdraw, in_the_way
-from holdfast._core.retry import insist
-from holdfast._core.subscription import Listener, hear, listen
+from holdfast._core.requests import (
+    Answer,
+    Conflict,
+    Now,
+    Refused,
+    Run,
+    Sleep,
+    Slot,
+    Unknown,
+    Unsubscribe,
+    WireError,
+    in_the_way,
+)
+from holdfast._core.retry import retry_idempotent
+from holdfast._core.subscription import Listener, await_notice, subscribed
 from holdfast._lua import Script, codes, whole_number
 
-SPAN = 10.0
+LISTEN_S = 10.0
 """Seconds after which an observer looks at the latest: what would have told it may have got lost."""
 
-GRACE = 0.5
+LISTEN_GRACE_S = 0.5
 """Seconds for which an observer waits for whoever has just got the lock to say who he is."""
 
-AGAIN = 0.02
+LOOK_AGAIN_AFTER_S = 0.02
 """Seconds after the end of a lease at which is looked; and after which is asked again what was not answered."""
 
-PATIENCE = 30.0
+OUTAGE_BUDGET_S = 30.0
 """Seconds for which an observer rides out a server that is away, or the lease, if that is longer."""
 
 
@@ -43,14 +55,14 @@ class Elected(NamedTuple):
     """What the leader has said besides, such as its address."""
 
 
-class Other(NamedTuple):
+class NoLeader(NamedTuple):
     """Nobody leads, as far as the server knows."""
 
     taken: bool
     """Somebody has the lock, and has not said who he is."""
 
 
-class Missing(NamedTuple):
+class NoSuchCandidate(NamedTuple):
     """There is no such candidate, or none that can be told."""
 
     names: tuple[str, ...]
@@ -60,7 +72,7 @@ class Missing(NamedTuple):
 class View(NamedTuple):
     """The server's answer to an observer."""
 
-    leader: Elected | Other
+    leader: Elected | NoLeader
     remaining: float | None
     """Seconds until the lease ends, unless it is renewed; None: it has no end, and is none of ours."""
 
@@ -68,12 +80,12 @@ class View(NamedTuple):
 # Answers of the scripts
 
 
-def _read_done(raw: object) -> bool | Missing | Conflict:
+def _read_done(raw: object) -> bool | NoSuchCandidate | Conflict:
     match raw:
         case [0 | 1 as done]:
             return done == 1
         case [codes.NO_CANDIDATE, *names]:
-            return Missing(tuple(name.decode(errors="replace") for name in names))  # type: ignore[attr-defined]
+            return NoSuchCandidate(tuple(name.decode(errors="replace") for name in names))  # type: ignore[attr-defined]
         case _:
             return in_the_way(raw)
 
@@ -81,9 +93,9 @@ def _read_done(raw: object) -> bool | Missing | Conflict:
 def _read_view(raw: object) -> View | Conflict:
     match raw:
         case [0]:
-            return View(Other(taken=False), 0.0)
+            return View(NoLeader(taken=False), 0.0)
         case [codes.UNPROCLAIMED, int(left)]:
-            return View(Other(taken=True), None if left == -1 else left / 1000)
+            return View(NoLeader(taken=True), None if left == -1 else left / 1000)
         case [1, int(left), int(term), bytes(name), bytes(value)]:
             return View(Elected(name.decode(), term, value.decode()), None if left == -1 else left / 1000)
         case _:
@@ -91,14 +103,14 @@ def _read_view(raw: object) -> View | Conflict:
 
 
 JOIN_ELECTION: Script[int] = Script("election/join", whole_number)
-PROCLAIM: Script[bool | Missing | Conflict] = Script("election/proclaim", _read_done)
+PROCLAIM: Script[bool | NoSuchCandidate | Conflict] = Script("election/proclaim", _read_done)
 OBSERVE: Script[View | Conflict] = Script("election/observe", _read_view)
-TRANSFER: Script[bool | Missing | Conflict] = Script("election/transfer", _read_done)
+TRANSFER: Script[bool | NoSuchCandidate | Conflict] = Script("election/transfer", _read_done)
 NOTIFY_OBSERVERS: Script[int] = Script("election/notify_observers", whole_number)
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
+class ElectionKeys:
     """The keys of an election."""
 
     spec: Spec
@@ -125,11 +137,11 @@ class Candidacy(Attempt):
         self.name = name
         self.value = value
         self.observers = observers
-        """As of the `Office`."""
+        """As of the `ElectionKeys`."""
 
     @property
-    def office(self) -> Office:
-        return Office(self.spec, self.observers)
+    def election_keys(self) -> ElectionKeys:
+        return ElectionKeys(self.spec, self.observers)
 
     @property
     def introduction(self) -> Run[int] | None:
@@ -171,9 +183,9 @@ async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
         except WireError as error:
             if isinstance(error, Refused) and not error.transient:
                 raise
-            if await Now() + AGAIN >= grant.deadline:
+            if await Now() + LOOK_AGAIN_AFTER_S >= grant.deadline:
                 return None
-            await Sleep(AGAIN)
+            await Sleep(LOOK_AGAIN_AFTER_S)
         else:
             deadline = answer.sent + ttl - margin(ttl)
             if isinstance(answer.value, Conflict):
@@ -184,7 +196,7 @@ async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
             return grant
 
 
-def proclamation(candidacy: Candidacy, term: int, ttl: float = 0.0) -> Run[bool | Missing | Conflict]:
+def proclamation(candidacy: Candidacy, term: int, ttl: float = 0.0) -> Run[bool | NoSuchCandidate | Conflict]:
     """The request to say who leads, and what else; and to have the lock for ``ttl`` seconds, at least."""
     spec = candidacy.spec
     args = candidacy.token, milliseconds(ttl) if ttl else 0, term, candidacy.name, candidacy.value
@@ -193,25 +205,25 @@ def proclamation(candidacy: Candidacy, term: int, ttl: float = 0.0) -> Run[bool 
 
 async def proclaim(candidacy: Candidacy, term: int) -> bool:
     """Say something else than before. False if the leader is none any more. Raises WireError, KeyConflict."""
-    value = (await insist(proclamation(candidacy, term))).value
+    value = (await retry_idempotent(proclamation(candidacy, term))).value
     if isinstance(value, Conflict):
         raise await key_conflict(value, candidacy.spec)
     return bool(value)
 
 
-async def vacate(office: Office) -> None:
+async def notify_observers(election_keys: ElectionKeys) -> None:
     """Have observers look, now that the leader has gone. An observer that it does not reach looks from time to time."""
     try:
-        await Run(NOTIFY_OBSERVERS, (office.observers,), (), office.spec.timeout)
+        await Run(NOTIFY_OBSERVERS, (election_keys.observers,), (), election_keys.spec.timeout)
     except WireError:
         pass
 
 
-async def transfer(office: Office, token: str, to: str) -> bool | Missing:
-    """Hand over to the candidate ``to``: True if that was done, False if the lock was not ours any more, `Missing` if there is
-    no such candidate: then nothing has changed. Raises Unknown if nobody knows; another WireError, or KeyConflict, if nothing
-    has changed."""
-    call = Run(TRANSFER, (*office.spec.keys, office.observers), (token, to), office.spec.timeout)
+async def transfer(election_keys: ElectionKeys, token: str, to: str) -> bool | NoSuchCandidate:
+    """Hand over to the candidate ``to``: True if that was done, False if the lock was not ours any more, `NoSuchCandidate` if
+    there is no such candidate: then nothing has changed. Raises Unknown if nobody knows; another WireError, or KeyConflict, if
+    nothing has changed."""
+    call = Run(TRANSFER, (*election_keys.spec.keys, election_keys.observers), (token, to), election_keys.spec.timeout)
     unknown: Unknown | None = None
     failures = 0
     while True:
@@ -222,10 +234,10 @@ async def transfer(office: Office, token: str, to: str) -> bool | Missing:
             failures += 1
             if failures == 3 or (unknown is None and isinstance(error, Refused) and not error.transient):
                 raise (unknown or error) from None
-            await Sleep(AGAIN)
+            await Sleep(LOOK_AGAIN_AFTER_S)
         else:
             if isinstance(answer.value, Conflict):
-                raise await key_conflict(answer.value, office.spec)
+                raise await key_conflict(answer.value, election_keys.spec)
             return answer.value
 
 
@@ -233,32 +245,32 @@ async def transfer(office: Office, token: str, to: str) -> bool | Missing:
 
 
 @dataclass(slots=True)
-class Watch:
+class LeaderWatch:
     """The state of one observer."""
 
-    seen: Elected | Other | None = None
+    seen: Elected | NoLeader | None = None
     """None: nothing yet."""
     highest: int = 0
     """Of the terms."""
     free_at: float = float("-inf")
     """Local time of the last question to which the answer was that nobody has the lock."""
 
-    def is_news(self, found: Elected | Other) -> bool:
+    def is_news(self, found: Elected | NoLeader) -> bool:
         """It is something else than what was seen last. A server that is behind may show a leader whose time is over."""
         old = isinstance(found, Elected) and found.term < self.highest
-        alike = isinstance(found, Other) and isinstance(self.seen, Other)
+        alike = isinstance(found, NoLeader) and isinstance(self.seen, NoLeader)
         return not (old or alike or found == self.seen)
 
-    def see(self, found: Elected | Other) -> Elected | None:
+    def see(self, found: Elected | NoLeader) -> Elected | None:
         """That is seen now."""
         self.seen = found
-        if isinstance(found, Other):
+        if isinstance(found, NoLeader):
             return None
         self.highest = max(self.highest, found.term)
         return found
 
 
-async def change(office: Office, watch: Watch) -> Elected | None:
+async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | None:
     """Wait for a change and return the leader, None for nobody. Returns at once if nothing was seen before. Raises
     WireError when the server stays away, KeyConflict when something else is where it should be."""
     listener: Listener | None = None
@@ -267,38 +279,41 @@ async def change(office: Office, watch: Watch) -> Elected | None:
     try:
         while True:
             try:
-                answer = await look(office, listener.hope if listener is not None else "")
+                answer = await look(election_keys, listener.listener_id if listener is not None else "")
             except WireError as error:
                 now = await Now()
-                over = now - contact > max(PATIENCE, office.spec.ttl) or not told
+                over = now - contact > max(OUTAGE_BUDGET_S, election_keys.spec.ttl) or not told
                 if over or (isinstance(error, Refused) and not error.transient):
                     raise
-                await Sleep(min(1.0, AGAIN + now - contact))
+                await Sleep(min(1.0, LOOK_AGAIN_AFTER_S + now - contact))
                 continue
             view, contact, told = answer.value, answer.came, True
-            until = contact + SPAN if view.remaining is None else contact + min(view.remaining + AGAIN, SPAN)
-            taken = isinstance(view.leader, Other) and view.leader.taken
-            if isinstance(view.leader, Other) and not taken:
+            until = (
+                contact + LISTEN_S if view.remaining is None else contact + min(view.remaining + LOOK_AGAIN_AFTER_S, LISTEN_S)
+            )
+            taken = isinstance(view.leader, NoLeader) and view.leader.taken
+            if isinstance(view.leader, NoLeader) and not taken:
                 watch.free_at = answer.sent
             taken_since = taken_since or contact if taken else None
-            if taken_since is not None and contact < taken_since + GRACE:
-                until = min(until, taken_since + GRACE)
+            if taken_since is not None and contact < taken_since + LISTEN_GRACE_S:
+                until = min(until, taken_since + LISTEN_GRACE_S)
             elif watch.is_news(view.leader):
                 return watch.see(view.leader)
             if listener is None:
-                listener = await listen(until, office.spec.prefix)  # and look again, so that nothing is missed in between
+                # and look again, so that nothing is missed in between
+                listener = await subscribed(until, election_keys.spec.prefix)
             else:
-                await hear(listener, until)
+                await await_notice(listener, until)
     finally:
         if listener is not None:
-            await Withdraw(listener)
+            await Unsubscribe(listener)
 
 
-async def look(office: Office, hope: str = "") -> Answer[View]:
+async def look(election_keys: ElectionKeys, listener_id: str = "") -> Answer[View]:
     """The present leader, as seen. Raises as `change`."""
-    spec = office.spec
-    keys, args = (*spec.keys[:2], office.observers), (milliseconds(SPAN + spec.timeout), hope)
-    answer = await insist(Run(OBSERVE, keys, args, spec.timeout))
+    spec = election_keys.spec
+    keys, args = (*spec.keys[:2], election_keys.observers), (milliseconds(LISTEN_S + spec.timeout), listener_id)
+    answer = await retry_idempotent(Run(OBSERVE, keys, args, spec.timeout))
     if isinstance(answer.value, Conflict):
         raise await key_conflict(answer.value, spec)
     return Answer(answer.value, answer.sent, answer.came)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from holdfast._core.lock.records import Permits, Spec, milliseconds
 from holdfast._core.lock.replies import Reply, Scripts, read_acquire, read_list, read_refresh
 from holdfast._core.requests import Conflict, Run
-from holdfast._core.retry import insist
+from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes, whole_number
 
 SEMAPHORE, RWLOCK = "semaphore 1", "rwlock 1"
@@ -83,11 +83,11 @@ WRITING = Permits(SCRIPTS, RWLOCK, ALL, ALL, fixed=True)
 async def change(spec: Spec, token: str, permits: int, fence: int) -> bool:
     """Keep only so many of what this token holds, and its fence. False if it holds nothing any more. Raises WireError."""
     args = (token, permits, fence, milliseconds(spec.ttl), *spec.terms)
-    answer = await insist(Run(CHANGE, spec.keys, args, spec.timeout))
+    answer = await retry_idempotent(Run(CHANGE, spec.keys, args, spec.timeout))
     return answer.value == 1
 
 
 async def count(spec: Spec, kind: str, limit: int | None = None) -> Count | Conflict | None:
     """How it stands; ``limit``: set how many there are first. None where nobody has said. Raises WireError."""
     wanted = "" if limit is None else limit
-    return (await insist(Run(LIMIT, spec.keys, (kind, wanted, milliseconds(spec.ttl)), spec.timeout))).value
+    return (await retry_idempotent(Run(LIMIT, spec.keys, (kind, wanted, milliseconds(spec.ttl)), spec.timeout))).value

@@ -115,7 +115,7 @@ class TooFew(Exception):
         self.silent = silent
 
 
-class Disagreement(Exception):
+class ConfigMismatch(Exception):
     """The servers are used in two ways that do not go together."""
 
     def __init__(self, message: str, parameter: str) -> None:
@@ -186,10 +186,10 @@ class Slot(Protocol):
         """Nobody is there any more: its event loop was closed without ending it."""
 
 
-class Hopeful(Protocol):
+class Subscriber(Protocol):
     """The listener."""
 
-    hope: str
+    listener_id: str
     """Under which the servers know it: drawn as a token."""
     slot: Slot | None
     """Where it waits; the driver puts it there."""
@@ -201,7 +201,7 @@ class Hopeful(Protocol):
         """The prefix whose inbox it is told by."""
 
     @property
-    def meets(self) -> bool:
+    def needs_record(self) -> bool:
         """Others wait for it: they may ask which process it is."""
 
     @property
@@ -285,38 +285,39 @@ class On(Request[Any]):
 # Asking several servers that vote together
 
 
-class Tally(Protocol):
+class AnswerCount(Protocol):
     """Counts what servers answer."""
 
     def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
         """True: enough is known."""
 
 
-OPENING = 1.0
+CONNECT_WITHIN_S = 1.0
 """Seconds for which the very first connections are waited for, at most: a busy machine takes its time to open them, and that
 says nothing about the servers."""
 
 
 class Poll(Request[None]):
     """Send a call to each of several servers, all at the same time (None: that one is not asked). Whatever comes, answer or
-    WireError, is told to ``tally``, until it says that it has heard enough, all have answered, or ``within`` seconds are over.
+    WireError, is told to ``counter``, until it says that it has heard enough, all have answered, or ``within`` seconds are
+    over.
 
     A request without an answer by then stays under way: the next call to that server follows it, on the same connection. Errors
     are told, never raised.
     """
 
-    __slots__ = __match_args__ = ("calls", "tally", "within", "begins", "otherwise")
+    __slots__ = __match_args__ = ("calls", "counter", "within", "begins", "otherwise")
 
     def __init__(
         self,
         calls: list[Call | None],
-        tally: Tally,
+        counter: AnswerCount,
         within: float,
         begins: bool = False,
         otherwise: Callable[[int], GiveBack] | None = None,
     ) -> None:
         self.calls = calls
-        self.tally = tally
+        self.counter = counter
         self.within = within
         self.begins = begins
         """These begin something, and take nothing back: a server that owes an answer for longer than ``within`` is left out."""
@@ -340,7 +341,7 @@ class GiveBack(Instant[None]):
 # Asking a client of redis-py, for transactions
 
 
-class AskClient(Request[Any]):
+class CallClient(Request[Any]):
     """Call something of the client's, or of ours; in asyncio, await what it gives."""
 
     __slots__ = __match_args__ = ("call",)
@@ -349,7 +350,7 @@ class AskClient(Request[Any]):
         self.call = call
 
 
-class Try(Request[Any]):
+class CallUser(Request[Any]):
     """Call something of the user's; in asyncio, await what it gives."""
 
     __slots__ = __match_args__ = ("call",)
@@ -379,7 +380,7 @@ class Draw(Instant[str]):
     __slots__ = ()
 
 
-class Chance(Instant[float]):
+class RandomFraction(Instant[float]):
     """A random number from 0 to 1."""
 
     __slots__ = ()
@@ -445,36 +446,36 @@ class Delist(Instant[None], Generic[W]):
 # Being told something, see `_core.subscription`
 
 
-class Enroll(Request[None]):
+class Subscribe(Request[None]):
     """Have a listener told: returns when the inboxes that it relies on listen, at local time ``until`` at the latest."""
 
     __slots__ = __match_args__ = ("listener", "until")
 
-    def __init__(self, listener: Hopeful, until: float) -> None:
+    def __init__(self, listener: Subscriber, until: float) -> None:
         self.listener = listener
         self.until = until
 
 
-class Hark(Request[None]):
+class AwaitNotice(Request[None]):
     """Wait until a listener is woken, until local time ``until`` at the latest."""
 
     __slots__ = __match_args__ = ("listener", "until")
 
-    def __init__(self, listener: Hopeful, until: float) -> None:
+    def __init__(self, listener: Subscriber, until: float) -> None:
         self.listener = listener
         self.until = until
 
 
-class Withdraw(Instant[None]):
+class Unsubscribe(Instant[None]):
     """The listener wants to be told nothing any more."""
 
     __slots__ = __match_args__ = ("listener",)
 
-    def __init__(self, listener: Hopeful) -> None:
+    def __init__(self, listener: Subscriber) -> None:
         self.listener = listener
 
 
-class Meet(Instant[Any]):
+class GetCoalescer(Instant[Any]):
     """Those of this process who wait for ``key`` on this server: a `_core.single_flight.coalesce.Crowd`."""
 
     __slots__ = __match_args__ = ("key",)
@@ -486,7 +487,7 @@ class Meet(Instant[Any]):
 # Requests that leave work to the keeper
 
 
-class Tend(Instant[None], Generic[W]):
+class KeepAlive(Instant[None], Generic[W]):
     """Renew the lease of what is held, as long as somebody refers to it. When nobody does any more, it is given back."""
 
     __slots__ = __match_args__ = ("held",)
@@ -495,7 +496,7 @@ class Tend(Instant[None], Generic[W]):
         self.held = held
 
 
-class Leave(Instant[None], Generic[W]):
+class StopKeepAlive(Instant[None], Generic[W]):
     """Look after this lease no more."""
 
     __slots__ = __match_args__ = ("tenure",)
@@ -504,7 +505,7 @@ class Leave(Instant[None], Generic[W]):
         self.tenure = tenure
 
 
-class Send(Instant[None]):
+class SendUntilAnswered(Instant[None]):
     """Have the keeper send this until it is answered, or local time ``until``."""
 
     __slots__ = __match_args__ = ("call", "until")
@@ -516,17 +517,19 @@ class Send(Instant[None]):
 
 # Which requests drivers do
 
-ServerInstant = Now | Wall | Draw | Delist[Any] | Withdraw | Meet | Tend[Any] | Leave[Any] | Send
-ServerAwaited = Run[Any] | Command | Replicate | On | Sleep | Park[Any] | Enlist[Any] | Wait[Any] | Enroll | Hark
+ServerInstant = (
+    Now | Wall | Draw | Delist[Any] | Unsubscribe | GetCoalescer | KeepAlive[Any] | StopKeepAlive[Any] | SendUntilAnswered
+)
+ServerAwaited = Run[Any] | Command | Replicate | On | Sleep | Park[Any] | Enlist[Any] | Wait[Any] | Subscribe | AwaitNotice
 ServerRequest = ServerInstant | ServerAwaited
 """Of an operation on one server, or in a Cluster."""
 
-QuorumInstant = Now | Draw | GiveBack | Withdraw
-QuorumAwaited = Poll | On | Sleep | Park[Any] | Enroll | Hark
+QuorumInstant = Now | Draw | GiveBack | Unsubscribe
+QuorumAwaited = Poll | On | Sleep | Park[Any] | Subscribe | AwaitNotice
 QuorumRequest = QuorumInstant | QuorumAwaited
 """Of an operation on several servers that vote together."""
 
-ClientInstant = Now | Chance
-ClientAwaited = AskClient | Try | Sleep
+ClientInstant = Now | RandomFraction
+ClientAwaited = CallClient | CallUser | Sleep
 ClientRequest = ClientInstant | ClientAwaited
 """Of a transaction."""

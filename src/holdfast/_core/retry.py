@@ -9,7 +9,7 @@ from holdfast._core.requests import NotSent, Request, Sleep, Unknown
 R = TypeVar("R")
 
 
-async def insist(call: Request[R]) -> R:
+async def retry_idempotent(call: Request[R]) -> R:
     """Ask for something that does no harm when it is done twice: up to three times if there is no answer."""
     for _ in range(2):
         try:

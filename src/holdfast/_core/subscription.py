@@ -1,29 +1,30 @@
 """Being told: an operation waits until a script publishes something to the inbox of its process, and polls nothing.
 
-A script tells a listener by publishing ``3 <hope>`` to the inbox of its process, which follows from the prefix of the key and
-the part of the hope before its dot (`_lua/shared/_inbox.lua`). What is told is only that there may be something to look at:
-messages get lost while the inbox is away, so whoever listens looks when it listens again, and from time to time besides.
+A script tells a listener by publishing ``3 <listener_id>`` to the inbox of its process, which follows from the prefix of the
+key and the part of the listener before its dot (`_lua/shared/_inbox.lua`). What is told is only that there may be something to
+look at: messages get lost while the inbox is away, so whoever listens looks when it listens again, and from time to time
+besides.
 """
 
 from __future__ import annotations
 
 from holdfast._core.names import PREFIX
-from holdfast._core.requests import Draw, Enroll, Hark, Slot, Withdraw
+from holdfast._core.requests import AwaitNotice, Draw, Slot, Subscribe, Unsubscribe
 
 
 class Listener:
     """A listener to one server."""
 
-    __slots__ = ("hints", "hope", "prefix", "slot")
+    __slots__ = ("hints", "listener_id", "prefix", "slot")
 
-    def __init__(self, hope: str = "", prefix: bytes = PREFIX) -> None:
-        self.hope = hope
+    def __init__(self, listener_id: str = "", prefix: bytes = PREFIX) -> None:
+        self.listener_id = listener_id
         self.slot: Slot | None = None
         self.hints: set[object] = set()
         self.prefix = prefix
 
     @property
-    def meets(self) -> bool:
+    def needs_record(self) -> bool:
         return False
 
     @property
@@ -36,22 +37,22 @@ class Listener:
             self.slot.put(None)
 
 
-async def listen(until: float, prefix: bytes) -> Listener:
-    """A listener that can be told to the server, under its `Listener.hope`: the inbox of the prefix listens, unless local time
-    ``until`` has passed. What it is good for has to end with ``await Withdraw(listener)``, whatever happens."""
+async def subscribed(until: float, prefix: bytes) -> Listener:
+    """A listener that can be told to the server, under its `Listener.listener_id`: the inbox of the prefix listens, unless
+    local time ``until`` has passed. What it is good for has to end with ``await Unsubscribe(listener)``, whatever happens."""
     listener = Listener(await Draw(), prefix=prefix)
     try:
-        await Enroll(listener, until)
+        await Subscribe(listener, until)
     except BaseException:
-        await Withdraw(listener)
+        await Unsubscribe(listener)
         raise
     listener.hints.clear()
     return listener
 
 
-async def hear(listener: Listener, until: float) -> None:
+async def await_notice(listener: Listener, until: float) -> None:
     """Wait until there may be something to look at, until local time ``until`` at the latest. What is told from now on ends the
     next wait at once: so look after this, not before."""
     if not listener.hints:
-        await Hark(listener, until)
+        await AwaitNotice(listener, until)
     listener.hints.clear()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from holdfast._core.lock.records import margin
 from holdfast._core.requests import Command, Draw, Now, Refused, Run, Sleep, Unknown, Wall, WireError
-from holdfast._core.retry import insist
+from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, whole_number
 
 POLL_FIRST, POLL_MOST = 0.02, 0.25
@@ -164,7 +164,7 @@ async def attempt(stamp: Stamp, hold: Hold) -> Theirs | None:
 
 async def _look(stamp: Stamp) -> bytes | None:
     try:
-        found: bytes | None = (await insist(Command(("GET", stamp.key), stamp.timeout))).value
+        found: bytes | None = (await retry_idempotent(Command(("GET", stamp.key), stamp.timeout))).value
     except Refused as error:
         if error.code == "WRONGTYPE":
             raise Strange("it holds a list, a hash, or the like, and no time") from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast._core.requests import Chance, Now, Sleep, Try
+from holdfast._core.requests import CallUser, Now, RandomFraction, Sleep
 
 TRIES = 128
 """How often a transaction is tried, where the user says nothing."""
@@ -41,7 +41,7 @@ def longest_pause(conflicts: int, shortest: float) -> float:
     return min(LONGEST_PAUSE, shortest * (1 << min(conflicts, GROWTH)))
 
 
-async def persist(call: Try, tries: int, wait: float | None) -> Any:
+async def persist(call: CallUser, tries: int, wait: float | None) -> Any:
     """Try until it does not raise Changed: what it gives. Raises GivenUp after ``tries``, or within ``wait`` seconds."""
     began = await Now()
     shortest = LONGEST_PAUSE
@@ -52,7 +52,7 @@ async def persist(call: Try, tries: int, wait: float | None) -> Any:
         except Changed as changed:
             now = await Now()
             shortest = min(shortest, now - started)
-            pause = longest_pause(conflicts, shortest) * await Chance()
+            pause = longest_pause(conflicts, shortest) * await RandomFraction()
             if conflicts == tries or (wait is not None and now + pause - began > wait):
                 raise GivenUp(conflicts, now - began, str(changed)) from changed
         await Sleep(pause)

@@ -177,7 +177,7 @@ class _Waiting:
         self.sent = 0.0
 
 
-class Multiplex:
+class AioConnection:
     """The connection of one loop to one server, opened on first use and again after it was lost."""
 
     def __init__(self, endpoint: Endpoint, system: System = SYSTEM) -> None:

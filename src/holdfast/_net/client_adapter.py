@@ -24,9 +24,9 @@ import hiredis
 from holdfast._clock import clock
 from holdfast._core.lock.ports import Then
 from holdfast._core.requests import Call, Command, Unknown, WireError
-from holdfast._net.aio_connection import Multiplex
+from holdfast._net.aio_connection import AioConnection
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.protocol import forgotten, pack, value
+from holdfast._net.protocol import is_noscript, pack, value
 
 POLL = 0.2
 """Seconds after which the thread that listens looks whether there is something else to do."""
@@ -66,7 +66,7 @@ def _error_reply(error: Exception, address: str) -> hiredis.ReplyError:
     raise error
 
 
-class Calls:
+class ClientCalls:
     """In the place of a pool of connections: every call is the client's."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -86,7 +86,7 @@ class Calls:
         return []
 
 
-class AioCalls(Multiplex):
+class AioClientCalls(AioConnection):
     """In the place of the connection of an event loop: every call is the client's, in the task that makes it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -145,7 +145,7 @@ _listening: dict[asyncio.AbstractEventLoop, set[asyncio.Task[Any]]] = {}
 
 
 async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:
-    """Until `AioCalls.close` ends it."""
+    """Until `AioClientCalls.close` ends it."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if _loops.get(endpoint) is not loop or task is None:
         result.close()
@@ -160,7 +160,7 @@ async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:
             del _listening[loop]
 
 
-class ForeignKeeper(Protocol):
+class ClientLineKeeper(Protocol):
     """The keeper, as its lines see it."""
 
     def call(self, what: Callable[[], None]) -> None:
@@ -181,7 +181,7 @@ class _Job:
         self.done = False
 
 
-class ForeignLine:
+class ClientLine:
     """A line of the keeper: a thread that makes its calls, one after the other."""
 
     sock: socket.socket | None = None
@@ -189,7 +189,7 @@ class ForeignLine:
 
     def __init__(
         self,
-        keeper: ForeignKeeper,
+        keeper: ClientLineKeeper,
         endpoint: Endpoint,
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,
@@ -231,11 +231,11 @@ class ForeignLine:
         while self._pending and self._pending[0].done:
             self._pending.popleft()
 
-    def stirs(self) -> bool:
+    def has_unread(self) -> bool:
         """Nobody knows: the client has read it."""
         return False
 
-    def take_back(self) -> None:
+    def reclaim(self) -> None:
         """Nobody else can listen."""
 
     def overdue(self, now: float) -> None:
@@ -274,7 +274,7 @@ class ForeignLine:
     def _ask(self, call: Call) -> Any:
         try:
             reply = self._exchange(pack(call))
-            if forgotten(reply):
+            if is_noscript(reply):
                 reply = self._exchange(pack(call, whole=True))
             return value(call, reply, self._endpoint)
         except WireError as error:

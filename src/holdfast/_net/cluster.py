@@ -16,7 +16,7 @@ from copy import copy
 from typing import Any, NamedTuple
 
 from holdfast._clock import clock
-from holdfast._core.lock.slot_migration import alone
+from holdfast._core.lock.slot_migration import single_key_form
 from holdfast._core.requests import Answer, Call, Command, NotSent, Refused, Run, Unknown, WireError
 from holdfast._net import protocol
 from holdfast._net.endpoint import Endpoint, interned
@@ -25,13 +25,13 @@ from holdfast._net.sync_connection import Connection
 
 Address = tuple[str, int]
 
-EVERY = 0.1
+REFRESH_EVERY_S = 0.1
 """Seconds between two questions who owns what, at least."""
 
-ASK_WITHIN = 0.5
+ASK_WITHIN_S = 0.5
 """Seconds for one server's answer to that."""
 
-LEAST = 0.05
+LEAST_TIMEOUT_S = 0.05
 """Seconds that each step of a request has at least, however long the way before it has taken."""
 
 _HALF_MOVED = "access a non local key"
@@ -97,25 +97,25 @@ class Shard(Part):
         return id_within(process_id, self.anchor) if self.sharded and "{" not in process_id else process_id
 
 
-class Step(NamedTuple):
+class Hop(NamedTuple):
     """To do: send this call to this server. ``asking``: behind an ASKING."""
 
     endpoint: Endpoint
     call: Call
     asking: bool
 
-    def within(self, seconds: float) -> Step:
+    def within(self, seconds: float) -> Hop:
         """The same, to be answered sooner: a request has one time limit for its whole way."""
-        if seconds > self.call.timeout - LEAST:
+        if seconds > self.call.timeout - LEAST_TIMEOUT_S:
             return self  # nearly all of it is left: the first step, as a rule
         call = copy(self.call)
         call.timeout = seconds
         return self._replace(call=call)
 
 
-ASKING = Command(("ASKING",), ASK_WITHIN)
+ASKING = Command(("ASKING",), ASK_WITHIN_S)
 
-Journey = Generator[Step | None, Answer[Any] | WireError | bool, Answer[Any]]
+Redirects = Generator[Hop | None, Answer[Any] | WireError | bool, Answer[Any]]
 """Yields what to do. Is sent the answer to a step, or its failure. None: find out who owns what; is sent whether that is known
 now. Returns the answer; raises WireError."""
 
@@ -189,7 +189,7 @@ class Cluster:
         """Ask one server after the other, until one answers who owns what; not if that was just done. Raises NotSent if none
         answers, Refused if they will not say."""
         with self._turn:
-            if clock() < self._asked_at + EVERY:
+            if clock() < self._asked_at + REFRESH_EVERY_S:
                 if self._failure is not None:
                     raise type(self._failure)(str(self._failure), self.address, silent=self._failure.silent)
                 return
@@ -207,13 +207,13 @@ class Cluster:
 
         def ask() -> None:
             try:
-                self.refresh(4 * ASK_WITHIN)
+                self.refresh(4 * ASK_WITHIN_S)
             except WireError:
                 pass  # who needs it will say so
             finally:
                 self._asking = False
 
-        if not self._asking and clock() >= self._asked_at + EVERY:
+        if not self._asking and clock() >= self._asked_at + REFRESH_EVERY_S:
             self._asking = True
             try:
                 threading.Thread(target=ask, name="holdfast-cluster", daemon=True).start()
@@ -229,7 +229,7 @@ class Cluster:
             self._nodes.rotate(-1)  # another one each time: one that is cut off from the others goes on answering
             node = self._endpoint(self._nodes[-1])
             try:
-                self._learn(node, *self._view(node, min(left, ASK_WITHIN)))
+                self._learn(node, *self._view(node, min(left, ASK_WITHIN_S)))
                 self._last = node
                 return
             except (NotSent, Unknown) as error:
@@ -280,44 +280,44 @@ class Cluster:
 
     # The way of a request
 
-    def journey(self, call: Call) -> Journey:
+    def redirects(self, call: Call) -> Redirects:
         """The way of one request to who can answer it."""
         key = call.keys[0] if type(call) is Run else call.args[1]
         slot = slot_of(key if isinstance(key, bytes) else str(key).encode())
         if self.stale:
             yield None
-        step = self._home(slot, call)
+        hop = self._home(slot, call)
         retried = False
         for _ in range(HOPS):
-            inner: Call = step.call
-            if step.asking and isinstance(inner, Run):  # an ASKING is for one command: none is left to send the script's text
-                answer = yield step._replace(call=protocol.in_full(inner))
+            inner: Call = hop.call
+            if hop.asking and isinstance(inner, Run):  # an ASKING is for one command: none is left to send the script's text
+                answer = yield hop._replace(call=protocol.in_full(inner))
                 if isinstance(answer, Answer):
                     answer.value = protocol.parsed(inner, answer.value)
             else:
-                answer = yield step
+                answer = yield hop
             if isinstance(answer, Answer):
                 return answer
             assert isinstance(answer, WireError)
-            onward = self._onward(step, slot, call, answer)
+            onward = self._onward(hop, slot, call, answer)
             if onward is None and isinstance(answer, NotSent) and not retried:
                 retried = True
                 self.stale = True
                 if (yield None):
-                    onward = self._elsewhere(step, slot, answer)
+                    onward = self._elsewhere(hop, slot, answer)
             if onward is None:
                 raise answer
-            step = onward
+            hop = onward
         raise Refused(f"TRYAGAIN slot {slot} goes from server to server", self.address)
 
-    def _home(self, slot: int, call: Call) -> Step:
+    def _home(self, slot: int, call: Call) -> Hop:
         owner = self._owners[slot]
         if owner is None:
             self.stale = True
             raise Refused(f"CLUSTERDOWN nobody serves slot {slot}", self.address)
-        return Step(owner, call, False)
+        return Hop(owner, call, False)
 
-    def _onward(self, step: Step, slot: int, call: Call, failure: WireError) -> Step | None:
+    def _onward(self, hop: Hop, slot: int, call: Call, failure: WireError) -> Hop | None:
         """Return where the request that led to this goes next; None: nowhere."""
         if not isinstance(failure, Refused):
             self.stale = True
@@ -327,24 +327,24 @@ class Cluster:
             host, _, port = words[2].rpartition(":")
             if not _is_place(host, port):
                 return None  # nonsense: the user is told what the server has answered
-            there = self._endpoint(self._address(host.encode(), int(port), step.endpoint))
+            there = self._endpoint(self._address(host.encode(), int(port), hop.endpoint))
             if failure.code == "MOVED":
                 self._owners[slot] = there
                 self.stale = True  # hardly the only one
-            return Step(there, step.call, failure.code == "ASK")
+            return Hop(there, hop.call, failure.code == "ASK")
         half = _HALF_MOVED in str(failure)
         if half:
             failure.code = "TRYAGAIN"
-        if failure.code == "TRYAGAIN" and step.call is call:
-            less = alone(call, half=half)
+        if failure.code == "TRYAGAIN" and hop.call is call:
+            less = single_key_form(call, half=half)
             return self._home(slot, less) if less is not None else None
         self.stale = self.stale or failure.code in _ASK_ANEW
         return None
 
-    def _elsewhere(self, step: Step, slot: int, failure: NotSent) -> Step:
+    def _elsewhere(self, hop: Hop, slot: int, failure: NotSent) -> Hop:
         """The owner cannot be reached, and others say who that is: another one by now, or there will be one soon."""
-        home = self._home(slot, step.call)
-        if home.endpoint is step.endpoint:
+        home = self._home(slot, hop.call)
+        if home.endpoint is hop.endpoint:
             raise Refused(f"CLUSTERDOWN the owner of slot {slot} is away: {failure}", failure.address)
         return home
 

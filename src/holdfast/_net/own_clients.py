@@ -9,7 +9,7 @@ from holdfast._net.endpoint import Endpoint
 from holdfast._net.sentinel import Sentinel
 
 
-def opened(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode: bool = False) -> Any:
+def open_client(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode: bool = False) -> Any:
     """A new client for one server, or for the primary that Sentinels name. ``decode``: its replies are str."""
     package = "redis" if face == "sync" else "redis.asyncio"
     options = {**_options(endpoint, package), "decode_responses": decode}
@@ -25,7 +25,7 @@ def opened(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode: bool
     return redis.Redis(host=endpoint.host, port=endpoint.port, **options)
 
 
-def to_close(client: Any) -> list[Any]:
+def closable(client: Any) -> list[Any]:
     """The client, and those of its Sentinels, which it leaves open."""
     manager = getattr(client.connection_pool, "sentinel_manager", None)
     return [client, *(manager.sentinels if manager is not None else ())]

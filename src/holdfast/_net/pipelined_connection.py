@@ -17,7 +17,7 @@ from holdfast._core.lock.records import Waiter
 from holdfast._core.requests import Call, Command, NotSent, Refused, Unknown, WireError
 from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.protocol import Reader, demoted, forgotten, pack, parsed
+from holdfast._net.protocol import Reader, is_demoted, is_noscript, pack, parsed
 from holdfast._net.sync_connection import CONNECT_TIMEOUT, open_socket
 from holdfast._net.system import SYSTEM, System
 
@@ -29,7 +29,7 @@ CONNECTED_WITHIN = 0.2
 """Seconds that a connection may take at least, however soon an answer is wanted."""
 
 
-class LinkKeeper(Protocol):
+class ConnectionKeeper(Protocol):
     """The owner of connections, as they see it: the keeper, or a thread that asks several servers itself."""
 
     @property
@@ -64,12 +64,12 @@ class _Request:
         """With the text of its script: the server did not know it."""
 
 
-class Link:
+class PipelinedConnection:
     """Used by the keeper thread alone, except for the socket that a helper thread opens for it."""
 
     def __init__(
         self,
-        keeper: LinkKeeper,
+        keeper: ConnectionKeeper,
         endpoint: Endpoint,
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,
@@ -127,13 +127,13 @@ class Link:
             except WireError as odd:
                 answer = odd
             request.then(answer, request.sent)
-        elif forgotten(reply) and not request.whole:
+        elif is_noscript(reply) and not request.whole:
             request.packed, request.whole = pack(request.call, whole=True), True
             self._send(request)
         else:
             error = Refused(str(reply), self._endpoint.address)
             request.then(error, request.sent)
-            if demoted(error, self._endpoint):
+            if is_demoted(error, self._endpoint):
                 self._keeper.moved(self._endpoint, None)
 
     def _is_new(self, call: Call) -> bool:
@@ -243,7 +243,7 @@ class Link:
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
         with self._keeper.mutex:  # somebody may borrow the socket just now
             if self._out:
-                self.take_back()
+                self.reclaim()
             key = self._keeper.selector.get_map().get(self.sock)
             if self._lent is None and key is not None and key.events != wanted:
                 self._keeper.selector.modify(self.sock, wanted, self)
@@ -336,7 +336,7 @@ class Link:
         if elsewhere:
             self.fail("the primary is another server now")
 
-    def stirs(self) -> bool:
+    def has_unread(self) -> bool:
         """Something has come that nobody has read yet. Any thread may ask."""
         sock = self.sock
         if sock is None or self._endpoint.tls is not None:
@@ -346,9 +346,9 @@ class Link:
         except OSError:
             return False  # nothing; or closed just now
 
-    def lend(self, waiter: Waiter) -> socket.socket | None:
+    def lend_socket(self, waiter: Waiter) -> socket.socket | None:
         """The socket, for a waiter to look at instead of the selector. None where that is not possible. The keeper's mutex is
-        held, as for `take_back`."""
+        held, as for `reclaim`."""
         if self.sock is None or self._lent is not None or self._out or self._endpoint.tls is not None:
             return None
         self._lent, self.returned = waiter, False
@@ -359,7 +359,7 @@ class Link:
         """This one looks at it."""
         return self._lent is waiter
 
-    def take_back(self) -> None:
+    def reclaim(self) -> None:
         """Have the selector look at the socket again, if it is lent."""
         self.returned = False
         if self._lent is not None and self.sock is not None:

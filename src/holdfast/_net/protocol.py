@@ -60,12 +60,12 @@ def pack(call: Call, *, whole: bool = False) -> bytes:
     return command("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
 
 
-def forgotten(reply: object) -> bool:
+def is_noscript(reply: object) -> bool:
     """The server does not know the script: it restarted, or somebody flushed its scripts. Send it whole."""
     return type(reply) is ReplyError and str(reply).startswith("NOSCRIPT")
 
 
-def demoted(error: WireError, endpoint: Endpoint) -> bool:
+def is_demoted(error: WireError, endpoint: Endpoint) -> bool:
     """The server is not the one that is wanted (any more), and the finder knows which is: the connection is to be dropped."""
     return endpoint.finder is not None and isinstance(error, Refused) and error.code in {"READONLY", "MASTERDOWN", "LOADING"}
 
@@ -74,7 +74,7 @@ def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: 
     """Raises Refused for an error reply. ``drop``: leaves a server that is not the one that is wanted."""
     if type(reply) is ReplyError:
         error = Refused(str(reply), endpoint.address)
-        if demoted(error, endpoint):
+        if is_demoted(error, endpoint):
             drop()
         raise error
 

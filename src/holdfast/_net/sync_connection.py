@@ -19,7 +19,7 @@ CONNECT_TIMEOUT = 2.0
 
 READ_SIZE = 16384
 
-MOMENT = 0.005
+KERNEL_WAIT_S = 0.005
 """Seconds for which the kernel waits for a reply by itself, which saves the system call by which Python would look first.
 Nearly all replies come by then. It begins anew with each signal, so it is no time limit; and where signals come faster than
 that, the limit is kept only when one is late."""
@@ -93,7 +93,7 @@ class Connection:
         if not self._polls:
             self.sock.settimeout(None)
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(CONNECT_TIMEOUT), 0))
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, int(MOMENT * 1e6)))
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, int(KERNEL_WAIT_S * 1e6)))
 
     def set_timeout(self, seconds: float) -> None:
         """Limit how long a reply is waited for."""
@@ -146,7 +146,7 @@ class Connection:
 
     def _later(self, size: int) -> bytes:
         """The reply has not come at once."""
-        if not self._system.readable(self.sock, self._timeout - MOMENT):
+        if not self._system.readable(self.sock, self._timeout - KERNEL_WAIT_S):
             raise TimeoutError
         return self._recv(size)
 
@@ -174,7 +174,7 @@ FULL = object()
 """Instead of a reply: all connections are in use."""
 
 
-class Stack:
+class ConnectionPool:
     """Connections to one server, each with one user at a time: as many as are needed at once, up to a limit."""
 
     def __init__(self, endpoint: Endpoint, limit: int | None = None, system: System = SYSTEM) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast._core.requests import NotSent, Refused, Unknown, WireError
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.sync_connection import CONNECT_TIMEOUT, FULL, Connection, Stack
+from holdfast._net.sync_connection import CONNECT_TIMEOUT, FULL, Connection, ConnectionPool
 from holdfast._net.system import SYSTEM, System
 from holdfast._net.wait_connection import Dedicated
 
@@ -32,7 +32,7 @@ ROUNDS = 2
 """How often a thread that has its own reply sends and reads once more for those who are waiting already: to wake one of them
 for that costs more than it takes."""
 
-READS_WITHIN = 0.1
+READ_WITHIN_S = 0.1
 """Seconds that whoever reads for all has for what has come, when somebody's time is over."""
 
 OWN = 16
@@ -71,7 +71,7 @@ class _Request:
             pass  # woken before, and not awake yet
 
 
-class _Lane:
+class _SharedConnection:
     """A connection and those who use it. When the connection is lost the lane is over, and the next one is new.
 
     An exception may be raised in any thread at any point (`PyThreadState_SetAsyncExc`). The order of the steps is such that
@@ -132,7 +132,7 @@ class _Lane:
                 elif not mine.bell.acquire(True, max(0.0, deadline - self._clock())):
                     deadline = max(deadline, mine.sent + mine.timeout)
                     # Once more: where all were held up, what has come is no silence, and whoever reads is just getting to it.
-                    if self._clock() >= deadline and not mine.bell.acquire(True, READS_WITHIN) and not mine.answered:
+                    if self._clock() >= deadline and not mine.bell.acquire(True, READ_WITHIN_S) and not mine.answered:
                         raise self._too_late()
             mine.left = True
             self._wake_next()
@@ -289,9 +289,9 @@ class Pool:
         self._system = system
         self._main = threading.main_thread().ident
         # Without limit: a signal handler may ask while the thread is asking, and so may a finaliser, in any thread.
-        self._of_main = Stack(endpoint, system=system)
-        self._of_few = Stack(endpoint, OWN, system)
-        self._lane = _Lane(endpoint, system)
+        self._of_main = ConnectionPool(endpoint, system=system)
+        self._of_few = ConnectionPool(endpoint, OWN, system)
+        self._lane = _SharedConnection(endpoint, system)
         self._mutex = threading.RLock()  # a signal handler may use locks, too
         self.dedicated = Dedicated(endpoint)
 
@@ -319,10 +319,10 @@ class Pool:
                 return reply
             self._replace(lane)
 
-    def _replace(self, lane: _Lane) -> None:
+    def _replace(self, lane: _SharedConnection) -> None:
         with self._mutex:
             if self._lane is lane:
-                self._lane = _Lane(self.endpoint, self._system)
+                self._lane = _SharedConnection(self.endpoint, self._system)
 
     def _close_idle(self) -> None:
         self._lane.close()

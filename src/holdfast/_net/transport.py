@@ -9,47 +9,47 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.pipelined_connection import Link, LinkKeeper
+from holdfast._net.pipelined_connection import ConnectionKeeper, PipelinedConnection
 from holdfast._net.sync_pool import Pool
 from holdfast._net.system import SYSTEM, System
 
 if TYPE_CHECKING:
-    from holdfast._net.aio_connection import Multiplex
-    from holdfast._net.client_adapter import Calls, ForeignLine
+    from holdfast._net.aio_connection import AioConnection
+    from holdfast._net.client_adapter import ClientCalls, ClientLine
 
 
-def pool_to(endpoint: Endpoint, system: System = SYSTEM) -> Pool | Calls:
+def pool_to(endpoint: Endpoint, system: System = SYSTEM) -> Pool | ClientCalls:
     """For threads."""
     if endpoint.client is None:
         return Pool(endpoint, system)
-    from holdfast._net.client_adapter import Calls
+    from holdfast._net.client_adapter import ClientCalls
 
-    return Calls(endpoint)
+    return ClientCalls(endpoint)
 
 
-def stream_to(endpoint: Endpoint, system: System = SYSTEM) -> Multiplex:
+def stream_to(endpoint: Endpoint, system: System = SYSTEM) -> AioConnection:
     """For the running event loop."""
     if endpoint.client is None:
-        from holdfast._net.aio_connection import Multiplex
+        from holdfast._net.aio_connection import AioConnection
 
-        return Multiplex(endpoint, system)
-    from holdfast._net.client_adapter import AioCalls
+        return AioConnection(endpoint, system)
+    from holdfast._net.client_adapter import AioClientCalls
 
-    return AioCalls(endpoint)
+    return AioClientCalls(endpoint)
 
 
 def line_to(
-    keeper: LinkKeeper,
+    keeper: ConnectionKeeper,
     endpoint: Endpoint,
     on_push: Callable[[list[Any]], None] | None = None,
     on_closed: Callable[[], None] | None = None,
     *,
     whole_first: bool = False,
     system: System = SYSTEM,
-) -> Link | ForeignLine:
+) -> PipelinedConnection | ClientLine:
     """For the keeper, or a thread that asks several servers."""
     if endpoint.client is None:
-        return Link(keeper, endpoint, on_push, on_closed, whole_first=whole_first, system=system)
-    from holdfast._net.client_adapter import ForeignLine
+        return PipelinedConnection(keeper, endpoint, on_push, on_closed, whole_first=whole_first, system=system)
+    from holdfast._net.client_adapter import ClientLine
 
-    return ForeignLine(keeper, endpoint, on_push, on_closed)
+    return ClientLine(keeper, endpoint, on_push, on_closed)

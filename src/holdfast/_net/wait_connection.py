@@ -29,7 +29,7 @@ class Dedicated:
         Unknown or Refused."""
         wait = protocol.command("WAIT", replicas, max(1, int(1000 * timeout)))
         replies = self._exchange(protocol.pack(run) + wait, timeout + LATE)
-        if protocol.forgotten(replies[0]):
+        if protocol.is_noscript(replies[0]):
             replies = self._exchange(protocol.pack(run, whole=True) + wait, timeout + LATE)
         return replies[0], replies[1]
 

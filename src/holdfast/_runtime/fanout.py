@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._clock import clock
-from holdfast._core.quorum.votes import Horizon
-from holdfast._core.requests import OPENING, Answer, Call, GiveBack, NotSent, Poll, WireError
+from holdfast._core.quorum.votes import ServerClockEstimate
+from holdfast._core.requests import CONNECT_WITHIN_S, Answer, Call, GiveBack, NotSent, Poll, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack
 from holdfast._net.transport import line_to
@@ -24,22 +24,23 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.thread import Keeper
     from holdfast._runtime.process import Process
 
-RECENT = 0.02
+RECENT_S = 0.02
 """Seconds after which a look is worth its while before anything is asked: a system call more."""
 
-TURN = 0.1
-"""Seconds for which a fleet is waited for that somebody else looks after, which takes much less. Then another one is opened."""
+TURN_S = 0.1
+"""Seconds for which a fanout is waited for that somebody else looks after, which takes much less. Then another one is
+opened."""
 
-OWED = 0.2
+OWED_S = 0.2
 """Seconds after which the keeper looks what has become of what nobody waits for any more."""
 
 
-class Fleet:
-    """One connection to each of several servers. ``insist``: has the keeper send something."""
+class Fanout:
+    """One connection to each of several servers. ``send_until_answered``: has the keeper send something."""
 
-    def __init__(self, endpoints: tuple[Endpoint, ...], insist: Callable[[GiveBack], None]) -> None:
+    def __init__(self, endpoints: tuple[Endpoint, ...], send_until_answered: Callable[[GiveBack], None]) -> None:
         self.endpoints = endpoints
-        self._insist = insist
+        self._send_until_answered = send_until_answered
         self.selector = selectors.DefaultSelector()
         self.mutex = threading.RLock()  # of no use here, but the links expect one
         self._turn = threading.Lock()
@@ -58,7 +59,7 @@ class Fleet:
         return line_to(self, endpoint, whole_first=True)
 
     def call(self, what: Callable[[], None]) -> None:
-        """Do this, or have the thread that uses the fleet just now do it soon; any thread may."""
+        """Do this, or have the thread that uses the fanout just now do it soon; any thread may."""
         self._calls.append(what)
         if self._tend():
             return
@@ -91,7 +92,7 @@ class Fleet:
         return self._turn.acquire(timeout=wait)
 
     def poll(self, poll: Poll) -> None:
-        """Do what is asked, for who has taken it. Interrupted, the fleet is not to be used any more."""
+        """Do what is asked, for who has taken it. Interrupted, the fanout is not to be used any more."""
         try:
             self._poll(poll)
         finally:
@@ -100,11 +101,11 @@ class Fleet:
 
     def _poll(self, poll: Poll) -> None:
         start = clock()
-        if start > self._looked_at + RECENT:
+        if start > self._looked_at + RECENT_S:
             self._look(0)  # one may have answered long ago, when nobody waited for that any more; or closed the connection
         for link in self._links:
             link.overdue(start)
-        count = _Count(poll, self._insist)
+        count = _Count(poll, self._send_until_answered)
         last: Call | None = None
         for number, call in enumerate(poll.calls):
             if call is None:
@@ -121,7 +122,7 @@ class Fleet:
         until = start + poll.within
         while count.open and not count.decided:
             left = until - clock()
-            if left <= 0 and poll.begins and until < start + OPENING and any(link.begins for link in self._links):
+            if left <= 0 and poll.begins and until < start + CONNECT_WITHIN_S and any(link.begins for link in self._links):
                 until += poll.within
             elif left <= 0:
                 self._look(0)  # this thread may have been held up meanwhile, and what has come is no silence
@@ -197,10 +198,10 @@ class Fleet:
 class _Count:
     """Tells a tally what comes, until it has heard enough."""
 
-    def __init__(self, poll: Poll, insist: Callable[[GiveBack], None]) -> None:
-        self._tally = poll.tally
+    def __init__(self, poll: Poll, send_until_answered: Callable[[GiveBack], None]) -> None:
+        self._tally = poll.counter
         self._otherwise = poll.otherwise
-        self._insist = insist
+        self._send_until_answered = send_until_answered
         self.open = 0
         self.decided = False
 
@@ -210,7 +211,7 @@ class _Count:
         def then(reply: Any, sent: float) -> None:
             self.open -= 1
             if self._otherwise is not None and isinstance(reply, WireError):
-                self._insist(self._otherwise(number))
+                self._send_until_answered(self._otherwise(number))
             if not self.decided:
                 answer = reply if isinstance(reply, WireError) else Answer(reply, sent, clock())
                 self.decided = self._tally.on_answer(number, answer)
@@ -218,58 +219,58 @@ class _Count:
         return then
 
 
-class Fleets:
-    """The fleets of a process to the same servers: as many as threads ask at the same time."""
+class FanoutPool:
+    """The fanouts of a process to the same servers: as many as threads ask at the same time."""
 
     def __init__(self, endpoints: tuple[Endpoint, ...], process: Process) -> None:
         self._endpoints = endpoints
         self._process = process
-        self.horizon = Horizon()
-        self._idle: list[Fleet] = []
+        self.clock_estimate = ServerClockEstimate()
+        self._idle: list[Fanout] = []
         self._looks: Keeper | None = None
         """Who is to see what has come."""
 
     def poll(self, poll: Poll) -> None:
-        """As `Fleet.poll`, with one that nobody uses."""
-        fleet = self._taken()
+        """As `Fanout.poll`, with one that nobody uses."""
+        fanout = self._taken()
         try:
-            fleet.poll(poll)
+            fanout.poll(poll)
         except BaseException:
-            fleet.close()
+            fanout.close()
             raise
-        owed = fleet.owed
-        self._idle.append(fleet)
+        owed = fanout.owed
+        self._idle.append(fanout)
         if owed:
             self._look_later()
 
-    def _taken(self) -> Fleet:
+    def _taken(self) -> Fanout:
         for _ in range(len(self._idle)):
             try:
-                fleet = self._idle.pop()
+                fanout = self._idle.pop()
             except IndexError:
                 break
-            if fleet.take(TURN):
-                return fleet
-            self._idle.insert(0, fleet)
-        fleet = Fleet(self._endpoints, self._insist)
-        fleet.take()
-        return fleet
+            if fanout.take(TURN_S):
+                return fanout
+            self._idle.insert(0, fanout)
+        fanout = Fanout(self._endpoints, self._send_until_answered)
+        fanout.take()
+        return fanout
 
-    def _insist(self, give: GiveBack) -> None:
-        self._process.insist(self._endpoints, give)
+    def _send_until_answered(self, give: GiveBack) -> None:
+        self._process.send_until_answered(self._endpoints, give)
 
     def _look_later(self) -> None:
         keeper = self._process.running_keeper
         if keeper is not None and keeper is not self._looks:
             with keeper.mutex:
-                keeper.later(OWED, lambda: self._look(keeper))
+                keeper.later(OWED_S, lambda: self._look(keeper))
                 self._looks = keeper
 
     def _look(self, keeper: Keeper) -> None:
         """A failed request was perhaps an undo, and nobody else may look for long."""
         with keeper.mutex:
             self._looks = None
-        owed = [fleet.look() for fleet in list(self._idle)]  # a thread that uses one now sees for itself, and asks again
+        owed = [fanout.look() for fanout in list(self._idle)]  # a thread that uses one now sees for itself, and asks again
         if any(owed):
             self._look_later()
 
@@ -279,9 +280,9 @@ class Fleets:
             self._idle.pop().close()
 
     def sockets(self) -> list[socket.socket]:
-        return [sock for fleet in self._idle for sock in fleet.sockets()]
+        return [sock for fanout in self._idle for sock in fanout.sockets()]
 
 
-def fleets_of(process: Process, endpoints: tuple[Endpoint, ...]) -> Fleets:
+def fleets_of(process: Process, endpoints: tuple[Endpoint, ...]) -> FanoutPool:
     """Those of a process to these servers."""
-    return process.own(endpoints, lambda: Fleets(endpoints, process))
+    return process.own(endpoints, lambda: FanoutPool(endpoints, process))

@@ -23,8 +23,8 @@ from holdfast.errors import HoldfastWarning
 if TYPE_CHECKING:
     import asyncio
 
-    from holdfast._core.requests import GiveBack, Hopeful
-    from holdfast._net.client_adapter import Calls
+    from holdfast._core.requests import GiveBack, Subscriber
+    from holdfast._net.client_adapter import ClientCalls
     from holdfast._net.sync_pool import Pool
     from holdfast._runtime.closed_loops import LoopDriver
 
@@ -54,7 +54,7 @@ class Process:
         self.started = time.time()
         self._tokens: list[str] = []
         self._mutex = threading.RLock()  # a signal handler may use locks, too, in the middle of any line below
-        self._pools: dict[Endpoint, Pool | Calls] = {}
+        self._pools: dict[Endpoint, Pool | ClientCalls] = {}
         self._owned: dict[Hashable, Any] = {}
         self._clients: dict[Hashable, Any] = {}
         self._keepers: list[Keeper] = []
@@ -100,10 +100,10 @@ class Process:
         if waits:
             from holdfast._runtime.keeper import wait_report  # here: hardly anybody waits so
 
-            told = [wait_report.told(wait, [*self.drivers]) for wait in waits]
+            told = [wait_report.describe_wait(wait, [*self.drivers]) for wait in waits]
         return control_records.write(self.facts(), told, labels)
 
-    def pool(self, endpoint: Endpoint) -> Pool | Calls:
+    def pool(self, endpoint: Endpoint) -> Pool | ClientCalls:
         with self._mutex:
             pool = self._pools.get(endpoint)
             if pool is None:
@@ -149,21 +149,21 @@ class Process:
         """The keeper, if there is one: for what needs none if there is none."""
         return self._keeper
 
-    def listening(self, endpoints: tuple[Endpoint, ...], listener: Hopeful) -> bool:
+    def subscribe(self, endpoints: tuple[Endpoint, ...], listener: Subscriber) -> bool:
         """True if as many of the servers as it relies on can tell the listener something; else it is woken when one can."""
-        return sum(self.keeper.hope(endpoint, listener) for endpoint in endpoints) >= listener.majority
+        return sum(self.keeper.subscribe(endpoint, listener) for endpoint in endpoints) >= listener.majority
 
-    def insist(self, endpoints: tuple[Endpoint, ...], give: GiveBack) -> None:
+    def send_until_answered(self, endpoints: tuple[Endpoint, ...], give: GiveBack) -> None:
         """Have the keeper send this. If everything was closed meanwhile, nothing is opened anew for that."""
         keeper = self._keeper
         if keeper is not None:
-            keeper.insist(endpoints[give.server], give.call, give.until)
+            keeper.send_until_answered(endpoints[give.server], give.call, give.until)
 
-    def withdraw(self, endpoints: tuple[Endpoint, ...], listener: Hopeful) -> None:
+    def unsubscribe(self, endpoints: tuple[Endpoint, ...], listener: Subscriber) -> None:
         """Tell the listener nothing any more."""
-        if self._keeper is not None and listener.hope:
+        if self._keeper is not None and listener.listener_id:
             for endpoint in endpoints:
-                self._keeper.despair(endpoint, listener)
+                self._keeper.unsubscribe(endpoint, listener)
 
     def close(self) -> None:
         """Give back held locks, end the keeper, close the connections; at most about a second."""
@@ -178,9 +178,9 @@ class Process:
             pools = [*self._pools.values(), *self._owned.values()]
             clients, self._clients = [*self._clients.values()], {}
         for client in clients:
-            from holdfast._net.own_clients import to_close  # here: most have none
+            from holdfast._net.own_clients import closable  # here: most have none
 
-            for one in to_close(client):
+            for one in closable(client):
                 one.close()
         if keeper is not None:
             keeper.thread.join(1)

@@ -66,23 +66,23 @@ def _show(urls: list[str], args: argparse.Namespace) -> int:
     from holdfast._api import redlock
     from holdfast.doctor import nodes
 
-    endpoints, panel = redlock.find(urls, "sync", args.max_ttl, args.prefix)
-    found = nodes.look(endpoints, panel, args.prefix)
+    endpoints, server_set = redlock.find(urls, "sync", args.max_ttl, args.prefix)
+    found = nodes.look(endpoints, server_set, args.prefix)
     skews = nodes.skews(found)
-    rows = [nodes.row(node, panel, skews.get(node.name)) for node in found]
+    rows = [nodes.row(node, server_set, skews.get(node.name)) for node in found]
     votes = sum(bool(row["votes"]) for row in rows)
-    level = 0 if votes == len(rows) else 1 if votes >= panel.majority else 2
+    level = 0 if votes == len(rows) else 1 if votes >= server_set.majority else 2
     if args.json:
-        text = json.dumps({"votes": votes, "majority": panel.majority, "exit_code": level, "servers": rows})
+        text = json.dumps({"votes": votes, "majority": server_set.majority, "exit_code": level, "servers": rows})
         print(output.clean(text))
         return level
     tables.show([_COLUMNS, *(_cells(row) for row in rows)])
     for row in rows:
         if not row["votes"]:
             print(output.clean(f"{row['server']}: {row['why']}"))
-    spare = votes - panel.majority
+    spare = votes - server_set.majority
     print(
-        f"{votes} of {len(rows)} vote, {panel.majority} are needed: "
+        f"{votes} of {len(rows)} vote, {server_set.majority} are needed: "
         + (f"locks can be had, and {spare} more may fail" if spare >= 0 else "no lock can be had")
     )
     return level

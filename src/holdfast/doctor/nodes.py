@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hiredis import ReplyError
 
 from holdfast._core.names import literal
-from holdfast._core.quorum.votes import Panel
+from holdfast._core.quorum.votes import ServerSet
 from holdfast._core.requests import WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.sync_connection import Connection
@@ -38,10 +38,12 @@ class Node:
     """There may be more: the server has too many keys to look at all of them."""
 
 
-def look(endpoints: Sequence[Endpoint], panel: Panel, prefix: str) -> list[Node]:
+def look(endpoints: Sequence[Endpoint], server_set: ServerSet, prefix: str) -> list[Node]:
     """Asks all of them at the same time. Raises nothing: a server that is away is one."""
     with ThreadPoolExecutor(len(endpoints), "holdfast-nodes") as threads:
-        return list(threads.map(lambda name, endpoint: _look(name, endpoint, prefix, panel.marker), panel.names, endpoints))
+        return list(
+            threads.map(lambda name, endpoint: _look(name, endpoint, prefix, server_set.marker), server_set.names, endpoints)
+        )
 
 
 def _look(name: str, endpoint: Endpoint, prefix: str, marker: bytes) -> Node:
@@ -83,17 +85,17 @@ def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
             return found, cursor != b"0"
 
 
-def vote(node: Node, panel: Panel) -> tuple[bool, str]:
+def vote(node: Node, server_set: ServerSet) -> tuple[bool, str]:
     """Whether the server votes, and if not, why, and for how long."""
     if node.facts.error:
         return False, node.facts.error
     if node.marker is None:
-        waits = f"votes {panel.longest:g} s after it is first asked"
+        waits = f"votes {server_set.longest:g} s after it is first asked"
         return False, f"is new, or has forgotten everything: {waits}. Only if it is new: holdfast nodes init"
     run, since, lease, servers = node.marker
-    if lease != panel.longest:
+    if lease != server_set.longest:
         return False, f"its users have agreed on max_ttl={lease:g}"
-    if servers != panel.digest:
+    if servers != server_set.digest:
         return False, "its users have agreed on another list of servers"
     wait = math.ceil(lease * 1010) / 1000 + 0.002
     if node.facts.info is not None and node.facts.info.get("run_id") != run:
@@ -113,10 +115,10 @@ def skews(nodes: Sequence[Node]) -> dict[str, float]:
     return found
 
 
-def row(node: Node, panel: Panel, skew: float | None) -> dict[str, object]:
+def row(node: Node, server_set: ServerSet, skew: float | None) -> dict[str, object]:
     """Return the facts about a server, for programs."""
     info = node.facts.info or {}
-    votes, why = vote(node, panel)
+    votes, why = vote(node, server_set)
     return {
         "server": node.name,
         "up": not node.facts.error,

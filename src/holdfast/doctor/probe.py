@@ -18,7 +18,7 @@ from holdfast._core.names import channel, guard_key, literal, marker_key, start
 from holdfast._core.requests import Command, Refused, Run, WireError
 from holdfast._lua import Script, codes
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.protocol import forgotten, pack
+from holdfast._net.protocol import is_noscript, pack
 from holdfast._net.sync_connection import Connection as Blocking
 from holdfast.doctor.facts import Connection, Facts, Keys, Terms
 from holdfast.doctor.targets import PATIENCE, Place
@@ -41,9 +41,9 @@ class _Client:
     """The user's client, where its connections cannot be opened without it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        from holdfast._net.client_adapter import Calls
+        from holdfast._net.client_adapter import ClientCalls
 
-        self._calls = Calls(endpoint)
+        self._calls = ClientCalls(endpoint)
 
     def exchange(self, packed: bytes) -> Any:
         return self._calls.exchange(packed, PATIENCE)
@@ -63,7 +63,7 @@ class Line:
         """The raw reply of a script."""
         call = Run(script, keys, args, PATIENCE)
         reply = self._wire.exchange(pack(call))
-        return self._wire.exchange(pack(call, whole=True)) if forgotten(reply) else reply
+        return self._wire.exchange(pack(call, whole=True)) if is_noscript(reply) else reply
 
 
 def gather(place: Place, terms: Terms) -> Facts:

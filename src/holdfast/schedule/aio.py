@@ -12,8 +12,8 @@ from holdfast._api.caller import AioCaller
 from holdfast._api.functions import is_async
 from holdfast._core.schedule import commands
 from holdfast._core.schedule import loop as schedule_loop
-from holdfast._core.schedule.records import Going
-from holdfast._core.schedule.state import Book
+from holdfast._core.schedule.records import ActiveRun
+from holdfast._core.schedule.state import ScheduleState
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current
 from holdfast.errors import ServerError
@@ -90,7 +90,7 @@ class Schedule(BaseSchedule):
         if self._serving:
             raise RuntimeError(f"schedule {self.name!r} is being served by this process already")
         self._service = service = Service(
-            self._caller, self._keys.base, self._what, self._book(self._caller.timeout), self._functions()
+            self._caller, self._keys.base, self._what, self._new_state(self._caller.timeout), self._functions()
         )
         try:
             await service.begin()
@@ -166,15 +166,17 @@ class Schedule(BaseSchedule):
 class Service:
     """One start of a schedule, in a task of its own."""
 
-    def __init__(self, caller: AioCaller, key: bytes, what: str, book: Book, functions: dict[str, Callable[..., Any]]) -> None:
+    def __init__(
+        self, caller: AioCaller, key: bytes, what: str, state: ScheduleState, functions: dict[str, Callable[..., Any]]
+    ) -> None:
         self.process = current()
         self.over = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._caller = caller
         self._key = key
         self._what = what
-        self._book = book
-        self._engine = Engine(book, functions, self._launch)
+        self._state = state
+        self._engine = Engine(state, functions, self._launch)
         self._coroutines = {name for name, function in functions.items() if is_async(function)}
         self._tasks: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
@@ -189,23 +191,23 @@ class Service:
 
     async def begin(self) -> None:
         """Raises ServerError."""
-        await self._drive(schedule_loop.begin(self._book))
+        await self._drive(schedule_loop.begin(self._state))
         self._task = self._loop.create_task(self._serve(), name="holdfast-schedule")
 
     def stop(self, wait: float) -> None:
-        self._book.stop(wait)
+        self._state.stop(wait)
 
     async def _drive(self, operation: Coroutine[Any, Any, T]) -> T:
         return await self._caller.run(operation, self._key, self._what)
 
     async def _serve(self) -> None:
-        book, engine = self._book, self._engine
+        state, engine = self._state, self._engine
         try:
             while True:
                 try:
                     driver = await self._caller.driver(self._key)
                     engine.home = driver.process, driver.endpoint
-                    todos = await self._drive(schedule_loop.turn(book))
+                    todos = await self._drive(schedule_loop.turn(state))
                 except ServerError as error:
                     log.warning("%s", error)
                     await asyncio.sleep(1.0)
@@ -219,31 +221,31 @@ class Service:
         finally:
             engine.close()
             self.over.set()
-            await self._drive(schedule_loop.leave(book))
+            await self._drive(schedule_loop.leave(state))
 
-    def _launch(self, going: Going, run: Run) -> Callable[[], object]:
-        if going.seat.name not in self._coroutines:
-            threading.Thread(target=self._body, args=(going, run), name=f"holdfast-job-{run.job}", daemon=True).start()
+    def _launch(self, active_run: ActiveRun, run: Run) -> Callable[[], object]:
+        if active_run.job.name not in self._coroutines:
+            threading.Thread(target=self._body, args=(active_run, run), name=f"holdfast-job-{run.job}", daemon=True).start()
             return lambda: None
-        task = self._loop.create_task(self._task_of(going, run), name=f"holdfast-job-{run.job}")
+        task = self._loop.create_task(self._task_of(active_run, run), name=f"holdfast-job-{run.job}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return lambda: self._loop.call_soon_threadsafe(task.cancel)
 
-    async def _task_of(self, going: Going, run: Run) -> None:
+    async def _task_of(self, active_run: ActiveRun, run: Run) -> None:
         try:
-            result = await self._engine.call(going, run)
+            result = await self._engine.call(active_run, run)
         except BaseException as error:
-            self._engine.raised(going, run, error)
+            self._engine.raised(active_run, run, error)
             if not isinstance(error, Exception | asyncio.CancelledError):
                 raise
         else:
-            self._engine.returned(going, result)
+            self._engine.returned(active_run, result)
 
-    def _body(self, going: Going, run: Run) -> None:
+    def _body(self, active_run: ActiveRun, run: Run) -> None:
         try:
-            result = self._engine.call(going, run)
+            result = self._engine.call(active_run, run)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the history has it
-            self._engine.raised(going, run, error)
+            self._engine.raised(active_run, run, error)
         else:
-            self._engine.returned(going, result)
+            self._engine.returned(active_run, result)

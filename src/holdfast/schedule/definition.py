@@ -10,7 +10,7 @@ from typing import Any
 from holdfast._api.options import MIN_TTL, seconds
 from holdfast._core import control_records
 from holdfast._core.schedule.job import Options
-from holdfast._core.schedule.records import Seat
+from holdfast._core.schedule.records import ServedJob
 from holdfast.errors import ConfigError
 from holdfast.schedule.timetable import Timetable, from_text
 
@@ -80,12 +80,12 @@ def parse(definition: bytes) -> tuple[Timetable, Options]:
         raise ConfigError(f"a job cannot be read: {definition[:200]!r}: {error}", parameter="definition") from error
 
 
-def read(definition: bytes, seat: Seat) -> tuple[Any, Options]:
+def read(definition: bytes, job: ServedJob) -> tuple[Any, Options]:
     """The same; as it is here, where it cannot be read."""
     try:
         return parse(definition)
     except ConfigError:
-        return seat.when, seat.options
+        return job.when, job.options
 
 
 DEFAULTS = Options()

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from holdfast._api.lease import Home
 from holdfast._core.schedule.job import Changed
-from holdfast._core.schedule.records import Adopt, Closed, Going, Halt, Over, Say, Seat, Start, Todo
-from holdfast._core.schedule.state import Book
+from holdfast._core.schedule.records import AbandonRun, ActiveRun, CancelRun, ForgetRun, Log, Redefine, ServedJob, Start, Todo
+from holdfast._core.schedule.state import ScheduleState
 from holdfast._log import logger
 from holdfast.schedule.command import JobFailed
 from holdfast.schedule.definition import read
@@ -25,99 +25,108 @@ TEXT = 500
 
 
 class Launch(Protocol):
-    def __call__(self, going: Going, run: Run, /) -> Callable[[], object]:
+    def __call__(self, active_run: ActiveRun, run: Run, /) -> Callable[[], object]:
         """Begin a run; what it answers tells it to end, besides `Run.cancelled`. Called in the thread of `Engine.do`."""
 
 
 class Engine:
     """The runs of one process."""
 
-    def __init__(self, book: Book, functions: dict[str, Callable[..., Any]], launch: Launch) -> None:
-        self.book = book
+    def __init__(self, state: ScheduleState, functions: dict[str, Callable[..., Any]], launch: Launch) -> None:
+        self.state = state
         self.home: tuple[Home, object] | None = None
         """The process, and the server that has the schedule now."""
         self._functions = functions
         self._launch = launch
-        self._runs: dict[Going, tuple[Run, Callable[[], object]]] = {}
+        self._runs: dict[ActiveRun, tuple[Run, Callable[[], object]]] = {}
 
     def do(self, todo: Todo) -> None:
         match todo:
-            case Start(going):
-                self._start(going)
-            case Halt(going):
-                self._tell(going, going.why)
-            case Over(going):
+            case Start(active_run):
+                self._start(active_run)
+            case CancelRun(active_run):
+                self._tell(active_run, active_run.why)
+            case AbandonRun(active_run):
                 log.warning(
-                    "job %r: %s, and it goes on: its lease is given back, see its Run.lease", going.seat.name, going.why
+                    "job %r: %s, and it goes on: its lease is given back, see its Run.lease",
+                    active_run.job.name,
+                    active_run.why,
                 )
-                self._runs[going][0].lease.lose(going.why)
-            case Closed(going):
-                run = self._runs.pop(going, None)
+                self._runs[active_run][0].lease.lose(active_run.why)
+            case ForgetRun(active_run):
+                run = self._runs.pop(active_run, None)
                 if run is not None:
                     run[0].lease.end()
-            case Adopt(seat, change, mine, who):
-                self._adopt(seat, change, mine, who)
-                when, options = read(change.definition, seat)
+            case Redefine(job, change, mine, who):
+                self._adopt(job, change, mine, who)
+                when, options = read(change.definition, job)
                 if mine:
-                    seat.widest = max(seat.widest, options.slots)
+                    job.widest = max(job.widest, options.slots)
                 else:
-                    self.book.adopt(seat, when, options, change)
-            case Say(what, bad):
+                    self.state.redefine(job, when, options, change)
+            case Log(what, bad):
                 (log.warning if bad else log.info)("schedule: %s", what)
 
     def close(self) -> None:
-        """The book is done. A lease that could not be released expires."""
+        """The state is done. A lease that could not be released expires."""
         while self._runs:
             self._runs.popitem()[1][0].lease.end()
 
     @staticmethod
-    def _adopt(seat: Seat, change: Changed, mine: bool, who: str) -> None:
+    def _adopt(job: ServedJob, change: Changed, mine: bool, who: str) -> None:
         definition = change.definition
-        if change.origin not in ("", seat.origin, seat.agreed):
+        if change.origin not in ("", job.origin, job.agreed):
             log.warning(
                 "job %r is served by two programs: as %s here, and as %s by %s; %s was declared last, and counts. Each tick "
                 "runs in one of them: unless they are two releases of one program, give each a schedule with a name of its own",
-                seat.name,
-                seat.origin,
+                job.name,
+                job.origin,
                 change.origin,
                 who or "another process",
                 "the one here" if mine else "the other",
             )
-        if definition == seat.definition:
+        if definition == job.definition:
             return  # the server has forgotten it, and another process was the first to tell
         if mine:
             log.warning(
                 "job %r was declared otherwise before, as %s; from now on it is %s",
-                seat.name,
+                job.name,
                 _s(definition),
-                _s(seat.definition),
+                _s(job.definition),
             )
         else:
             log.warning(
                 "job %r was declared anew by another process, as %s, and that is what counts; here it is declared as %s",
-                seat.name, _s(definition), _s(seat.definition),
+                job.name, _s(definition), _s(job.definition),
             )  # fmt: skip
 
-    def _start(self, going: Going) -> None:
+    def _start(self, active_run: ActiveRun) -> None:
         assert self.home is not None
 
         def lost() -> None:
-            if going in self._runs:
-                self._tell(going, f"its lease is lost: {run.lease.why}")
+            if active_run in self._runs:
+                self._tell(active_run, f"its lease is lost: {run.lease.why}")
 
-        lease = RunLease(*self.home, going, lost)
-        run = Run(going.seat.name, going.scheduled / 1e6, going.attempt, going.fence, lease, by_hand=going.by_hand)
-        self._runs[going] = run, lambda: None
+        lease = RunLease(*self.home, active_run, lost)
+        run = Run(
+            active_run.job.name,
+            active_run.scheduled / 1e6,
+            active_run.attempt,
+            active_run.fence,
+            lease,
+            by_hand=active_run.by_hand,
+        )
+        self._runs[active_run] = run, lambda: None
         try:
-            self._runs[going] = run, self._launch(going, run)
+            self._runs[active_run] = run, self._launch(active_run, run)
         except RuntimeError as error:  # no more threads; or the interpreter is shutting down
-            self.book.end(going, "error", f"it could not be started: {error}")
+            self.state.end(active_run, "error", f"it could not be started: {error}")
         if lease.lost.is_set():
             lost()
 
-    def _tell(self, going: Going, why: str) -> None:
+    def _tell(self, active_run: ActiveRun, why: str) -> None:
         """Tell a run to end. In any thread."""
-        run, halt = self._runs.get(going, (None, None))
+        run, halt = self._runs.get(active_run, (None, None))
         if run is not None and halt is not None and not run.cancelled.is_set():
             run.reason = why
             run.cancelled.set()
@@ -125,25 +134,25 @@ class Engine:
 
     # A run, in its own thread or task
 
-    def call(self, going: Going, run: Run) -> Any:
+    def call(self, active_run: ActiveRun, run: Run) -> Any:
         """Call the function of a job: what it returns, or a coroutine. In its thread or task."""
         enter(run)
-        function = self._functions[going.seat.name]
+        function = self._functions[active_run.job.name]
         return function(**({"run": run} if takes_run(function) else {}))
 
-    def returned(self, going: Going, result: Any) -> None:
-        self.book.end(going, "ok", "" if result is None else _told(result))
+    def returned(self, active_run: ActiveRun, result: Any) -> None:
+        self.state.end(active_run, "ok", "" if result is None else _told(result))
 
-    def raised(self, going: Going, run: Run, error: BaseException) -> None:
+    def raised(self, active_run: ActiveRun, run: Run, error: BaseException) -> None:
         """It has ended with an exception: as it was told, or by itself."""
         if run.lease.lost.is_set():
-            self.book.end(going, "lost", f"its lease was lost: {run.lease.why}")
+            self.state.end(active_run, "lost", f"its lease was lost: {run.lease.why}")
         elif isinstance(error, Cancelled) or (run.cancelled.is_set() and not isinstance(error, Exception)):
-            self.book.end(going, "cancelled", _told(error))
+            self.state.end(active_run, "cancelled", _told(error))
         else:
-            log.error("job %r failed", going.seat.name, exc_info=error)
+            log.error("job %r failed", active_run.job.name, exc_info=error)
             kind = "" if isinstance(error, JobFailed) else f"{type(error).__name__}: "
-            self.book.end(going, "error", (kind + _told(error))[:TEXT])
+            self.state.end(active_run, "error", (kind + _told(error))[:TEXT])
 
 
 def _told(what: object) -> str:

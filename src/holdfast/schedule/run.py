@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast._api.lease import BaseLease, Home
-from holdfast._core.schedule.records import Going
+from holdfast._core.schedule.records import ActiveRun
 from holdfast._runtime.flag import Flag
 from holdfast.errors import HoldfastError
 
@@ -24,10 +24,10 @@ class Cancelled(HoldfastError):
 class RunLease(BaseLease):
     """The lease of a run: renewed while it goes on, given back by the schedule at its end."""
 
-    def __init__(self, process: Home, endpoint: object, going: Going, on_lost: Callable[[], None]) -> None:
+    def __init__(self, process: Home, endpoint: object, active_run: ActiveRun, on_lost: Callable[[], None]) -> None:
         self._event = Flag()
         self._tell = on_lost
-        super().__init__(process, endpoint, going.grant, None)
+        super().__init__(process, endpoint, active_run.grant, None)
 
     @property
     def lost(self) -> threading.Event:

@@ -11,9 +11,9 @@ from holdfast._api.functions import refuse_generator
 from holdfast._api.options import refuse_mistaken
 from holdfast._core.schedule import commands
 from holdfast._core.schedule.commands import Entry, JobFacts
-from holdfast._core.schedule.job import Full, Keys, Obeyed, Options, Unheard, Unusable
-from holdfast._core.schedule.records import Seat
-from holdfast._core.schedule.state import Book
+from holdfast._core.schedule.job import Full, Keys, Obeyed, Options, UnknownJob, Unusable
+from holdfast._core.schedule.records import ServedJob
+from holdfast._core.schedule.state import ScheduleState
 from holdfast._runtime.process import current, describe
 from holdfast.errors import ConfigError
 from holdfast.schedule.definition import checked, fit_for, parse, write
@@ -221,11 +221,11 @@ class BaseSchedule:
     def _check(self, name: str, function: Callable[..., Any]) -> None:
         """Raises ConfigError for a function that this face cannot run."""
 
-    def _book(self, timeout: float) -> Book:
+    def _new_state(self, timeout: float) -> ScheduleState:
         """Return the declared jobs that this process serves."""
         mine = [job for job in self._jobs.values() if not job.options.on or self._features & set(job.options.on)]
         seats = [
-            Seat(
+            ServedJob(
                 job.name,
                 self._keys.job(job.name),
                 job.when,
@@ -241,7 +241,7 @@ class BaseSchedule:
 
         host = describe(json.dumps(process.facts()).encode(), process.id) or process.id
         timeout = min(timeout, ANSWER_WITHIN)
-        return Book(self._keys, seats, host=host, timeout=timeout, limit=self._concurrency, strict=self._strict)
+        return ScheduleState(self._keys, seats, host=host, timeout=timeout, limit=self._concurrency, strict=self._strict)
 
     def _functions(self) -> dict[str, Callable[..., Any]]:
         return {job.name: job.function for job in self._jobs.values()}
@@ -250,9 +250,9 @@ class BaseSchedule:
     def _what(self) -> str:
         return f"schedule {self.name!r}"
 
-    def _obeyed(self, job: str, answer: Obeyed | Unheard | Full | Unusable) -> None:
+    def _obeyed(self, job: str, answer: Obeyed | UnknownJob | Full | Unusable) -> None:
         """Raises ConfigError if an order could not be carried out."""
-        if isinstance(answer, Unheard):
+        if isinstance(answer, UnknownJob):
             raise ConfigError(f"schedule {self.name!r} has no job {job!r}", parameter="job")
         if isinstance(answer, Full):
             raise ConfigError(f"job {job!r}: too many runs of it wait already", parameter="job")
@@ -261,7 +261,7 @@ class BaseSchedule:
 
     def _history(self, job: str, found: list[JobFacts]) -> list[Record]:
         if not found:
-            self._obeyed(job, Unheard())
+            self._obeyed(job, UnknownJob())
         (facts,) = found
         return [record(entry) for entry in facts.entries]
 

@@ -11,8 +11,8 @@ from typing import Any, Never, Self, TypeVar
 from holdfast._api.caller import Caller
 from holdfast._api.functions import is_async
 from holdfast._core.schedule import commands, loop
-from holdfast._core.schedule.records import Going
-from holdfast._core.schedule.state import Book
+from holdfast._core.schedule.records import ActiveRun
+from holdfast._core.schedule.state import ScheduleState
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.flag import Flag
 from holdfast._runtime.process import current
@@ -96,7 +96,7 @@ class Schedule(BaseSchedule):
             if self._serving:
                 raise RuntimeError(f"schedule {self.name!r} is being served by this process already")
             self._service = Service(
-                self._caller, self._keys.base, self._what, self._book(self._caller.timeout), self._functions()
+                self._caller, self._keys.base, self._what, self._new_state(self._caller.timeout), self._functions()
             )
         finally:
             self._mutex.release()
@@ -163,31 +163,33 @@ class Schedule(BaseSchedule):
 class Service:
     """One start of a schedule, in a thread of its own. Raises ServerError."""
 
-    def __init__(self, caller: Caller, key: bytes, what: str, book: Book, functions: dict[str, Callable[..., Any]]) -> None:
+    def __init__(
+        self, caller: Caller, key: bytes, what: str, state: ScheduleState, functions: dict[str, Callable[..., Any]]
+    ) -> None:
         self.process = current()
         self.over = Flag()
         self._caller = caller
         self._key = key
         self._what = what
-        self._book = book
-        self._engine = Engine(book, functions, self._launch)
-        self._drive(loop.begin(book))
+        self._state = state
+        self._engine = Engine(state, functions, self._launch)
+        self._drive(loop.begin(state))
         threading.Thread(target=self._serve, name="holdfast-schedule", daemon=True).start()
 
     def stop(self, wait: float) -> None:
-        self._book.stop(wait)
+        self._state.stop(wait)
 
     def _drive(self, operation: Coroutine[Any, Any, T]) -> T:
         return self._caller.run(operation, self._key, self._what)
 
     def _serve(self) -> None:
-        book, engine = self._book, self._engine
+        state, engine = self._state, self._engine
         try:
             while True:
                 try:
                     driver = self._caller.driver(self._key)
                     engine.home = driver.process, driver.endpoint
-                    todos = self._drive(loop.turn(book))
+                    todos = self._drive(loop.turn(state))
                 except ServerError as error:
                     log.warning("%s", error)
                     threading.Event().wait(1.0)
@@ -201,18 +203,18 @@ class Service:
         finally:
             engine.close()
             try:
-                self._drive(loop.leave(book))
+                self._drive(loop.leave(state))
             finally:  # `Schedule.run` and `stop` wait for this
                 self.over.set()
 
-    def _launch(self, going: Going, run: Run) -> Callable[[], object]:
-        threading.Thread(target=self._body, args=(going, run), name=f"holdfast-job-{run.job}", daemon=True).start()
+    def _launch(self, active_run: ActiveRun, run: Run) -> Callable[[], object]:
+        threading.Thread(target=self._body, args=(active_run, run), name=f"holdfast-job-{run.job}", daemon=True).start()
         return lambda: None
 
-    def _body(self, going: Going, run: Run) -> None:
+    def _body(self, active_run: ActiveRun, run: Run) -> None:
         try:
-            result = self._engine.call(going, run)
+            result = self._engine.call(active_run, run)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the history has it
-            self._engine.raised(going, run, error)
+            self._engine.raised(active_run, run, error)
         else:
-            self._engine.returned(going, result)
+            self._engine.returned(active_run, result)

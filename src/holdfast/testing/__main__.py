@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def _swarm(args: argparse.Namespace) -> int:
-    from holdfast.testing.runner import Tally, campaign
+    from holdfast.testing.runner import RunnerTotals, run_seeds
     from holdfast.testing.sim.rare import THEMES
 
     if args.theme is not None:
@@ -91,14 +91,14 @@ def _swarm(args: argparse.Namespace) -> int:
         args.seconds = 10.0
     started = time.monotonic()
 
-    def rate(tally: Tally) -> str:
+    def rate(tally: RunnerTotals) -> str:
         wall = max(1e-9, time.monotonic() - started)
         return (
             f"{tally.histories} histories ({tally.histories / wall:.0f} a second), {tally.calls} script calls "
             f"({tally.calls / wall:.0f} a second), {len(tally.failed)} with violations"
         )
 
-    tally = campaign(
+    tally = run_seeds(
         first=args.first,
         histories=args.histories,
         seconds=args.seconds,

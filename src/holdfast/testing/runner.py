@@ -102,7 +102,7 @@ ENOUGH_OF_MEETINGS = {
     "meeting cancelled": 20,
     "meeting uncounted": 20,
 }
-"""The same, for barriers, latches and events: see `sim.visitor`."""
+"""The same, for barriers, latches and events: see `sim.client`."""
 
 ENOUGH_OF_BREAKING = {
     "contended": 100,
@@ -240,7 +240,7 @@ def _themed(swarm: Swarm, theme: Theme, of: str) -> Swarm:
 
 
 @dataclass(slots=True)
-class Tally:
+class RunnerTotals:
     """What came of some seeds."""
 
     histories: int = 0
@@ -254,7 +254,7 @@ class Tally:
     failed: list[tuple[int, str]] = field(default_factory=list)
     """Seeds with what they violate."""
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: RunnerTotals) -> None:
         self.histories += other.histories
         self.calls += other.calls
         self.steps += other.steps
@@ -279,9 +279,9 @@ class Tally:
         return [rule for rule in swarm_of(of).rules if not judged[rule]] if self.histories >= JUDGED_IN else []
 
 
-def batch(first: int, count: int, of: str = "lock") -> Tally:
+def batch(first: int, count: int, of: str = "lock") -> RunnerTotals:
     """Some seeds, one after the other."""
-    tally = Tally()
+    tally = RunnerTotals()
     simulate = swarm_of(of).simulate
     gc.freeze()  # what was imported is not looked at again and again
     started = time.process_time()
@@ -299,23 +299,23 @@ def batch(first: int, count: int, of: str = "lock") -> Tally:
     return tally
 
 
-def campaign(
+def run_seeds(
     *,
     first: int = 0,
     histories: int | None = None,
     seconds: float | None = None,
     jobs: int | None = None,
-    progress: Callable[[Tally], None] | None = None,
+    progress: Callable[[RunnerTotals], None] | None = None,
     of: str = "lock",
-) -> Tally:
+) -> RunnerTotals:
     """Seeds of a swarm from ``first`` on, until so many histories or seconds (whichever comes first), on ``jobs`` processes."""
     jobs = jobs or os.cpu_count() or 1
-    total = Tally()
+    total = RunnerTotals()
     deadline = time.monotonic() + (seconds if seconds is not None else float("inf"))
     todo = _batches(first, histories)
     # Not by fork: a forked child would inherit whatever threads and sockets the caller has.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running: set[Future[Tally]] = set()
+        running: set[Future[RunnerTotals]] = set()
         more = True
         while running or more:
             while more and len(running) < jobs + 1:

@@ -14,7 +14,7 @@ from holdfast._api.caller import AioCaller
 from holdfast._api.templates import checked_ignore
 from holdfast._core.requests import WireError
 from holdfast._core.single_flight.entry import MAX_SIZE
-from holdfast._core.single_flight.flight import Site
+from holdfast._core.single_flight.flight import EntrySpec
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError
 
@@ -187,13 +187,13 @@ class Cache(BaseCache):
 
         return decorate
 
-    async def _do(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
-        answer: T = await self._caller.run(operation, site.value, self._about(site.spec.name))
+    async def _do(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
+        answer: T = await self._caller.run(operation, entry.value, self._about(entry.spec.name))
         return answer
 
-    async def _read(self, site: Site) -> list[bytes | None] | None:
+    async def _read(self, entry: EntrySpec) -> list[bytes | None] | None:
         try:
-            return await self._caller.ask(site.reading, site.value)  # type: ignore[no-any-return]
+            return await self._caller.ask(entry.reading, entry.value)  # type: ignore[no-any-return]
         except WireError:
             return None
 

@@ -33,7 +33,7 @@ from holdfast._api.cache.outage import Away, Outage
 from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.flight import Failed, Found, Load, Loading, Record, Site, Wish
+from holdfast._core.single_flight.flight import EntrySpec, Failed, Found, Load, Loading, LookupPolicy, Record
 from holdfast._log import logger
 from holdfast._runtime.process import current, describe
 from holdfast.errors import ConfigError, HoldfastError, LockTimeout, ServerError
@@ -114,7 +114,7 @@ class BaseCache:
         self._load_ttl = options.seconds(load_ttl, "load_ttl", options.MIN_TTL)
         self._max_hold = None if max_hold is None else options.seconds(max_hold, "max_hold", options.MIN_TTL)
         self._timeout = min(caller.timeout, ANSWER, self._load_ttl / 3)  # or a lease would be over before its answer is missed
-        self._site: Callable[[str | bytes], Site] = functools.lru_cache(1024)(self._find)
+        self._site: Callable[[str | bytes], EntrySpec] = functools.lru_cache(1024)(self._find)
         self._about: Callable[[str | bytes], str] = functools.lru_cache(1024)(self._named)
         self._all = self._find("*")  # stands for the whole cache; refuses a bad name or prefix now
 
@@ -153,10 +153,10 @@ class BaseCache:
             default,
         )
 
-    def _find(self, key: str | bytes) -> Site:
+    def _find(self, key: str | bytes) -> EntrySpec:
         if not key:
             raise ConfigError("key must not be empty", parameter="key")
-        return flight.site(
+        return flight.entry_spec(
             f"{self._prefix}cache:",
             self._name,
             key,
@@ -171,12 +171,12 @@ class BaseCache:
 
     # The part of the two APIs
 
-    async def _do(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
+    async def _do(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
         """Have the server do something about a key. Raises ServerError, KeyConflict."""
         raise NotImplementedError
 
-    async def _read(self, site: Site) -> list[bytes | None] | None:
-        """What `Site.reading` shows; None if the server cannot be asked."""
+    async def _read(self, entry: EntrySpec) -> list[bytes | None] | None:
+        """What `EntrySpec.reading` shows; None if the server cannot be asked."""
         raise NotImplementedError
 
     async def _call(self, function: Callable[[], Any]) -> Any:
@@ -186,34 +186,34 @@ class BaseCache:
     # The way of a call
 
     async def _get_or_load(self, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
-        site = self._site(key)
+        entry = self._site(key)
         if _running.get():
-            self._refuse_own(site, key)
+            self._refuse_own(entry, key)
         early = int(-self._beta * math.log(1.0 - random.random())) if self._beta else 0  # noqa: S311 (no secret)
         if not early and self._outage.error is None:
-            value = self._hit(await self._read(site))
+            value = self._hit(await self._read(entry))
             if value is not UNSET:
                 return value
-        wish = Wish(how.wait, how.stale, early, glance=False)
+        policy = LookupPolicy(how.wait, how.stale, early, fast_read=False)
         try:
             for _ in range(2):
-                answer = await self._ask(flight.look(site, wish), site)
+                answer = await self._ask(flight.get_or_lease(entry, policy), entry)
                 if type(answer) is not Found or answer.record.kind == flight.MARK:
                     break
                 try:
                     return self._given(answer.record, _counted(answer))
                 except codecs.Undecodable as why:
                     self._note_unreadable(key, why)
-                    await self._ask(flight.drop(site), site)
+                    await self._ask(flight.delete(entry), entry)
             else:  # somebody stores for others than us
                 self._count("misses")
-                return await self._load_unstored(site, key, loader)
+                return await self._load_unstored(entry, key, loader)
         except Away:
             self._count("misses", "uncached")
-            return await self._load_unstored(site, key, loader)
-        return await self._go_on(answer, site, key, loader, how)
+            return await self._load_unstored(entry, key, loader)
+        return await self._go_on(answer, entry, key, loader, how)
 
-    async def _go_on(self, answer: object, site: Site, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
+    async def _go_on(self, answer: object, entry: EntrySpec, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
         """There is no value to be given, but what was found instead."""
         if isinstance(answer, Load):
             return await self._load(answer, key, loader, how)
@@ -221,9 +221,9 @@ class BaseCache:
             self._count("misses", "waits")
             raise codecs.copied(answer.error) or answer.error
         if isinstance(answer, Loading):
-            return await self._in_vain(answer, site, key, loader, how)
+            return await self._on_wait_timeout(answer, entry, key, loader, how)
         self._count("misses")  # a mark: nobody can store it, so there is nothing to wait for
-        return await self._load_unstored(site, key, loader)
+        return await self._load_unstored(entry, key, loader)
 
     def _hit(self, read: list[bytes | None] | None) -> Any:
         """The value, where what was read shows that it is fresh: nearly always. UNSET if anything is not as it should be:
@@ -237,13 +237,15 @@ class BaseCache:
         return UNSET
 
     async def _get(self, key: str | bytes, default: Any) -> Any:
-        site = self._site(key)
+        entry = self._site(key)
         if self._outage.error is None:
-            value = self._hit(await self._read(site))
+            value = self._hit(await self._read(entry))
             if value is not UNSET:
                 return value
         try:
-            answer = await self._ask(flight.look(site, Wish(0.0, self._how.stale, load=False, glance=False)), site)
+            answer = await self._ask(
+                flight.get_or_lease(entry, LookupPolicy(0.0, self._how.stale, load=False, fast_read=False)), entry
+            )
         except Away:
             self._count("misses", "uncached")
             return default
@@ -256,17 +258,17 @@ class BaseCache:
         return default
 
     async def _set(self, key: str | bytes, value: Any, how: How) -> None:
-        site = self._site(key)
+        entry = self._site(key)
         data = self._codec.encode(value, self._about(key))
         if len(data) > self._max_size:
             raise ConfigError(f"{self._about(key)}: {self._too_large(data)}", parameter="max_size")
-        operation = flight.store(site, self._codec.kind, data, ttl=how.ttl, stale=how.stale, tags=how.tags)
-        await self._insist(operation, site)
+        operation = flight.store(entry, self._codec.kind, data, ttl=how.ttl, stale=how.stale, tags=how.tags)
+        await self._insist(operation, entry)
 
     async def _invalidate(self, keys: tuple[str | bytes, ...], tags: Iterable[str]) -> None:
         for key in keys:
-            site = self._site(key)
-            await self._insist(flight.drop(site), site)
+            entry = self._site(key)
+            await self._insist(flight.delete(entry), entry)
         if tags := checked_tags(tags):
             await self._insist(flight.invalidate(self._all, tags), self._all)
 
@@ -274,7 +276,7 @@ class BaseCache:
         await self._insist(flight.invalidate(self._all), self._all)
 
     async def _delete(self, key: str | bytes) -> bool:
-        return await self._insist(flight.drop(self._site(key)), self._site(key))
+        return await self._insist(flight.delete(self._site(key)), self._site(key))
 
     def _given(self, record: Record, counted: tuple[str, ...]) -> Any:
         """The value that was found; an exception that was remembered is raised. Raises Undecodable."""
@@ -298,7 +300,7 @@ class BaseCache:
         self._count("loads", "misses", *(("waits",) if load.waited else ()))
         started = clock()
         try:
-            value = await self._invoke(load.site, key, loader)
+            value = await self._invoke(load.entry, key, loader)
         except GeneratorExit:
             raise  # dropped with its event loop, where nothing can be awaited: the lease ends by itself
         except self._errors as error:
@@ -308,7 +310,7 @@ class BaseCache:
         except Exception as error:  # noqa: BLE001 (it goes on, unless there is something instead)
             self._count("load_errors")
             await self._abort(load, how, error if _is_for_all(error) else None)
-            return self._instead(load, key, error, how.stale - (clock() - started))
+            return self._stale_on_error(load, key, error, how.stale - (clock() - started))
         except BaseException:
             await self._abort(load, how)
             raise
@@ -328,12 +330,12 @@ class BaseCache:
     def _too_large(self, data: bytes) -> str:
         return f"the value has {len(data):,} bytes, and max_size is {self._max_size:,}"
 
-    async def _load_unstored(self, site: Site, key: str | bytes, loader: Callable[[], Any]) -> Any:
+    async def _load_unstored(self, entry: EntrySpec, key: str | bytes, loader: Callable[[], Any]) -> Any:
         self._count("loads")
-        return await self._invoke(site, key, loader)
+        return await self._invoke(entry, key, loader)
 
-    async def _invoke(self, site: Site, key: str | bytes, loader: Callable[[], Any]) -> Any:
-        under = _Under(self._where(site), self._about(key))
+    async def _invoke(self, entry: EntrySpec, key: str | bytes, loader: Callable[[], Any]) -> Any:
+        under = _Under(self._where(entry), self._about(key))
         before = _running.set((*_running.get(), under))
         try:
             return await self._call(loader)
@@ -343,13 +345,13 @@ class BaseCache:
 
     async def _land(self, load: Load, kind: str, data: bytes, how: How, cost: float) -> None:
         ttl, stale = (self._error_ttl, 0.0) if kind in {codecs.ERROR, flight.MARK} else (how.ttl, how.stale)
-        operation = flight.land(load, kind, data, ttl=ttl, stale=stale, tags=how.tags, cost=cost)
+        operation = flight.store_loaded(load, kind, data, ttl=ttl, stale=stale, tags=how.tags, cost=cost)
         try:
-            landed = await self._ask(operation, load.site)
+            landed = await self._ask(operation, load.entry)
         except Away:
             landed = False
         except ServerError as error:
-            log.warning("%s: loaded, but not stored: %s", self._about(load.site.spec.name), error)
+            log.warning("%s: loaded, but not stored: %s", self._about(load.entry.spec.name), error)
             landed = False
         if not landed:
             self._count("refused_writes")
@@ -359,9 +361,9 @@ class BaseCache:
         if load.tenure.token.startswith(current().id):  # not in a child that was forked by the loader
             if failure is not None and codecs.copied(failure) is None:
                 failure = None
-            await self._do(flight.abort(load, failure, how.tags), load.site)
+            await self._do(flight.cancel_load(load, failure, how.tags), load.entry)
 
-    def _instead(self, load: Load, key: str | bytes, error: Exception, stale: float) -> Any:
+    def _stale_on_error(self, load: Load, key: str | bytes, error: Exception, stale: float) -> Any:
         """The value there was before loading failed, if it was to be given for ``stale`` seconds. Raises the error if none."""
         record = load.record
         if record is None or record.kind == codecs.ERROR or record.left < -stale:
@@ -373,15 +375,17 @@ class BaseCache:
         log.warning("%s: loading failed, the last value is given once more: %r", self._about(key), error, exc_info=error)
         return value
 
-    async def _in_vain(self, loading: Loading, site: Site, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
+    async def _on_wait_timeout(
+        self, loading: Loading, entry: EntrySpec, key: str | bytes, loader: Callable[[], Any], how: How
+    ) -> Any:
         """Somebody else loads it for longer than we wait."""
         self._count("misses", "waits", "timeouts")
         if how.default is not UNSET:
             return how.default
         if how.busy == "load":
-            return await self._load_unstored(site, key, loader)
+            return await self._load_unstored(entry, key, loader)
         try:
-            record = await self._do(error_map.record_of(loading.process, site.spec.keys[0]), site)
+            record = await self._do(error_map.record_of(loading.process, entry.spec.keys[0]), entry)
         except ServerError:
             record = None
         who = describe(record, loading.process) or "somebody else"
@@ -394,16 +398,16 @@ class BaseCache:
             remaining=loading.remaining,
         )
 
-    def _where(self, site: Site) -> tuple[object, bytes]:
-        return self._caller.address, site.value
+    def _where(self, entry: EntrySpec) -> tuple[object, bytes]:
+        return self._caller.address, entry.value
 
-    def _refuse_own(self, site: Site, key: str | bytes) -> None:
-        if any(under.where == self._where(site) for under in _running.get()):
+    def _refuse_own(self, entry: EntrySpec, key: str | bytes) -> None:
+        if any(under.where == self._where(entry) for under in _running.get()):
             raise ConfigError(f"{self._about(key)}: its own loader asks for it, which would wait for itself", parameter="key")
 
     # A server that is away
 
-    async def _ask(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
+    async def _ask(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
         """Ask the server, unless it was away a moment ago. Raises Away if the cache goes on without it, ServerError."""
         outage = self._outage
         error = outage.error  # once: another thread may find at any time that it is back
@@ -414,7 +418,7 @@ class BaseCache:
                 operation.close()
                 raise
         try:
-            answer = await self._do(operation, site)
+            answer = await self._do(operation, entry)
         except ServerError as failed:
             outage.begins(failed)
             raise
@@ -424,10 +428,10 @@ class BaseCache:
             outage.ends()
         return answer
 
-    async def _insist(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
+    async def _insist(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
         """Ask the server, whatever is known about it: what is to be void must not be kept."""
         try:
-            return await self._do(operation, site)
+            return await self._do(operation, entry)
         except KeyConflict as conflict:
             raise self._in_the_way(conflict) from conflict
 

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from holdfast._core.lock.server_queue import Waiting
 
 
-def end_wait(waiting: Waiting | None, attempt: Attempt, error: Exception) -> bool:
+def abort_wait(waiting: Waiting | None, attempt: Attempt, error: Exception) -> bool:
     """Have this raised where an attempt waits, in the line of its process or at the server (``waiting``). False: it does not
     wait just now. The keeper's mutex is held."""
     gate = attempt.gate
-    if gate is not None and gate.end_wait(attempt, error):
+    if gate is not None and gate.abort_wait(attempt, error):
         return True
     waiter = None if waiting is None else waiting.get(attempt.token)
     if waiting is None or waiter is None or waiter.attempt is not attempt:

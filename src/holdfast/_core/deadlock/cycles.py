@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from holdfast._core import control_records
 from holdfast._core.names import PROCESS, channel, home, literal, record_key, records, side_key
 from holdfast._core.requests import Command, Refused, Sleep
-from holdfast._core.retry import insist
+from holdfast._core.retry import retry_idempotent
 
 LONGEST = 50
 """Waiters in a cycle that is looked for, at most."""
@@ -163,7 +163,7 @@ async def everybody(prefix: bytes) -> list[Link]:
     start, pattern = records(prefix), literal(records(prefix)) + b"*"
     cursor: object = 0
     while True:
-        step = await insist(Command(("SCAN", str(cursor), "MATCH", pattern, "COUNT", 1000), ANSWER_WITHIN))
+        step = await retry_idempotent(Command(("SCAN", str(cursor), "MATCH", pattern, "COUNT", 1000), ANSWER_WITHIN))
         cursor, keys = int(step.value[0]), step.value[1]
         for key in keys:
             process = bytes(key).removeprefix(start).decode("ascii", "replace")
@@ -177,7 +177,7 @@ async def waiters(process: str, prefix: bytes) -> list[Link]:
     if not process:
         return []
     try:
-        record = await insist(control_records.fetch(record_key(prefix, process), ANSWER_WITHIN))
+        record = await retry_idempotent(control_records.fetch(record_key(prefix, process), ANSWER_WITHIN))
     except Refused as error:
         if error.code != "WRONGTYPE":
             raise
@@ -188,11 +188,11 @@ async def waiters(process: str, prefix: bytes) -> list[Link]:
 async def holder(key: str) -> tuple[str, bytes]:
     """The holder of a lock: the public part of its token (empty if that is unknown), and the last fence."""
     lock = key.encode()
-    token = bytes((await insist(Command(("GETRANGE", lock, 0, control_records.LONGEST), ANSWER_WITHIN))).value)
+    token = bytes((await retry_idempotent(Command(("GETRANGE", lock, 0, control_records.LONGEST), ANSWER_WITHIN))).value)
     state = side_key(lock, b"state")
-    if (await insist(Command(("HSTRLEN", state, "fence"), ANSWER_WITHIN))).value > control_records.DIGITS:
+    if (await retry_idempotent(Command(("HSTRLEN", state, "fence"), ANSWER_WITHIN))).value > control_records.DIGITS:
         return "", b""
-    fence = bytes((await insist(Command(("HGET", state, "fence"), ANSWER_WITHIN))).value or b"")
+    fence = bytes((await retry_idempotent(Command(("HGET", state, "fence"), ANSWER_WITHIN))).value or b"")
     public, dot, _ = token.partition(b".")
     return public.decode("ascii", "replace") if dot else "", fence
 
@@ -203,7 +203,7 @@ async def listens(public: str, key: str) -> bool:
     if "{" in public:
         return True
     inbox = channel(home(public, key.encode()), public.partition("@")[0])
-    return int((await insist(Command(("PUBSUB", "NUMSUB", inbox), ANSWER_WITHIN))).value[1]) > 0
+    return int((await retry_idempotent(Command(("PUBSUB", "NUMSUB", inbox), ANSWER_WITHIN))).value[1]) > 0
 
 
 async def waiters_of_holder(key: str) -> list[Link]:

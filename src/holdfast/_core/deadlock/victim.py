@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.deadlock.abort_wait import end_wait
+from holdfast._core.deadlock.abort_wait import abort_wait
 from holdfast._core.deadlock.cycles import Chain, Evidence, Link, links, shown, suspected, youngest
 from holdfast._core.lock.records import Attempt
 from holdfast._core.requests import Answer, Command, WireError
@@ -18,14 +18,14 @@ from holdfast.errors import Deadlock
 if TYPE_CHECKING:
     from holdfast._core.lock.ports import Line, Wait, Watched
 
-AFTER = 1.0
+FIRST_LOOK_AFTER_S = 1.0
 """Seconds of waiting after which somebody looks for a cycle."""
 
-EVERY = 0.5
+LOOK_EVERY_S = 0.5
 """Seconds between two looks."""
 
 
-class Lookout:
+class DeadlockDetector:
     """The looks of a process at the cycles that those who may give way are in, on one server."""
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class Lookout:
 
     def turn(self, node: Watched, waits: dict[Wait, Attempt], now: float) -> None:
         """Look, if it is time. In the keeper's thread."""
-        late = [wait for wait in waits if wait.yields and now - wait.since >= AFTER]
+        late = [wait for wait in waits if wait.yields and now - wait.since >= FIRST_LOOK_AFTER_S]
         if not late:
             self._seen.clear()
         if self._looking or now < self._look_at or not late:
             return
-        self._look_at, self._looking = now + EVERY, True
+        self._look_at, self._looking = now + LOOK_EVERY_S, True
         with node.mutex:  # with the labels, or these links would not be the ones that the server's records show
             labels = {key: label for of_prefix in node.labels_in_use().values() for key, label in of_prefix.items()}
         mine = links(node.keeper.process_id, node.keeper.record(late, labels))
@@ -64,7 +64,7 @@ class Lookout:
             self._seen[link.owner, link.lock] = seen
             if before.get((link.owner, link.lock)) == seen and youngest(seen[0]) == link:
                 with node.mutex:
-                    end_wait(node.waiting, attempt, _error(attempt, seen[0]))
+                    abort_wait(node.waiting, attempt, _error(attempt, seen[0]))
 
 
 async def _look(mine: list[Link]) -> list[tuple[Chain, Evidence] | None]:

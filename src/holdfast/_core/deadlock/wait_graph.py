@@ -12,13 +12,13 @@ from holdfast._core.lock.ports import Wait
 from holdfast._core.lock.records import Attempt, Spec
 
 if TYPE_CHECKING:
-    from holdfast._core.deadlock.victim import Lookout
+    from holdfast._core.deadlock.victim import DeadlockDetector
     from holdfast._core.lock.ports import Watched
 
-LONG = 0.5
+LONG_WAIT_S = 0.5
 """Seconds of waiting after which it is told; and between two looks, as long as there is nothing to tell."""
 
-SOON = 0.1
+LOOK_AFTER_S = 0.1
 """Seconds between two looks when something was told: it shall not stand there for long when it is over."""
 
 MOST = 100
@@ -38,7 +38,7 @@ class WaitGraph:
         self.waits: tuple[Wait, ...] = ()
         """As of the last look."""
         self._attempts: dict[Wait, Attempt] = {}
-        self.lookout: Lookout | None = None
+        self.detector: DeadlockDetector | None = None
         self.untold = False
         """They are others than those in the record of the process."""
 
@@ -50,7 +50,7 @@ class WaitGraph:
     def somebody_waits(self, now: float) -> None:
         """Look soon; the keeper's mutex is held."""
         if self.at == float("inf"):
-            self.at = now + LONG
+            self.at = now + LONG_WAIT_S
             self.nodes[0].keeper.wake_by(self.at)
 
     def turn(self, now: float) -> None:
@@ -62,16 +62,16 @@ class WaitGraph:
             looked_at = len(waiting) + sum(len(node.renewing) for node in self.nodes)
             self._attempts = standing(self.nodes, waiting, now)
             waits = tuple(sorted(self._attempts)[:MOST])
-            self.at = now + max(SOON if waits else LONG, looked_at / PER_LOOK) if waiting else float("inf")
+            self.at = now + max(LOOK_AFTER_S if waits else LONG_WAIT_S, looked_at / PER_LOOK) if waiting else float("inf")
             if waits != self.waits:
                 self.waits, self.untold = waits, True
                 self.nodes[0].facts_changed(now)
-        if self.lookout is None and any(wait.yields for wait in self.waits):
-            from holdfast._core.deadlock.victim import Lookout  # here: most never need it
+        if self.detector is None and any(wait.yields for wait in self.waits):
+            from holdfast._core.deadlock.victim import DeadlockDetector  # here: most never need it
 
-            self.lookout = Lookout()
-        if self.lookout is not None:
-            self.lookout.turn(self.nodes[0], {wait: self._attempts[wait] for wait in self.waits}, now)
+            self.detector = DeadlockDetector()
+        if self.detector is not None:
+            self.detector.turn(self.nodes[0], {wait: self._attempts[wait] for wait in self.waits}, now)
 
     def waiting(self) -> list[Attempt]:
         """All who wait, in the queue of a server or in the line of their process."""
@@ -84,7 +84,7 @@ def standing(nodes: list[Watched], waiting: list[Attempt], now: float) -> dict[W
     late: dict[int, list[Attempt]] = {}
     for attempt in waiting:
         owner, since = getattr(attempt.slot, "waits", None) or (0, now)  # as the drivers write it down when it begins to wait
-        if now - since >= LONG and attempt.spec.permits is None:  # a permit leaves room for others
+        if now - since >= LONG_WAIT_S and attempt.spec.permits is None:  # a permit leaves room for others
             late.setdefault(owner, []).append(attempt)
     held: dict[int, list[Spec]] = {}
     for node in nodes if late else ():

@@ -11,7 +11,7 @@ from holdfast._core.election import NOTIFY_OBSERVERS
 from holdfast._core.inspect.scan import Field, keys_of, look
 from holdfast._core.names import guard_key, side_key
 from holdfast._core.requests import AskPlace, Conflict, Now, Run, Sleep, WireError, in_the_way
-from holdfast._core.retry import insist
+from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes
 
 POLL = 1.0
@@ -85,7 +85,7 @@ async def _everywhere(where: Field, call: Run[Outcome]) -> list[Outcome | WireEr
     answers: list[Outcome | WireError] = []
     for place in range(where.places):
         try:
-            answers.append((await insist(AskPlace(place, call))).value)
+            answers.append((await retry_idempotent(AskPlace(place, call))).value)
         except WireError as error:
             answers.append(error)
     failure = answers[-1]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from holdfast._core.control_records import CONTROL_RECORDS
 from holdfast._core.names import home, literal, record_key, side_key
 from holdfast._core.requests import AskPlace, Command, Refused, Run, WireError
-from holdfast._core.retry import insist
+from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script
 
 PAGE = 50
@@ -158,7 +158,7 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
             if left:
                 ask = AskPlace(place, Run(CONTROL_RECORDS, tuple(left), (), where.timeout))
                 try:
-                    records |= dict(zip(left, (await insist(ask)).value, strict=True))
+                    records |= dict(zip(left, (await retry_idempotent(ask)).value, strict=True))
                 except WireError:
                     continue  # they are told by their ids
 
@@ -174,7 +174,7 @@ async def look(where: Field, keys: list[bytes], most: int = 1, records: Records 
         failure: WireError | None = None
         for place in range(where.places):
             try:
-                sights.append((await insist(AskPlace(place, call))).value)
+                sights.append((await retry_idempotent(AskPlace(place, call))).value)
             except WireError as error:
                 failure = error
                 sights.append([None] * len(group))
@@ -231,7 +231,7 @@ async def page(survey: Survey) -> list[Seen]:
     if not keys:
         scan = Command(("SCAN", survey.cursor, "MATCH", survey.match, "COUNT", COUNT), where.timeout)
         try:
-            survey.scanned(*(await insist(AskPlace(survey.part, scan, all_of=True))).value)
+            survey.scanned(*(await retry_idempotent(AskPlace(survey.part, scan, all_of=True))).value)
         except WireError as error:
             survey.silent += 1
             if survey.silent > where.places // 2 or _for_good(error):

@@ -30,7 +30,7 @@ from holdfast._core.requests import (
     Wait,
     WireError,
 )
-from holdfast._core.retry import insist
+from holdfast._core.retry import retry_idempotent
 
 RECALL = 0.25
 """Seconds for which one who does not wait gives a holder who may only linger the time to say so, by giving the lock back."""
@@ -160,7 +160,7 @@ async def _introduce(attempt: Attempt) -> None:
     call = attempt.introduction
     if call is not None:
         try:
-            await insist(call)
+            await retry_idempotent(call)
         except WireError:
             pass
 

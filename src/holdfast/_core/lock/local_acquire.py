@@ -127,7 +127,7 @@ def _look(attempt: Attempt) -> Given | Busy:
     trouble = gate.trouble if leader is None else leader.down
     if trouble is not None:
         raise trouble  # who asks for all gets no answer
-    return gate.heard if leader is None else leader.busy
+    return gate.last_reply if leader is None else leader.busy
 
 
 async def _freshen(attempt: Attempt, tenure: Tenure, ways: Ways) -> Given:
@@ -148,7 +148,7 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float, ways: W
     # Not where the inbox is still to be opened: with the server away one would wait for that, instead of being told at once.
     if place is None and gate.crowded and gate.reachable and not (at_once or attempt.doubt):
         attempt.token = attempt.spec.token(await Draw())
-        place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
+        place = Waiter(attempt, gate.last_reply)  # asking first whether it is free would most likely be a trip for nothing
     try:
         result = await ways.take(attempt, at_once, now, place)
     except (WireError, TooFew) as error:
@@ -158,6 +158,6 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float, ways: W
     if isinstance(result, Grant):
         gate.took(attempt, result)
     else:
-        gate.heard, gate.trouble = result, None
+        gate.last_reply, gate.trouble = result, None
         gate.left(attempt)
     return result

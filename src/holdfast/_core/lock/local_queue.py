@@ -76,9 +76,9 @@ class Gate:
         "clock",
         "crowded",
         "fence",
-        "heard",
         "in_change",
         "last",
+        "last_reply",
         "late_at",
         "line",
         "linger_until",
@@ -135,7 +135,7 @@ class Gate:
         """When that was (local seconds)."""
         self.question_at = float("inf")
         """When the first in the queue puts one, if it is still there then."""
-        self.heard = UNHEARD
+        self.last_reply = UNHEARD
         """What the server said last to one of us who had to wait."""
         self.trouble: Exception | None = None
         """Why it said nothing, when one of us asked last."""
@@ -364,7 +364,7 @@ class Gate:
             self._fail(self.line[0], error)
         self.tell()
 
-    def end_wait(self, attempt: Attempt, error: Exception) -> bool:
+    def abort_wait(self, attempt: Attempt, error: Exception) -> bool:
         """Have this raised where an attempt stands in line. False: it does not. Called with the mutex held."""
         if attempt not in self.line:
             return False
@@ -502,7 +502,7 @@ class Gate:
             return False
         if now >= self.next_look:
             self.next_look = now + LOOK
-            self.asked = self.asked or self.node.stirs()
+            self.asked = self.asked or self.node.has_unread()
         return not self.asked or (self.passes < spec.max_passes and now < self.taken + spec.max_pass_time)
 
     def _pass(self, tenure: Tenure, now: float) -> bool:

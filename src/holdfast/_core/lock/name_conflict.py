@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from holdfast._core.requests import Command, Conflict, WireError
-from holdfast._core.retry import insist
+from holdfast._core.retry import retry_idempotent
 
 NAMES = {
     b"": "lock",
@@ -50,7 +50,7 @@ Ask = Callable[[Command], Coroutine[Any, Any, Any]]
 
 
 async def ask(command: Command) -> Any:
-    return (await insist(command)).value
+    return (await retry_idempotent(command)).value
 
 
 async def explained(found: Conflict, key: bytes, state: bytes, timeout: float, ask: Ask = ask) -> str:

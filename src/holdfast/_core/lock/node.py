@@ -17,7 +17,7 @@ from holdfast._core.lock.release import burial
 from holdfast._core.lock.renewal import EARLY, Renew, Renewing, renewals
 from holdfast._core.lock.server_queue import Astray, Waiting, refreshment
 from holdfast._core.names import channel, record_key
-from holdfast._core.requests import Call, Command, Down, Hopeful, NotSent, Refused, Run, WireError
+from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, Subscriber, WireError
 from holdfast._lua import codes
 
 RECORD_EVERY = 20.0
@@ -59,11 +59,11 @@ class Node:
         """When to call their `on_time`."""
         self._leftovers: list[Leftover] = []
         self._asked_early: dict[str, None] = {}
-        self.hopes: dict[str, Hopeful] = {}
+        self.listeners: dict[str, Subscriber] = {}
         """Who waits to be told something, under the name that the servers know."""
-        self._meets = False
+        self._needs_record = False
         """Others may ask which process it is that listens."""
-        self._hear: set[bytes] = set()
+        self._reachable_prefixes: set[bytes] = set()
         """Prefixes whose inboxes are to be open even if nobody waits at the server."""
         self._inbox_at: dict[bytes, float] = {}
         """When to subscribe the inbox of a prefix next, where that was tried."""
@@ -83,7 +83,7 @@ class Node:
     # Work that is due
 
     def active(self) -> bool:
-        waits = len(self.waiting) or self.wait_graph.untold or (self._meets and self.hopes)
+        waits = len(self.waiting) or self.wait_graph.untold or (self._needs_record and self.listeners)
         return bool(waits or len(self.renewing))
 
     def channel(self, prefix: bytes) -> bytes:
@@ -92,7 +92,7 @@ class Node:
 
     def _wanted(self) -> set[bytes]:
         """The prefixes whose inboxes are wanted; the mutex is held."""
-        return {*self.waiting.prefixes(), *self._hear, *(listener.prefix for listener in self.hopes.values())}
+        return {*self.waiting.prefixes(), *self._reachable_prefixes, *(listener.prefix for listener in self.listeners.values())}
 
     def _tend_at(self) -> float:
         """When an inbox wants attention next (local seconds); the mutex is held."""
@@ -206,13 +206,13 @@ class Node:
     def reachable(self, prefix: bytes) -> bool:
         return self.waiting.listens(prefix)
 
-    def stirs(self) -> bool:
-        return self.inbox.stirs()
+    def has_unread(self) -> bool:
+        return self.inbox.has_unread()
 
     def be_reachable(self, prefix: bytes) -> None:
-        if prefix not in self._hear:
-            self.inbox.take_back()
-            self._hear.add(prefix)
+        if prefix not in self._reachable_prefixes:
+            self.inbox.reclaim()
+            self._reachable_prefixes.add(prefix)
             self.keeper.wake_by(self.clock())
 
     def somebody_waits(self) -> None:
@@ -233,7 +233,7 @@ class Node:
 
     def look_at(self, gate: Queue, at: float) -> None:
         self._looked_after[gate] = min(at, self._looked_after.get(gate, at))
-        self.inbox.take_back()
+        self.inbox.reclaim()
         self.keeper.wake_by(at)
 
     def question(self, tenure: Tenure) -> tuple[int, int]:
@@ -251,9 +251,9 @@ class Node:
 
     def bury(self, gate: Queue, attempt: Attempt) -> None:
         spec = attempt.spec
-        self.insist(burial(attempt), self.clock() + spec.timeout + spec.first_ttl, gate)
+        self.send_until_answered(burial(attempt), self.clock() + spec.timeout + spec.first_ttl, gate)
 
-    def insist(self, call: Run[int], until: float, gate: Told | None = None) -> None:
+    def send_until_answered(self, call: Run[int], until: float, gate: Told | None = None) -> None:
         """Send this until it is answered, or local time ``until``; ``gate`` is told of the first answer, or failure. Any thread
         may say so."""
         self.keeper.call(lambda: self._give_back(Leftover(self.clock(), call, call, until, gate)))
@@ -348,7 +348,7 @@ class Node:
     def _tend_inboxes(self, now: float) -> None:
         """Subscribe those that are wanted, and test that the connection of those that listen is alive."""
         with self.mutex:
-            self._forget_hopeless()
+            self._forget_closed_listeners()
             missing = [prefix for prefix in self._wanted() if not self.waiting.listens(prefix)]
         for prefix in missing:
             if now >= self._inbox_at.get(prefix, 0.0):
@@ -357,7 +357,7 @@ class Node:
         if self.waiting.listening and now >= self._ping_at:
             self._ping_at = now + PING_EVERY
             if not self.active():
-                self._hear.clear()
+                self._reachable_prefixes.clear()
             self.inbox.call(Command(("PING",), ANSWER_WITHIN), lambda _reply, _sent: None)
 
     def _subscribe(self, prefix: bytes) -> None:
@@ -378,7 +378,7 @@ class Node:
         gates = [*self.gates(), *(held.gate for held in self.renewing.tenures() if held.gate)]
         for gate in [gate for gate in gates if gate.prefix == prefix]:
             gate.on_asked()  # somebody may have said so while nobody listened
-        for listener in self.hopes.values():
+        for listener in self.listeners.values():
             if listener.prefix == prefix:
                 listener.wake()
         self._ping_at = now + PING_EVERY
@@ -409,14 +409,16 @@ class Node:
         """Somebody outside waits for the lock that this token holds; or there is something to look at on this server."""
         if what == codes.WANTED:
             self._on_asked(whom)
-        elif what == codes.CHANGED and whom in self.hopes:
-            self.hopes[whom].hints.add(self)
-            self.hopes[whom].wake()
-            self._forget_hopeless()
+        elif what == codes.CHANGED and whom in self.listeners:
+            self.listeners[whom].hints.add(self)
+            self.listeners[whom].wake()
+            self._forget_closed_listeners()
 
-    def _forget_hopeless(self) -> None:
+    def _forget_closed_listeners(self) -> None:
         """Those whose event loop was closed without ending them; the mutex is held."""
-        self.hopes = {hope: one for hope, one in self.hopes.items() if one.slot is None or not one.slot.gone()}
+        self.listeners = {
+            listener_id: one for listener_id, one in self.listeners.items() if one.slot is None or not one.slot.gone()
+        }
 
     def _on_asked(self, token: str) -> None:
         tenure = self.renewing.get(token)
@@ -460,7 +462,7 @@ class Node:
 
     def _prefixes_in_use(self) -> set[bytes]:
         """The mutex is held."""
-        meeting = [listener.prefix for listener in self.hopes.values() if listener.meets]
+        meeting = [listener.prefix for listener in self.listeners.values() if listener.needs_record]
         return {*meeting, *self.waiting.prefixes(), *(tenure.spec.prefix for tenure in self.renewing.tenures())}
 
     def labels_in_use(self) -> dict[bytes, dict[bytes, str]]:
@@ -482,9 +484,9 @@ class Node:
             self._record_at = at
             self.keeper.wake_by(at)
 
-    def want_record(self, now: float, prefix: bytes, *, meets: bool = False) -> None:
+    def want_record(self, now: float, prefix: bytes, *, needs_record: bool = False) -> None:
         """The users of a prefix are to know which process this is. Called with the keeper's mutex held, by any thread."""
-        self._meets = self._meets or meets
+        self._needs_record = self._needs_record or needs_record
         if self._records.get(prefix, 0.0) <= max(now, self._record_at):  # there is none, or it ends before it is written again
             self._introduced.add(prefix)
             if self._record_at == float("inf"):

@@ -66,7 +66,7 @@ class Surroundings(Protocol):
     def clock(self) -> float:
         """Local time in seconds."""
 
-    def stirs(self) -> bool:
+    def has_unread(self) -> bool:
         """Something has come to the inbox that nobody has read yet."""
 
     def be_reachable(self, prefix: bytes) -> None:
@@ -112,10 +112,10 @@ class Line(Protocol):
     def fail(self, why: str) -> None:
         """Close the connection; everything under way has an unknown outcome."""
 
-    def stirs(self) -> bool:
+    def has_unread(self) -> bool:
         """Something has come that nobody has read yet. Any thread may ask."""
 
-    def take_back(self) -> None:
+    def reclaim(self) -> None:
         """Read what comes: a waiter may have been listening instead. Any thread may say so; the keeper's mutex is held."""
 
 

@@ -273,7 +273,7 @@ class Queue(Protocol):
     def left_behind(self, attempt: Attempt, place: Waiter) -> bool:
         """As `bequeath`, for one whose event loop was closed without ending it; the mutex is held."""
 
-    def end_wait(self, attempt: Attempt, error: Exception) -> bool:
+    def abort_wait(self, attempt: Attempt, error: Exception) -> bool:
         """Have this raised where an attempt stands in line. False: it does not; the mutex is held."""
 
     def on_asked(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast._core.lock.records import Attempt, Spec, scripts
 from holdfast._core.operation import Dropped
-from holdfast._core.requests import NotSent, Now, Refused, Run, Send, Sleep, Unknown, WireError
+from holdfast._core.requests import NotSent, Now, Refused, Run, SendUntilAnswered, Sleep, Unknown, WireError
 
 
 async def give_up(attempt: Attempt) -> None:
@@ -28,7 +28,7 @@ async def give_up(attempt: Attempt) -> None:
                 break
             await Sleep(0.02)
     except Dropped:
-        await Send(burial(attempt), await Now() + spec.timeout + spec.first_ttl)
+        await SendUntilAnswered(burial(attempt), await Now() + spec.timeout + spec.first_ttl)
         attempt.pending = False
         raise
     attempt.pending = False

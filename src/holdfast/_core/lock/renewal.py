@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from holdfast._core.lock.records import GRID, INFINITY, Spec, Tenure, answer_within, milliseconds, scripts, whole
 from holdfast._core.requests import Run
-from holdfast._core.retry import insist
+from holdfast._core.retry import retry_idempotent
 from holdfast._lua import codes
 
 EARLY = 100
@@ -34,7 +34,7 @@ def broken_by(whom: str) -> str:
 async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float]:
     """Set the lease to ``ttl`` seconds from now, local time ``made``: (still ours, when that was sent; minus infinity if a
     later request counts). Raises NotSent or Unknown when the server stays away, Refused when it refuses."""
-    answer = await insist(renewal(spec, token, ttl, made))
+    answer = await retry_idempotent(renewal(spec, token, ttl, made))
     (state,) = answer.value
     return state > 0, answer.sent if state == 1 else float("-inf")
 

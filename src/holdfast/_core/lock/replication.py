@@ -6,7 +6,7 @@ from holdfast._core.lock.records import Grant, margin
 from holdfast._core.lock.renewal import renewal
 from holdfast._core.lock.replies import Busy
 from holdfast._core.requests import Now, Refused, Replicate
-from holdfast._core.retry import insist
+from holdfast._core.retry import retry_idempotent
 
 
 async def acknowledged(result: Grant | Busy) -> Grant | Busy:
@@ -20,7 +20,7 @@ async def acknowledged(result: Grant | Busy) -> Grant | Busy:
     # Renewed first: without a write of its own a connection has nothing to wait for. Replicas have got it in the order in which
     # it was written, so they have the lock as well.
     run = renewal(spec, result.attempt.token, spec.first_ttl, await Now())
-    answer = await insist(Replicate(run, spec.replicas, spec.timeout))
+    answer = await retry_idempotent(Replicate(run, spec.replicas, spec.timeout))
     (kept,), count = answer.value
     deadline = answer.sent + spec.first_ttl - margin(spec.first_ttl)
     if count < spec.replicas:

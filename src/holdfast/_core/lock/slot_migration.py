@@ -34,7 +34,7 @@ _ALONE: dict[Script[Any], _Alone] = {
 }
 
 
-def alone(call: Call, *, half: bool) -> Run[Any] | None:
+def single_key_form(call: Call, *, half: bool) -> Run[Any] | None:
     """The same for a lock's own key alone, where that is possible: its renewal, or its release. The others have to wait.
     ``half``: it was begun. A release begins with the lock's own key, so if that is gone now, it was ours and is given back."""
     if type(call) is not Run or len(call.keys) != 3 or call.script not in _ALONE:

@@ -40,7 +40,7 @@ class Vote(Tenure):
         return self.whole.owner()
 
     def lost_with_it(self) -> Tenure | None:
-        return self.whole if self.whole.falls() else None
+        return self.whole if self.whole.lost_majority() else None
 
     def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
         return self.whole.giving_back_at(self.number, bury=bury, timeout=timeout)
@@ -49,13 +49,13 @@ class Vote(Tenure):
 class Mandate(Tenure):
     """The lease as a whole: good for as long as a majority of the votes is. Nothing renews it but them."""
 
-    __slots__ = ("_least", "doubtful", "hope", "hoped", "majority", "votes")
+    __slots__ = ("_least", "doubtful", "listener_id", "listening_on", "majority", "votes")
 
-    def __init__(self, grant: Grant, majority: int, hope: str, hoped: set[int]) -> None:
+    def __init__(self, grant: Grant, majority: int, listener_id: str, listening_on: set[int]) -> None:
         self.votes: dict[int, Vote] = {}
         """By the number of the server."""
         self.majority = majority
-        self.hope, self.hoped = hope, hoped
+        self.listener_id, self.listening_on = listener_id, listening_on
         """Under which the servers know that who took it has waited; these may remember that still."""
         self.doubtful: set[int] = set()
         """Servers that may still carry out a vote of ours, as they have not answered one, or have done so since the grant."""
@@ -102,7 +102,7 @@ class Mandate(Tenure):
         """The request that gives back what one server has granted, also without our knowledge. ``bury``: see `Tenure`."""
         vote = self.votes.get(server)
         doubt = bury or server in self.doubtful or (vote is not None and not vote.believed)
-        return Run(RELEASE_VOTE, self.spec.keys, (self.token, "bury" if doubt else "release", self.hope), timeout)
+        return Run(RELEASE_VOTE, self.spec.keys, (self.token, "bury" if doubt else "release", self.listener_id), timeout)
 
     def giving_back_to(self, server: int) -> tuple[Run[int], int, float]:
         """The same as a `GiveBack` has it: until the server answers, or all votes have ended."""
@@ -115,9 +115,9 @@ class Mandate(Tenure):
 
     def servers(self) -> set[int]:
         """Those that may have anything of it. The others have said no, or were not asked as they owed an answer."""
-        return self.votes.keys() | self.doubtful | self.hoped
+        return self.votes.keys() | self.doubtful | self.listening_on
 
-    def falls(self) -> bool:
+    def lost_majority(self) -> bool:
         """True if the lease is lost, and nobody has noticed before: too few of the votes are left."""
         if sum(vote.counts for vote in self.votes.values()) >= self.majority:
             return False

@@ -11,7 +11,7 @@ from holdfast._core.lock.node import Node
 from holdfast._core.lock.records import Attempt, Queue, Spec, Tenure
 from holdfast._core.lock.server_queue import Waiting
 from holdfast._core.quorum.lease import Mandate
-from holdfast._core.quorum.votes import RELEASE_VOTE, Candidate
+from holdfast._core.quorum.votes import RELEASE_VOTE, QuorumAttempt
 from holdfast._core.requests import Run, WireError
 
 
@@ -48,8 +48,8 @@ class Board:
     def clock(self) -> float:
         return self.nodes[0].clock()
 
-    def stirs(self) -> bool:
-        return any(node.stirs() for node in self.nodes)
+    def has_unread(self) -> bool:
+        return any(node.has_unread() for node in self.nodes)
 
     def be_reachable(self, prefix: bytes) -> None:
         for node in self.nodes:
@@ -78,11 +78,11 @@ class Board:
 
     def bury(self, gate: Queue, attempt: Attempt) -> None:
         """On all servers, as `give_back`."""
-        assert isinstance(attempt, Candidate)
+        assert isinstance(attempt, QuorumAttempt)
         spec, back = attempt.spec, _Back(gate, self._majority)
-        call = Run(RELEASE_VOTE, spec.keys, (attempt.token, "bury", attempt.hope), spec.timeout)
+        call = Run(RELEASE_VOTE, spec.keys, (attempt.token, "bury", attempt.listener_id), spec.timeout)
         for node in self.nodes:
-            node.insist(call, self.clock() + spec.timeout + spec.first_ttl, back)
+            node.send_until_answered(call, self.clock() + spec.timeout + spec.first_ttl, back)
 
     def give_back(self, gate: Queue | None, tenure: Tenure) -> None:
         """On all servers; it is back when a majority has answered, whatever that was, or failed to."""
@@ -93,7 +93,7 @@ class Board:
             node.renewing.forget(tenure.token)
         for number in tenure.servers():
             give = tenure.giving_back_at(number, bury=False, timeout=tenure.spec.timeout)
-            self.nodes[number].insist(give, tenure.latest, back)
+            self.nodes[number].send_until_answered(give, tenure.latest, back)
 
     def close(self, error: WireError) -> None:
         """This process stops: nobody waits any more; the keeper's mutex is held."""

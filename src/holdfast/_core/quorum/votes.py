@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast._core.lock.records import Attempt, Queue, Spec
 from holdfast._core.lock.replies import UNKNOWN, Busy, read_reply
 from holdfast._core.names import PREFIX, marker_key
-from holdfast._core.requests import Answer, Conflict, Disagreement, Refused, Slot, WireError
+from holdfast._core.requests import Answer, ConfigMismatch, Conflict, Refused, Slot, WireError
 from holdfast._lua import Script, codes, whole_number
 
 if TYPE_CHECKING:
     from holdfast._core.lock.records import Tally as LockTally
 
-AGREE = (
+CONFIG_ADVICE = (
     "give all who use these servers the same list of them, or the same names for them, and the same max_ttl; to change what "
     "was agreed on, end all who use them and declare them again: holdfast nodes init --force, or declare_new(..., force=True)"
 )
 
 
-class Panel(NamedTuple):
+class ServerSet(NamedTuple):
     """Servers that vote together."""
 
     names: tuple[str, ...]
@@ -37,7 +37,7 @@ class Panel(NamedTuple):
         return len(self.names) // 2 + 1
 
 
-class Horizon:
+class ServerClockEstimate:
     """An estimate of the servers' clocks, by which all servers issue the same fence."""
 
     __slots__ = ("_ahead",)
@@ -54,29 +54,29 @@ class Horizon:
         self._ahead = max((time - came * 1e6 for time, came in answers), default=self._ahead)
 
 
-class Candidate(Attempt):
+class QuorumAttempt(Attempt):
     """One try to get a lock on several servers. Its token is a new one in each round of votes."""
 
-    __slots__ = ("hints", "hope", "hoped", "horizon", "panel", "seen", "since", "voted")
+    __slots__ = ("clock_estimate", "hints", "listener_id", "listening_on", "seen", "server_set", "since", "voted")
 
     def __init__(
         self,
         spec: Spec,
         token: str = "",
         *,
-        panel: Panel,
-        horizon: Horizon | None = None,
+        server_set: ServerSet,
+        clock_estimate: ServerClockEstimate | None = None,
         since: float = 0.0,
         slot: Slot | None = None,
         gate: Queue | None = None,
         tally: LockTally | None = None,
     ) -> None:
         super().__init__(spec, token, slot=slot, gate=gate, tally=tally)
-        self.panel = panel
-        self.horizon = horizon or Horizon()
-        self.hope = ""
+        self.server_set = server_set
+        self.clock_estimate = clock_estimate or ServerClockEstimate()
+        self.listener_id = ""
         """Under which the servers know that it waits,"""
-        self.hoped: set[int] = set()
+        self.listening_on: set[int] = set()
         """and which of them may."""
         self.hints: set[object] = set()
         """Of which servers it has been told that the lock is free."""
@@ -87,9 +87,11 @@ class Candidate(Attempt):
         self.seen = 0
         """Highest fence that was heard of."""
 
-    def asking_again(self, token: str) -> Candidate:
+    def asking_again(self, token: str) -> QuorumAttempt:
         """The same, for another round of votes for who has them already, under that token."""
-        asking = Candidate(self.spec, token, panel=self.panel, horizon=self.horizon, since=self.since)
+        asking = QuorumAttempt(
+            self.spec, token, server_set=self.server_set, clock_estimate=self.clock_estimate, since=self.since
+        )
         for name in Attempt.__slots__:
             if name != "token":
                 setattr(asking, name, getattr(self, name))
@@ -101,12 +103,12 @@ class Candidate(Attempt):
         return self.spec.prefix
 
     @property
-    def meets(self) -> bool:
+    def needs_record(self) -> bool:
         return False
 
     @property
     def majority(self) -> int:
-        return self.panel.majority
+        return self.server_set.majority
 
     def wake(self) -> None:
         """Have it look at its hints."""
@@ -123,10 +125,10 @@ class Yes(NamedTuple):
     """The last of those that are the holder's now, and the last that was issued."""
     time: int
     others: bool
-    """Others hope for it, too."""
+    """Others wait for it, too."""
 
 
-class Taken(NamedTuple):
+class HeldElsewhere(NamedTuple):
     """Somebody else has it there, or is to have it."""
 
     run: bytes
@@ -139,14 +141,14 @@ class Taken(NamedTuple):
     time: int
 
 
-class Waits(NamedTuple):
+class Quarantined(NamedTuple):
     """The server may have forgotten votes, and casts none for so many seconds."""
 
     run: bytes
     seconds: float
 
 
-class Disagrees(NamedTuple):
+class ConfigDiffers(NamedTuple):
     """The server was told something else about the servers that vote together."""
 
     run: bytes
@@ -154,7 +156,7 @@ class Disagrees(NamedTuple):
     theirs: str
 
 
-Reply = Yes | Taken | Waits | Disagrees | Conflict
+Reply = Yes | HeldElsewhere | Quarantined | ConfigDiffers | Conflict
 
 
 def _read_vote(raw: object) -> Reply:
@@ -164,13 +166,13 @@ def _read_vote(raw: object) -> Reply:
         return Yes(raw[0], raw[2], raw[3], raw[4], raw[5] == 1)
     match raw:
         case [bytes(run), 0, int(ms), int(last), bytes(process), bytes(mark), int(time)]:
-            reply = Taken(run, None if ms == -1 else max(0, ms) / 1000, last, process.decode(), mark.decode(), time)
+            reply = HeldElsewhere(run, None if ms == -1 else max(0, ms) / 1000, last, process.decode(), mark.decode(), time)
         case [bytes(run), codes.QUARANTINED, int(ms)]:
-            reply = Waits(run, ms / 1000)
+            reply = Quarantined(run, ms / 1000)
         case [bytes(run), codes.OTHER_LEASE, int(ms)]:
-            reply = Disagrees(run, "max_ttl", f"{ms / 1000:g} s")
+            reply = ConfigDiffers(run, "max_ttl", f"{ms / 1000:g} s")
         case [bytes(run), codes.OTHER_SERVERS, bytes(digest)]:
-            reply = Disagrees(run, "servers", digest.decode(errors="replace"))
+            reply = ConfigDiffers(run, "servers", digest.decode(errors="replace"))
         case [bytes(), codes.WRONG_TYPE | codes.OTHER_FORMAT | codes.NO_NUMBER, *_]:
             other = read_reply(raw[1:])
             assert isinstance(other, Conflict)
@@ -191,7 +193,7 @@ RELEASE_VOTE: Script[int] = Script("quorum/release_vote", whole_number)
 DECLARE_NEW: Script[list[Any]] = Script("quorum/declare_new", _read_declared)
 
 
-class Count:
+class YesCount:
     """Of those who say yes. Decided when these are ``needed``, or can be no more."""
 
     def __init__(self, asked: int, needed: int) -> None:
@@ -227,7 +229,7 @@ class Count:
         return not self.reached and self._asked - self.no >= self._needed
 
 
-class Heard:
+class AllAnswered:
     """Decided when these have answered, or failed to."""
 
     def __init__(self, awaited: set[int]) -> None:
@@ -239,19 +241,19 @@ class Heard:
         return self.awaited <= self.answers.keys()
 
 
-class Renewals(Count):
+class RenewalCount(YesCount):
     """Of the servers that have renewed a lease, or have let another renewal overtake."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return bool(answer.value[0] > 0)
 
 
-class Ballot(Count):
+class VoteRound(YesCount):
     """One round of votes."""
 
-    def __init__(self, panel: Panel) -> None:
-        super().__init__(len(panel.names), panel.majority)
-        self.panel = panel
+    def __init__(self, server_set: ServerSet) -> None:
+        super().__init__(len(server_set.names), server_set.majority)
+        self.server_set = server_set
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return type(answer.value) is Yes
@@ -259,7 +261,7 @@ class Ballot(Count):
     @property
     def voters(self) -> int:
         """Of those who have answered, how many can vote; perhaps for somebody else."""
-        return self.yes + len(self.replies(Taken))
+        return self.yes + len(self.replies(HeldElsewhere))
 
     @property
     def decided(self) -> bool:
@@ -283,22 +285,22 @@ class Ballot(Count):
 
     def verdicts(self) -> dict[str, str]:
         """Return the answer of each server, for a reader."""
-        return {name: verdict(self.answers.get(n), decided=self.decided) for n, name in enumerate(self.panel.names)}
+        return {name: verdict(self.answers.get(n), decided=self.decided) for n, name in enumerate(self.server_set.names)}
 
     def remaining(self) -> float | None:
         """Seconds after which a majority is free, unless renewed; None: at no time."""
-        held = [reply.remaining for reply in self.replies(Taken)]
+        held = [reply.remaining for reply in self.replies(HeldElsewhere)]
         left = sorted([0.0] * self.yes + [seconds for seconds in held if seconds is not None])
-        return left[self.panel.majority - 1] if len(left) >= self.panel.majority else None
+        return left[self.server_set.majority - 1] if len(left) >= self.server_set.majority else None
 
     def holder(self) -> tuple[str, int]:
         """The mark of who has the most votes, and how many."""
-        marks = Counter(reply.mark for reply in self.replies(Taken) if reply.mark)
+        marks = Counter(reply.mark for reply in self.replies(HeldElsewhere) if reply.mark)
         return marks.most_common(1)[0] if marks else ("", 0)
 
     def busy(self) -> Busy:
         """The holder that is in the way."""
-        taken = self.replies(Taken)
+        taken = self.replies(HeldElsewhere)
         mark, _ = self.holder()
         process = next((reply.process for reply in taken if reply.mark == mark), "") if mark else UNKNOWN
         last = max((reply.fence for reply in taken), default=0)
@@ -307,7 +309,7 @@ class Ballot(Count):
     def conflict(self) -> tuple[int, Conflict] | None:
         """What is in the way on so many servers that the others are no majority: on the first of them, and its number."""
         found = [(n, a.value) for n, a in self.answers.items() if isinstance(a, Answer) and isinstance(a.value, Conflict)]
-        return min(found) if len(self.panel.names) - len(found) < self.panel.majority else None
+        return min(found) if len(self.server_set.names) - len(found) < self.server_set.majority else None
 
     def check(self) -> None:
         """Raises Disagreement where two of the servers are one, or are used in two ways."""
@@ -316,12 +318,14 @@ class Ballot(Count):
         for number, run in answers:
             other = seen.setdefault(run, number)
             if other != number:
-                pair = f"{self.panel.names[other]} and {self.panel.names[number]}"
-                raise Disagreement(f"{pair} are the same server (same run id): its votes would count twice", "servers")
-        others = self.replies(Disagrees)
-        if len(self.panel.names) - len(others) < self.panel.majority:
+                pair = f"{self.server_set.names[other]} and {self.server_set.names[number]}"
+                raise ConfigMismatch(f"{pair} are the same server (same run id): its votes would count twice", "servers")
+        others = self.replies(ConfigDiffers)
+        if len(self.server_set.names) - len(others) < self.server_set.majority:
             said = "; ".join(f"{name}: {text}" for name, text in self.verdicts().items())
-            raise Disagreement(f"other users of these servers have agreed on something else: {said}; {AGREE}", others[0].about)
+            raise ConfigMismatch(
+                f"other users of these servers have agreed on something else: {said}; {CONFIG_ADVICE}", others[0].about
+            )
 
 
 def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
@@ -334,16 +338,16 @@ def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
     match answer.value:
         case Yes():
             said = "granted"
-        case Taken(process=process, mark=mark):
+        case HeldElsewhere(process=process, mark=mark):
             said = f"busy: held by {process or 'a client of another library'}" if mark else "busy: kept for one that waits"
-        case Waits(seconds=seconds):
+        case Quarantined(seconds=seconds):
             said = (
                 f"does not vote for another {seconds:.1f} s: it is new, or may have forgotten what it granted (restarted or "
                 "flushed); new servers are declared with: holdfast nodes init"
             )
-        case Disagrees(about="max_ttl", theirs=theirs):
+        case ConfigDiffers(about="max_ttl", theirs=theirs):
             said = f"its longest lease (max_ttl) is {theirs}"
-        case Disagrees():
+        case ConfigDiffers():
             said = "it belongs to another list of servers"
         case Conflict(why):
             said = why

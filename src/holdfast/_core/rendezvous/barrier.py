@@ -17,10 +17,22 @@ from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.name_conflict import explained
 from holdfast._core.lock.records import Attempt, Grant, Spec, Tenure, margin
 from holdfast._core.names import side_key
-from holdfast._core.rendezvous.latch import INFINITY, PATIENCE, Disagreement, conflict, patiently
-from holdfast._core.requests import Answer, Conflict, Draw, Enroll, Leave, Now, Run, Send, Tend, WireError, Withdraw
-from holdfast._core.retry import insist
-from holdfast._core.subscription import Listener, hear
+from holdfast._core.rendezvous.latch import INFINITY, PATIENCE, CountMismatch, conflict, patiently
+from holdfast._core.requests import (
+    Answer,
+    Conflict,
+    Draw,
+    KeepAlive,
+    Now,
+    Run,
+    SendUntilAnswered,
+    StopKeepAlive,
+    Subscribe,
+    Unsubscribe,
+    WireError,
+)
+from holdfast._core.retry import retry_idempotent
+from holdfast._core.subscription import Listener, await_notice
 from holdfast._lua import Script, codes
 
 SOON = 0.005
@@ -28,7 +40,7 @@ SOON = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class BarrierSpec:
     """A barrier, as these operations see it. May be kept, and shared by threads."""
 
     keys: tuple[bytes, ...]
@@ -85,20 +97,20 @@ class _Over(NamedTuple):
     process: str
 
 
-Said = _Waiting | _Passed | _Acting | _Occupied | _Over | Standing | Conflict | Disagreement
+Said = _Waiting | _Passed | _Acting | _Occupied | _Over | Standing | Conflict | CountMismatch
 
 
 class Charter(Tenure):
     """The lease of an action: who gives it back without having passed breaks the barrier."""
 
-    __slots__ = ("meeting",)
+    __slots__ = ("barrier_spec",)
 
-    def __init__(self, meeting: Meeting, grant: Grant) -> None:
+    def __init__(self, barrier_spec: BarrierSpec, grant: Grant) -> None:
         super().__init__(grant)
-        self.meeting = meeting
+        self.barrier_spec = barrier_spec
 
     def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:  # noqa: ARG002 - what is broken stays so
-        call: Run[int] = _run(self.meeting, self.token, "break", "action")  # type: ignore[assignment]
+        call: Run[int] = _run(self.barrier_spec, self.token, "break", "action")  # type: ignore[assignment]
         return call
 
 
@@ -107,15 +119,15 @@ class Duty:
 
     __slots__ = ("__weakref__", "tenure")
 
-    def __init__(self, meeting: Meeting, grant: Grant) -> None:
-        self.tenure = Charter(meeting, grant)
+    def __init__(self, barrier_spec: BarrierSpec, grant: Grant) -> None:
+        self.tenure = Charter(barrier_spec, grant)
 
     def notice_loss(self) -> None:
         """The others are told by the server."""
 
 
 class Participant(Listener):
-    """One who comes once. It is told, and known to the server, under `hope`."""
+    """One who comes once. It is told, and known to the server, under `listener_id`."""
 
     __slots__ = ("duty", "pending", "seen")
 
@@ -128,7 +140,7 @@ class Participant(Listener):
         """When the server said last that it waits, by its clock."""
 
     @property
-    def meets(self) -> bool:
+    def needs_record(self) -> bool:
         return True
 
 
@@ -155,102 +167,104 @@ def _read(raw: object) -> Said:
 BARRIER: Script[Said] = Script("rendezvous/barrier", _read)
 
 
-def _run(meeting: Meeting, token: str, *what: str | int) -> Run[Said]:
-    spec = meeting.spec
-    args = (meeting.parties, spec.first_ms, meeting.keep_ms, token, *what)
-    return Run(BARRIER, (*meeting.keys, spec.keys[0]), args, spec.timeout)
+def _run(barrier_spec: BarrierSpec, token: str, *what: str | int) -> Run[Said]:
+    spec = barrier_spec.spec
+    args = (barrier_spec.parties, spec.first_ms, barrier_spec.keep_ms, token, *what)
+    return Run(BARRIER, (*barrier_spec.keys, spec.keys[0]), args, spec.timeout)
 
 
-async def _said(meeting: Meeting, answer: Answer[Said]) -> Said:
+async def _said(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Said:
     if isinstance(answer.value, Conflict):
-        key = meeting.keys[0]
-        raise KeyConflict(await explained(answer.value, key, side_key(key, b"state"), meeting.spec.timeout))
-    if isinstance(answer.value, Disagreement):
+        key = barrier_spec.keys[0]
+        raise KeyConflict(await explained(answer.value, key, side_key(key, b"state"), barrier_spec.spec.timeout))
+    if isinstance(answer.value, CountMismatch):
         raise answer.value
     return answer.value
 
 
-async def look(meeting: Meeting) -> Standing:
-    """Return its state now. Raises WireError, KeyConflict, Disagreement."""
-    return await _standing(meeting, await insist(_run(meeting, "", "look")))
+async def look(barrier_spec: BarrierSpec) -> Standing:
+    """Return its state now. Raises WireError, KeyConflict, CountMismatch."""
+    return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, "", "look")))
 
 
-async def change(meeting: Meeting, how: str) -> Standing:
+async def change(barrier_spec: BarrierSpec, how: str) -> Standing:
     """``how``: "abort" or "reset". Raises as `look`."""
-    return await _standing(meeting, await insist(_run(meeting, await Draw(), how)))
+    return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, await Draw(), how)))
 
 
-async def _standing(meeting: Meeting, answer: Answer[Said]) -> Standing:
-    said = await _said(meeting, answer)
+async def _standing(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Standing:
+    said = await _said(barrier_spec, answer)
     assert isinstance(said, Standing)
     return said
 
 
-async def meet(meeting: Meeting, me: Participant, wait: float | None, *, acts: bool) -> int | Duty:
+async def meet(barrier_spec: BarrierSpec, me: Participant, wait: float | None, *, acts: bool) -> int | Duty:
     """Come, and wait for the others. The number of this one; or a duty, if it ``acts`` and is the last to come. ``wait``:
     seconds after which it breaks the barrier; None: never. Raises Broken, WireError when the server cannot be had, and as
     `look`."""
     began = await Now()
     until = INFINITY if wait is None else began + wait
-    me.hope, me.prefix = await Draw(), meeting.spec.prefix
+    me.listener_id, me.prefix = await Draw(), barrier_spec.spec.prefix
     try:
-        await Enroll(me, min(until, began + meeting.spec.timeout))
+        await Subscribe(me, min(until, began + barrier_spec.spec.timeout))
         me.hints.clear()
-        return await _meet(meeting, me, until, acts=acts)
+        return await _meet(barrier_spec, me, until, acts=acts)
     except BaseException as error:
         me.pending = me.pending and not isinstance(error, KeyConflict)
-        await leave(meeting, me)
+        await leave(barrier_spec, me)
         raise
     finally:
-        await Withdraw(me)
+        await Unsubscribe(me)
 
 
-async def _meet(meeting: Meeting, me: Participant, until: float, *, acts: bool) -> int | Duty:
-    coming = _run(meeting, me.hope, "come", int(acts))
+async def _meet(barrier_spec: BarrierSpec, me: Participant, until: float, *, acts: bool) -> int | Duty:
+    coming = _run(barrier_spec, me.listener_id, "come", int(acts))
     me.pending = True
-    answer = await insist(coming)
+    answer = await retry_idempotent(coming)
     while True:
-        said, now = await _said(meeting, answer), answer.came
+        said, now = await _said(barrier_spec, answer), answer.came
         if isinstance(said, _Acting):
-            if await _take_up(meeting, me, answer):
+            if await _take_up(barrier_spec, me, answer):
                 assert me.duty is not None
                 return me.duty
             raise Broken("died", "")
         if not isinstance(said, _Waiting | _Occupied):
             return _outcome(me, said)
         if now >= until:
-            return await _run_out(meeting, me)
+            return await _run_out(barrier_spec, me)
         at = now + said.left + SOON
         call = coming
         if isinstance(said, _Waiting):
             me.seen = said.at
-            call = _run(meeting, me.hope, "wait", me.seen)
-            at = min(at, now + meeting.spec.ttl / 3)
-        await hear(me, min(until, at))
-        found = await patiently(call, until, meeting.patience)
+            call = _run(barrier_spec, me.listener_id, "wait", me.seen)
+            at = min(at, now + barrier_spec.spec.ttl / 3)
+        await await_notice(me, min(until, at))
+        found = await patiently(call, until, barrier_spec.patience)
         if found is None:
-            return await _run_out(meeting, me)
+            return await _run_out(barrier_spec, me)
         answer = found
 
 
-async def _take_up(meeting: Meeting, me: Participant, answer: Answer[Said]) -> bool:
+async def _take_up(barrier_spec: BarrierSpec, me: Participant, answer: Answer[Said]) -> bool:
     """It has to run the action; False if the answer took so long that its lease is over."""
-    ttl = meeting.spec.first_ttl
+    ttl = barrier_spec.spec.first_ttl
     deadline = answer.sent + ttl - margin(ttl)
     if answer.came >= deadline:
         return False
-    attempt = Attempt(meeting.spec, me.hope, doubt=True)
-    me.duty = Duty(meeting, Grant(attempt, 0, answer.came, deadline))
-    await Tend(me.duty)
+    attempt = Attempt(barrier_spec.spec, me.listener_id, doubt=True)
+    me.duty = Duty(barrier_spec, Grant(attempt, 0, answer.came, deadline))
+    await KeepAlive(me.duty)
     return True
 
 
-async def _run_out(meeting: Meeting, me: Participant) -> int:
+async def _run_out(barrier_spec: BarrierSpec, me: Participant) -> int:
     """Time is up: nobody else needs to wait any more."""
     try:
-        return _outcome(me, await _said(meeting, await insist(_run(meeting, me.hope, "break", "timeout"))))
+        return _outcome(
+            me, await _said(barrier_spec, await retry_idempotent(_run(barrier_spec, me.listener_id, "break", "timeout")))
+        )
     except WireError:
-        await leave(meeting, me, "timeout")
+        await leave(barrier_spec, me, "timeout")
         raise Broken("timeout", _process(me)) from None
 
 
@@ -264,42 +278,42 @@ def _outcome(me: Participant, said: Said) -> int:
 
 
 def _process(me: Participant) -> str:
-    return me.hope.partition(".")[0]
+    return me.listener_id.partition(".")[0]
 
 
 # Ending
 
 
-async def passing(meeting: Meeting, me: Participant) -> int:
+async def passing(barrier_spec: BarrierSpec, me: Participant) -> int:
     """The action is done: all go on. Its number. Raises Broken, if its lease was lost, and WireError."""
     await _end_duty(me)
-    return _outcome(me, await _said(meeting, await insist(_run(meeting, me.hope, "pass"))))
+    return _outcome(me, await _said(barrier_spec, await retry_idempotent(_run(barrier_spec, me.listener_id, "pass"))))
 
 
-async def leave(meeting: Meeting, me: Participant, why: str = "") -> None:
+async def leave(barrier_spec: BarrierSpec, me: Participant, why: str = "") -> None:
     """It waits no more, whatever it has come to. ``why``: it breaks the barrier, if it waits still; and so does whoever was to
     run the action. Raises nothing of its own."""
     await _end_duty(me)
     if not me.pending:
         return
-    call = _run(meeting, me.hope, "break", why) if why else _run(meeting, me.hope, "leave")
+    call = _run(barrier_spec, me.listener_id, "break", why) if why else _run(barrier_spec, me.listener_id, "leave")
     try:
         await call
     except WireError:
-        await _leave_to_the_keeper(meeting, call)
+        await _leave_to_the_keeper(barrier_spec, call)
     except BaseException:
-        await _leave_to_the_keeper(meeting, call)
+        await _leave_to_the_keeper(barrier_spec, call)
         me.pending = False
         raise
     me.pending = False  # not before: whoever is interrupted here has to do it again
 
 
-async def _leave_to_the_keeper(meeting: Meeting, call: Run[Said]) -> None:
-    await Send(call, await Now() + meeting.spec.timeout + meeting.spec.ttl)
+async def _leave_to_the_keeper(barrier_spec: BarrierSpec, call: Run[Said]) -> None:
+    await SendUntilAnswered(call, await Now() + barrier_spec.spec.timeout + barrier_spec.spec.ttl)
 
 
 async def _end_duty(me: Participant) -> None:
     duty, me.duty = me.duty, None
     if duty is not None:
         duty.tenure.end()
-        await Leave(duty.tenure)
+        await StopKeepAlive(duty.tenure)

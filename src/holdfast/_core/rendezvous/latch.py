@@ -20,19 +20,19 @@ from holdfast._core.requests import (
     Answer,
     Conflict,
     Draw,
-    Enroll,
-    Meet,
+    GetCoalescer,
     Now,
     Refused,
     Run,
     Sleep,
+    Subscribe,
+    Unsubscribe,
     WireError,
-    Withdraw,
     in_the_way,
 )
-from holdfast._core.retry import insist
-from holdfast._core.single_flight.coalesce import Member
-from holdfast._core.subscription import hear
+from holdfast._core.retry import retry_idempotent
+from holdfast._core.single_flight.coalesce import CoalescedWaiter
+from holdfast._core.subscription import await_notice
 from holdfast._lua import Script, codes
 
 INFINITY = float("inf")
@@ -54,7 +54,7 @@ FORMATS = {"event 1": "Event", "latch 1": "CountDownLatch", "barrier 1": "Barrie
 
 
 @dataclass(frozen=True, slots=True)
-class Latch:
+class LatchSpec:
     """A latch, as these operations see it. May be kept, and shared by threads."""
 
     keys: tuple[bytes, bytes, bytes]
@@ -69,7 +69,7 @@ class Latch:
         return min(SPAN, self.keep_ms / 3000)
 
 
-class Disagreement(Exception):
+class CountMismatch(Exception):
     """It was made with another number."""
 
     def __init__(self, number: int) -> None:
@@ -91,7 +91,7 @@ class Seen(NamedTuple):
     """When it was made; 0: it was not."""
 
 
-class Waiting(Member):
+class LatchWaiter(CoalescedWaiter):
     """One who waits for a latch to open."""
 
     __slots__ = ("seen",)
@@ -106,19 +106,19 @@ class Waiting(Member):
         return seen.missing == 0 or seen.opened > self.seen.opened
 
 
-def conflict(raw: object) -> Conflict | Disagreement:
+def conflict(raw: object) -> Conflict | CountMismatch:
     """Return the conflict that the scripts of latches and barriers report."""
     match raw:
         case [codes.OTHER_FORMAT, bytes(theirs)]:
             text = theirs.decode(errors="replace")
             return Conflict(f"there is a {FORMATS[text]} of this name" if text in FORMATS else f"it has format {text!r}", True)
         case [codes.OTHER_COUNT, int(number)]:
-            return Disagreement(number)
+            return CountMismatch(number)
         case _:
             return in_the_way(raw)
 
 
-def _read(raw: object) -> Seen | Conflict | Disagreement:
+def _read(raw: object) -> Seen | Conflict | CountMismatch:
     match raw:
         case [int(missing), int(opened), int(born)] if missing >= 0:
             return Seen(missing, opened, born)
@@ -126,77 +126,77 @@ def _read(raw: object) -> Seen | Conflict | Disagreement:
             return conflict(raw)
 
 
-LATCH: Script[Seen | Conflict | Disagreement] = Script("rendezvous/latch", _read)
+LATCH: Script[Seen | Conflict | CountMismatch] = Script("rendezvous/latch", _read)
 
 
-def _run(latch: Latch, *what: str | int) -> Run[Seen | Conflict | Disagreement]:
+def _run(latch: LatchSpec, *what: str | int) -> Run[Seen | Conflict | CountMismatch]:
     return Run(LATCH, latch.keys, (latch.format, latch.count, latch.keep_ms, *what), latch.timeout)
 
 
-async def _seen(latch: Latch, answer: Answer[Seen | Conflict | Disagreement]) -> Seen:
+async def _seen(latch: LatchSpec, answer: Answer[Seen | Conflict | CountMismatch]) -> Seen:
     if isinstance(answer.value, Conflict):
         raise KeyConflict(await explained(answer.value, latch.keys[0], side_key(latch.keys[0], b"state"), latch.timeout))
-    if isinstance(answer.value, Disagreement):
+    if isinstance(answer.value, CountMismatch):
         raise answer.value
     return answer.value
 
 
-async def look(latch: Latch) -> Seen:
-    """Return its state now. Raises WireError, KeyConflict, Disagreement."""
-    return await _seen(latch, await insist(_run(latch, "look", "", 0)))
+async def look(latch: LatchSpec) -> Seen:
+    """Return its state now. Raises WireError, KeyConflict, CountMismatch."""
+    return await _seen(latch, await retry_idempotent(_run(latch, "look", "", 0)))
 
 
-async def down(latch: Latch, by: int, name: str = "") -> Seen:
+async def down(latch: LatchSpec, by: int, name: str = "") -> Seen:
     """Count down, no lower than to nothing. ``name``: what is counted; each counts once, until `reset`. Raises as `look`."""
-    return await _seen(latch, await insist(_run(latch, "down", await Draw(), by, name)))
+    return await _seen(latch, await retry_idempotent(_run(latch, "down", await Draw(), by, name)))
 
 
-async def reset(latch: Latch) -> Seen:
+async def reset(latch: LatchSpec) -> Seen:
     """As in the beginning, with the count of this one. Raises as `look`."""
-    return await _seen(latch, await insist(_run(latch, "reset", await Draw())))
+    return await _seen(latch, await retry_idempotent(_run(latch, "reset", await Draw())))
 
 
-async def wait(latch: Latch, wait: float | None) -> bool:
+async def wait(latch: LatchSpec, wait: float | None) -> bool:
     """Wait until it is open, or was meanwhile; False if it was not within ``wait`` seconds (None: for ever). Raises WireError
     when the server cannot be had, Forgotten when it has lost what was counted, and as `look`."""
     began = await Now()
     until = INFINITY if wait is None else began + wait
-    first = await insist(_run(latch, "look", "", 0))
+    first = await retry_idempotent(_run(latch, "look", "", 0))
     seen = await _seen(latch, first)
     if seen.missing == 0 or first.came >= until:
         return seen.missing == 0
-    me = Waiting(prefix_of(latch.keys[0]), seen)
-    me.crowd = await Meet(latch.keys[0])
+    me = LatchWaiter(prefix_of(latch.keys[0]), seen)
+    me.coalescer = await GetCoalescer(latch.keys[0])
     try:
         while True:
-            me.crowd.join(me)
+            me.coalescer.join(me)
             released, came = await _look_for_all(latch, me, until)
             if released or came >= until:
                 return released
-            await hear(me, min(until, came + (latch.span if me.leads else 6 * SPAN)))
+            await await_notice(me, min(until, came + (latch.span if me.leads else 6 * SPAN)))
             if isinstance(me.found, WireError):
                 raise me.found
             if me.found is not None:
                 return True
     finally:
-        me.crowd.leave(me)
-        if me.hope:
-            await Withdraw(me)
+        me.coalescer.leave(me)
+        if me.listener_id:
+            await Unsubscribe(me)
 
 
-async def _look_for_all(latch: Latch, me: Waiting, until: float) -> tuple[bool, float]:
+async def _look_for_all(latch: LatchSpec, me: LatchWaiter, until: float) -> tuple[bool, float]:
     """Whether it is released, and when the answer came; the others of the crowd are told, if this one leads them."""
-    assert me.crowd is not None
-    if me.leads and not me.hope:
-        me.hope = await Draw()
-        await Enroll(me, min(until, await Now() + SPAN))
+    assert me.coalescer is not None
+    if me.leads and not me.listener_id:
+        me.listener_id = await Draw()
+        await Subscribe(me, min(until, await Now() + SPAN))
         me.hints.clear()
     # A caller that joins after this was sent looks for itself.
-    others = me.crowd.members if me.leads else ()
+    others = me.coalescer.members if me.leads else ()
     try:
-        answer = await patiently(_run(latch, "look", me.hope, int(1000 * LISTED)), until)
+        answer = await patiently(_run(latch, "look", me.listener_id, int(1000 * LISTED)), until)
     except WireError as error:
-        me.crowd.tell(others, error)  # or each of them would wait for as long, one after the other
+        me.coalescer.tell(others, error)  # or each of them would wait for as long, one after the other
         raise
     if answer is None:
         return False, until
@@ -205,7 +205,7 @@ async def _look_for_all(latch: Latch, me: Waiting, until: float) -> tuple[bool, 
         me.seen = me.seen._replace(born=seen.born)
     elif seen.born != me.seen.born and latch.format.startswith("latch"):
         raise Forgotten
-    me.crowd.tell(tuple(other for other in others if isinstance(other, Waiting) and other.released_by(seen)), seen)
+    me.coalescer.tell(tuple(other for other in others if isinstance(other, LatchWaiter) and other.released_by(seen)), seen)
     return me.released_by(seen), answer.came
 
 

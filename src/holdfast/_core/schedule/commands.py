@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 
 from holdfast._core.control_records import Malformed, digits
 from holdfast._core.requests import Command, Draw, Run
-from holdfast._core.retry import insist
-from holdfast._core.schedule.job import BESIDE, COMMAND, JOBS, Full, Keys, Obeyed, Unheard, Unusable
+from holdfast._core.retry import retry_idempotent
+from holdfast._core.schedule.job import BESIDE, COMMAND, JOBS, Full, Keys, Obeyed, UnknownJob, Unusable
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ def facts(name: str, raw: object) -> JobFacts | None:
 
 async def jobs_of(keys: Keys, timeout: float) -> list[str]:
     """Names of all jobs of a schedule. Raises WireError."""
-    found = (await insist(Command(("ZRANGE", keys.jobs, 0, -1), timeout))).value
+    found = (await retry_idempotent(Command(("ZRANGE", keys.jobs, 0, -1), timeout))).value
     return sorted(_text(name) if isinstance(name, bytes) else str(name) for name in found)
 
 
@@ -137,7 +137,7 @@ async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Ov
     for at in range(0, len(names) or 1, BATCH):
         batch = names[at : at + BATCH]
         wanted = (keys.base, keys.serving, *(key for name in batch for key in keys.job(name).looking()))
-        answer = (await insist(Run(JOBS, wanted, (BESIDE, entries), timeout))).value
+        answer = (await retry_idempotent(Run(JOBS, wanted, (BESIDE, entries), timeout))).value
         more = overview(batch, answer)
         found = Overview(more.exists, more.runners, [*found.jobs, *more.jobs])
     return found
@@ -157,9 +157,9 @@ async def survey(keys: Keys, timeout: float) -> Overview:
     return await look(keys, await jobs_of(keys, timeout), 1, timeout)
 
 
-async def order(keys: Keys, job: str, what: str, timeout: float) -> Obeyed | Unheard | Full | Unusable:
+async def order(keys: Keys, job: str, what: str, timeout: float) -> Obeyed | UnknownJob | Full | Unusable:
     """Want something of a job, see `_lua/schedule/command.lua`. Raises WireError."""
     its = keys.job(job)
     request = await Draw()
     call = Run(COMMAND, (keys.base, keys.serving, keys.jobs, its.job, its.log), (what, request, job), timeout)
-    return (await insist(call)).value
+    return (await retry_idempotent(call)).value

@@ -141,7 +141,7 @@ class Changed(NamedTuple):
     """The code that runs where it was declared so."""
 
 
-class Unheard(NamedTuple):
+class UnknownJob(NamedTuple):
     """The server knows no such job."""
 
 
@@ -195,14 +195,14 @@ class Served:
 
     now: int
     changes: int
-    answers: list[Answered | Changed | Unheard | Unusable] = field(default_factory=list)
+    answers: list[Answered | Changed | UnknownJob | Unusable] = field(default_factory=list)
 
 
 def _refusal(raw: list[object]) -> Unusable:
     return Unusable(in_the_way(raw, ", nothing of a schedule").why)
 
 
-def _read_one(raw: list[object]) -> Answered | Changed | Unheard | Unusable:
+def _read_one(raw: list[object]) -> Answered | Changed | UnknownJob | Unusable:
     match raw:
         case [1, int(last), int(left), int(queued), bytes(cancel), int(taken), int(slot), *run]:
             fence, scheduled, attempt, by_hand = run
@@ -213,7 +213,7 @@ def _read_one(raw: list[object]) -> Answered | Changed | Unheard | Unusable:
         case [codes.REDEFINED, int(revision), bytes(definition), int(last), bytes(origin)]:
             return Changed(revision, definition, last, origin.decode(errors="replace"))
         case [codes.NO_JOB]:
-            return Unheard()
+            return UnknownJob()
     return _refusal(raw)
 
 
@@ -242,13 +242,13 @@ def _read_register(raw: object) -> tuple[int, list[Registered | Unusable] | Riva
     return now, read
 
 
-def _read_command(raw: object) -> Obeyed | Unheard | Full | Unusable:
+def _read_command(raw: object) -> Obeyed | UnknownJob | Full | Unusable:
     assert isinstance(raw, list)
     match raw:
         case [1, int(ended)]:
             return Obeyed(ended)
         case [0]:
-            return Unheard()
+            return UnknownJob()
         case [codes.QUEUE_FULL]:
             return Full()
     return _refusal(raw)
@@ -261,7 +261,7 @@ def _read_list(raw: object) -> list[object]:
 
 SERVE: Script[Served | Late | Unusable] = Script("schedule/serve", _read_serve)
 REGISTER: Script[tuple[int, list[Registered | Unusable] | Rival]] = Script("schedule/register", _read_register)
-COMMAND: Script[Obeyed | Unheard | Full | Unusable] = Script("schedule/command", _read_command)
+COMMAND: Script[Obeyed | UnknownJob | Full | Unusable] = Script("schedule/command", _read_command)
 JOBS: Script[list[object]] = Script("schedule/jobs", _read_list)
 
 

@@ -13,7 +13,7 @@ INFINITY = float("inf")
 
 
 @dataclass(eq=False)
-class Seat:
+class ServedJob:
     """A job that this process serves."""
 
     name: str
@@ -56,10 +56,10 @@ class Seat:
 
 
 @dataclass(eq=False)
-class Going:
+class ActiveRun:
     """A run of this process."""
 
-    seat: Seat
+    job: ServedJob
     slot: int
     token: str = field(repr=False)
     fence: int
@@ -79,69 +79,70 @@ class Going:
 class Start(NamedTuple):
     """To do: begin a run."""
 
-    run: Going
+    run: ActiveRun
 
 
-class Halt(NamedTuple):
-    """To do: tell a run to end; `Going.why`."""
+class CancelRun(NamedTuple):
+    """To do: tell a run to end; `ActiveRun.why`."""
 
-    run: Going
+    run: ActiveRun
 
 
-class Over(NamedTuple):
+class AbandonRun(NamedTuple):
     """To do: nobody waits for this run any more. It has no lease."""
 
-    run: Going
+    run: ActiveRun
 
 
-class Closed(NamedTuple):
+class ForgetRun(NamedTuple):
     """To do: forget a run. Its end is written down, and its lease given back."""
 
-    run: Going
+    run: ActiveRun
 
 
-class Adopt(NamedTuple):
-    """To do: read what a job is by now, and say `Book.adopt`. ``mine``: it was changed by this process, from that."""
+class Redefine(NamedTuple):
+    """To do: read what a job is by now, and say `ScheduleState.redefine`. ``mine``: it was changed by this process, from
+    that."""
 
-    seat: Seat
+    job: ServedJob
     change: Changed
     mine: bool = False
     who: str = ""
     """A process that serves the other origin, where this one has declared the job last."""
 
 
-class Say(NamedTuple):
+class Log(NamedTuple):
     """To do: tell the user."""
 
     what: str
     bad: bool = True
 
 
-Todo = Start | Halt | Over | Closed | Adopt | Say
+Todo = Start | CancelRun | AbandonRun | ForgetRun | Redefine | Log
 
 
 class End(NamedTuple):
     """A run has ended: how, and with what."""
 
-    run: Going
+    run: ActiveRun
     status: str
     text: str
 
 
 @dataclass(eq=False)
-class Item:
+class JobReport:
     """The part of one request about a job."""
 
-    seat: Seat
+    job: ServedJob
     end: End | None = None
     due: Due | None = None
     token: str = ""
 
     def args(self) -> tuple[bytes | str | int, ...]:
-        seat, end, when = self.seat, self.end, self.due
+        job, end, when = self.job, self.end, self.due
         ended = ("", "", "", "") if end is None else (end.run.slot, end.run.token, end.status, end.text)
         claim: tuple[int | str, ...] = ("", "", "", "")
         if when is not None:
             beyond = "" if when.beyond is None else when.beyond
-            claim = (seat.last, " ".join(map(str, when.missed or ())), " ".join(map(str, when.ticks)), beyond)
-        return (seat.slots, seat.revision, seat.options.policy, *ended, *claim, self.token)
+            claim = (job.last, " ".join(map(str, when.missed or ())), " ".join(map(str, when.ticks)), beyond)
+        return (job.slots, job.revision, job.options.policy, *ended, *claim, self.token)

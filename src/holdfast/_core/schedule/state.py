@@ -18,28 +18,41 @@ from holdfast._core.schedule.job import (
     Registered,
     Rival,
     Served,
-    Unheard,
+    UnknownJob,
     Unusable,
     When,
     run_spec,
 )
 from holdfast._core.schedule.misfire import due, following
-from holdfast._core.schedule.records import INFINITY, Adopt, Closed, End, Going, Halt, Item, Over, Say, Seat, Start, Todo
+from holdfast._core.schedule.records import (
+    INFINITY,
+    AbandonRun,
+    ActiveRun,
+    CancelRun,
+    End,
+    ForgetRun,
+    JobReport,
+    Log,
+    Redefine,
+    ServedJob,
+    Start,
+    Todo,
+)
 from holdfast._core.subscription import Listener
 
-BEAT = 10.0
+BEAT_EVERY_S = 10.0
 """Seconds after which a process that has had nothing to ask asks all the same: it is known to serve, and learns the time."""
 
-REACHABLE = 30.0
+REACHABLE_S = 30.0
 """Seconds for which it can be told something after its last request."""
 
-VALID = 60.0
+VALID_S = 60.0
 """Seconds after which a request that has got stuck is refused."""
 
-LOOK_AGAIN = 86400.0
+LOOK_AGAIN_S = 86400.0
 """Seconds after which all jobs are registered again: what is used by nobody is forgotten by the server in the end."""
 
-PATIENCE = 10.0
+ABANDON_AFTER_S = 10.0
 """Seconds that a run has to end when its `max_runtime` has passed."""
 
 BATCH = 50
@@ -48,13 +61,13 @@ BATCH = 50
 DRIFT = 1e-4
 """How much faster a local clock may run than the server's, before a claim is early."""
 
-HOPELESS = 4.0
+GIVE_UP_AFTER_S = 4.0
 """Seconds without an answer after which a process that stops gives up."""
 
-AHEAD = 200_000
+AHEAD_US = 200_000
 """A claim names the ticks of the time in which it may be answered, and of so much more (us)."""
 
-SET_BACK = 5.0
+SET_BACK_S = 5.0
 """Seconds by which the server's clock must have gone back for that to be told."""
 
 WAITS = "no tick runs twice, so jobs wait until it shows again what it has shown before"
@@ -64,19 +77,21 @@ HERE = "here"
 """The hint that it was this process itself that had something to say."""
 
 
-class Book:
+class ScheduleState:
     """The state of a schedule in a process that serves it."""
 
-    def __init__(self, keys: Keys, seats: list[Seat], *, host: str, timeout: float, limit: int, strict: bool = False) -> None:
+    def __init__(
+        self, keys: Keys, jobs: list[ServedJob], *, host: str, timeout: float, limit: int, strict: bool = False
+    ) -> None:
         self.keys = keys
-        self.seats = {seat.name: seat for seat in seats}
+        self.jobs = {job.name: job for job in jobs}
         self.host = host
         self.timeout = timeout
         self.limit = limit
         self.strict = strict
         """Serve no job whose name other code is served under."""
         self.listener = Listener()
-        self.runs: dict[str, Going] = {}
+        self.runs: dict[str, ActiveRun] = {}
         """By token."""
         self.todo: list[Todo] = []
         self.stopping = False
@@ -94,17 +109,17 @@ class Book:
         """Jobs of which something waits to be run, when this process has room."""
         self._look_all_at = INFINITY
         self.beat_at = 0.0
-        self._unanswered: list[Item] | None = None
+        self._unanswered: list[JobReport] | None = None
         """What the last request said, until it is answered."""
         self._failing_since = INFINITY
-        self._said_goodbye = self._hopeless = False
+        self._said_goodbye = self._given_up = False
         self.retry_at = 0.0
         self._pause = 0.0
         self._away = False
 
     # Calls from any thread
 
-    def end(self, run: Going, status: str, text: str) -> None:
+    def end(self, run: ActiveRun, status: str, text: str) -> None:
         """A run has ended: "ok", "error", "cancelled" because it was told to, or "lost" because its lease was."""
         self._ended.append(End(run, status, text))
         self._nudge()
@@ -119,74 +134,74 @@ class Book:
         if self.listener.slot is not None:
             self.listener.slot.put(None)
 
-    def adopt(self, seat: Seat, when: When, options: Options, change: Changed) -> None:
+    def redefine(self, job: ServedJob, when: When, options: Options, change: Changed) -> None:
         """The job is something else by now. In the thread of `turn`."""
-        seat.widest = seat.slots
-        seat.when, seat.options, seat.definition, seat.agreed = when, options, change.definition, change.origin
-        seat.revision, seat.last = change.revision, change.last
-        self._plan(seat)
-        self._look_now[seat.name] = None
+        job.widest = job.slots
+        job.when, job.options, job.definition, job.agreed = when, options, change.definition, change.origin
+        job.revision, job.last = change.revision, change.last
+        self._plan(job)
+        self._look_now[job.name] = None
 
     # Work that is due
 
-    def look_around(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Take note of the time, and of what others have said."""
         while self._stops:
             self.stopping, self.stop_at = True, min(self.stop_at, now + self._stops.popleft())
         if now >= self._look_all_at and self._unanswered is None:
-            self._look_all_at = now + LOOK_AGAIN
-            for seat in self.seats.values():
-                seat.revision = 0
+            self._look_all_at = now + LOOK_AGAIN_S
+            for job in self.jobs.values():
+                job.revision = 0
         for run in list(self.runs.values()):
-            limit = run.seat.options.max_runtime
+            limit = run.job.options.max_runtime
             if run.over:
                 continue
             if now >= self.stop_at:
-                self._halt(run, now, "its process stops", "again" if run.seat.options.on_crash == "again" else "cancelled")
+                self._cancel(run, now, "its process stops", "again" if run.job.options.on_crash == "again" else "cancelled")
             elif limit is not None and now >= run.began + limit:
-                self._halt(run, now, f"max_runtime={limit:g} has passed", "timed-out")
-            if run.verdict == "timed-out" and now >= run.told_at + PATIENCE:
+                self._cancel(run, now, f"max_runtime={limit:g} has passed", "timed-out")
+            if run.verdict == "timed-out" and now >= run.told_at + ABANDON_AFTER_S:
                 run.over = True
-                self.todo.append(Over(run))
+                self.todo.append(AbandonRun(run))
                 self._ended.append(End(run, run.verdict, f"{run.why}, and it did not end"))
 
-    def _halt(self, run: Going, now: float, why: str, verdict: str) -> None:
+    def _cancel(self, run: ActiveRun, now: float, why: str, verdict: str) -> None:
         if not run.verdict:
             run.why, run.verdict, run.told_at = why, verdict, now
-            self.todo.append(Halt(run))
+            self.todo.append(CancelRun(run))
 
-    def unregistered(self) -> list[Seat]:
-        return [] if self.stopping else [seat for seat in self.seats.values() if not seat.revision]
+    def unregistered(self) -> list[ServedJob]:
+        return [] if self.stopping else [job for job in self.jobs.values() if not job.revision]
 
     @property
     def room(self) -> int:
         """Runs that may begin now."""
         return 0 if self.stopping else self.limit - len(self.runs)
 
-    def gather(self, now: float) -> list[Item] | None:
+    def next_request(self, now: float) -> list[JobReport] | None:
         """Return the next request; None: nothing."""
-        if now < self.retry_at or self._hopeless:
+        if now < self.retry_at or self._given_up:
             return None
         if self._unanswered is None:
-            self._unanswered = self._gathered(now)
+            self._unanswered = self._next_request(now)
         if not self.stopping:  # each names what is due, or something that waits would be run in the place of a later tick
             for item in self._unanswered or ():
                 self._claim(item, self.time(now))
         return self._unanswered
 
-    def _gathered(self, now: float) -> list[Item] | None:
-        items: dict[str, Item] = {}
+    def _next_request(self, now: float) -> list[JobReport] | None:
+        items: dict[str, JobReport] = {}
         for _ in range(len(self._ended)):
             if len(items) == BATCH:
                 break
             end = self._ended.popleft()
-            if end.run.seat.name in items:
+            if end.run.job.name in items:
                 self._ended.append(end)
             elif end.run.token in self.runs:
-                items[end.run.seat.name] = Item(end.run.seat, end=self._judged(end))
-                self._forget(end.run)
+                items[end.run.job.name] = JobReport(end.run.job, end=self._judged(end))
+                self._forget_run(end.run)
         if not self.stopping:
-            self._gather_claims(items, now)
+            self._add_claims(items, now)
         elif not (self.runs or self._ended or self._said_goodbye):
             self._said_goodbye = True
             return list(items.values())
@@ -200,18 +215,18 @@ class Book:
         if end.status == "cancelled":
             return End(run, run.verdict or "cancelled", run.why or end.text)
         if end.status == "lost":
-            again = run.seat.options.on_crash == "again" and run.attempt < ATTEMPTS
+            again = run.job.options.on_crash == "again" and run.attempt < ATTEMPTS
             return End(run, "again" if again else "cancelled", end.text)
         return end
 
-    def _forget(self, run: Going) -> None:
+    def _forget_run(self, run: ActiveRun) -> None:
         if self.runs.pop(run.token, None) is not None:
-            run.seat.runs -= 1
+            run.job.runs -= 1
 
-    def _gather_claims(self, items: dict[str, Item], now: float) -> None:
+    def _add_claims(self, items: dict[str, JobReport], now: float) -> None:
         while self._looks and self._looks[0][0] <= now:
             at, name = heapq.heappop(self._looks)
-            if name in self.seats and self.seats[name].look_at == at:
+            if name in self.jobs and self.jobs[name].look_at == at:
                 self._look_now[name] = None
         room = self.room
         if room > 0:
@@ -220,23 +235,23 @@ class Book:
         while self._look_now and len(items) < BATCH:
             name = next(iter(self._look_now))
             del self._look_now[name]
-            looked_at = self.seats.get(name)
+            looked_at = self.jobs.get(name)
             if looked_at is not None:
                 looked_at.look_at = INFINITY
-                items.setdefault(looked_at.name, Item(looked_at))
+                items.setdefault(looked_at.name, JobReport(looked_at))
         # Ticks are claimed without room for a run, too: one that waits to be run is not late, and can be run elsewhere.
         time = self.time(now)
         while self._ticks and self._ticks[0][0] <= time and len(items) < BATCH:
             tick, name = heapq.heappop(self._ticks)
-            seat = self.seats.get(name)
-            if seat is not None and seat.next == tick:
-                items.setdefault(name, Item(seat))
+            job = self.jobs.get(name)
+            if job is not None and job.next == tick:
+                items.setdefault(name, JobReport(job))
 
-    def _claim(self, item: Item, time: int) -> None:
-        seat = item.seat
-        if seat.next is not None and seat.next <= time:
-            seat.next = None
-        item.due = due(seat.when, seat.last, time, seat.options, int(self.timeout * 1e6) + AHEAD)
+    def _claim(self, item: JobReport, time: int) -> None:
+        job = item.job
+        if job.next is not None and job.next <= time:
+            job.next = None
+        item.due = due(job.when, job.last, time, job.options, int(self.timeout * 1e6) + AHEAD_US)
 
     def time(self, now: float) -> int:
         """Return a lower bound of the server's clock at local time ``now`` (us)."""
@@ -253,47 +268,47 @@ class Book:
         if self._ticks and not self.stopping:
             at.append(self._came + max(0.0, (self._ticks[0][0] - self._server) / 1e6) * (1 + DRIFT) + DRIFT)
         for run in self.runs.values():
-            limit = run.seat.options.max_runtime
+            limit = run.job.options.max_runtime
             if not run.verdict:
                 at += [self.stop_at, INFINITY if limit is None else run.began + limit]
             elif run.verdict == "timed-out" and not run.over:
-                at.append(run.told_at + PATIENCE)
+                at.append(run.told_at + ABANDON_AFTER_S)
         return max(min(at), self.retry_at)
 
     @property
     def done(self) -> bool:
         """Stopped, with nothing left to be said."""
-        if self._hopeless:
+        if self._given_up:
             return True
         return self._said_goodbye and not self.runs and not self._ended and self._unanswered is None
 
     # Outcomes
 
-    def request(self, items: list[Item], now: float) -> Run[Served | Late | Unusable]:
+    def request(self, items: list[JobReport], now: float) -> Run[Served | Late | Unusable]:
         """Each has a number of its own, even if the same is asked again: from then on, copies of earlier ones mean nothing."""
         self._number += 1
-        valid = (self.time(now) // 1000) + int(VALID * 1000)
-        period = 0 if self.stopping and not self.runs else int(REACHABLE * 1000)
-        head = (self.listener.hope, self._number, valid, period, self.host)
+        valid = (self.time(now) // 1000) + int(VALID_S * 1000)
+        period = 0 if self.stopping and not self.runs else int(REACHABLE_S * 1000)
+        head = (self.listener.listener_id, self._number, valid, period, self.host)
         keys = [self.keys.base, self.keys.serving]
         for item in items:
-            keys += item.seat.served
+            keys += item.job.served
         args = [*head, *(arg for item in items for arg in item.args())]
         return Run(SERVE, tuple(keys), tuple(args), self.timeout)
 
     def failed(self, error: WireError, now: float) -> None:
         """No answer. Ask again for what may have been granted, under the same tokens; what is due then is another question."""
         self._failing_since = min(self._failing_since, now)
-        if self.stopping and not self.runs and now >= self._failing_since + HOPELESS:
-            self._hopeless = True
+        if self.stopping and not self.runs and now >= self._failing_since + GIVE_UP_AFTER_S:
+            self._given_up = True
         for item in self._unanswered or ():
             item.due = None
-            self._plan(item.seat)
+            self._plan(item.job)
         self._pause = min(1.0, max(0.02, 2 * self._pause))
         self.retry_at = now + self._pause
         if not self._away and self._pause > 0.1:
             self._away = True
-            self.todo.append(Say(f"the server cannot be asked: {error}; ticks wait until it is back"))
+            self.todo.append(Log(f"the server cannot be asked: {error}; ticks wait until it is back"))
 
     def answered(self, answer: Answer[Served | Late | Unusable]) -> None:
         value, items = answer.value, self._unanswered or []
@@ -307,101 +322,101 @@ class Book:
         self._unanswered, self.retry_at, self._pause, self._failing_since = None, 0.0, 0.0, INFINITY
         if self._away:
             self._away = False
-            self.todo.append(Say("the server is back", bad=False))
+            self.todo.append(Log("the server is back", bad=False))
         self.learn(value.now, answer.came)
         if value.changes != self._changes:
             if self._changes >= 0:
-                self._look_now.update(dict.fromkeys(self.seats))
+                self._look_now.update(dict.fromkeys(self.jobs))
             self._changes = value.changes
         for item, said in zip(items, value.answers, strict=True):
             if item.end is not None:
-                self.todo.append(Closed(item.end.run))
+                self.todo.append(ForgetRun(item.end.run))
             self._take_in(item, said, answer)
 
     def learn(self, server: int, came: float) -> None:
         """The server's clock has shown this (us), and we read it at local time ``came``."""
         back = (self.time(came) - server) / 1e6
-        if self._server and back > SET_BACK:
-            self.todo.append(Say(f"the server's clock was set back by {back:.0f} s: {RIGHT if back > 3 * 3600 else WAITS}"))
+        if self._server and back > SET_BACK_S:
+            self.todo.append(Log(f"the server's clock was set back by {back:.0f} s: {RIGHT if back > 3 * 3600 else WAITS}"))
         self._server, self._came = server, came
-        self.beat_at = came + BEAT
-        self._look_all_at = min(self._look_all_at, came + LOOK_AGAIN)
+        self.beat_at = came + BEAT_EVERY_S
+        self._look_all_at = min(self._look_all_at, came + LOOK_AGAIN_S)
 
     def _take_in(
-        self, item: Item, said: Answered | Changed | Unheard | Unusable, answer: Answer[Served | Late | Unusable]
+        self, item: JobReport, said: Answered | Changed | UnknownJob | Unusable, answer: Answer[Served | Late | Unusable]
     ) -> None:
-        seat = item.seat
+        job = item.job
         if isinstance(said, Changed):
-            self.todo.append(Adopt(seat, said))
-        elif isinstance(said, Unheard):
-            seat.revision, seat.next = 0, None
+            self.todo.append(Redefine(job, said))
+        elif isinstance(said, UnknownJob):
+            job.revision, job.next = 0, None
         elif isinstance(said, Unusable):
-            self.todo.append(Say(f"job {seat.name!r} cannot be served: {said.why}"))
-            seat.next = None
+            self.todo.append(Log(f"job {job.name!r} cannot be served: {said.why}"))
+            job.next = None
         else:
-            seat.last = said.last
-            self._plan(seat)
+            job.last = said.last
+            self._plan(job)
             for run in self.runs.values():
-                if run.seat is seat and str(run.fence) in said.cancel.split():
-                    self._halt(run, answer.came, "it was cancelled by hand", "cancelled")
+                if run.job is job and str(run.fence) in said.cancel.split():
+                    self._cancel(run, answer.came, "it was cancelled by hand", "cancelled")
             if said.slot >= 0:
                 self._granted(item, said, answer)
             self._look_later(item, said, answer.came)
 
-    def _granted(self, item: Item, said: Answered, answer: Answer[Served | Late | Unusable]) -> None:
-        seat = item.seat
-        spec = run_spec(seat.name, seat.keys.run(said.slot), seat.options, self.timeout, PATIENCE + seat.options.ttl)
+    def _granted(self, item: JobReport, said: Answered, answer: Answer[Served | Late | Unusable]) -> None:
+        job = item.job
+        spec = run_spec(job.name, job.keys.run(said.slot), job.options, self.timeout, ABANDON_AFTER_S + job.options.ttl)
         grant = Grant(
-            Attempt(spec, item.token), said.fence, answer.came, answer.sent + seat.options.ttl - margin(seat.options.ttl)
+            Attempt(spec, item.token), said.fence, answer.came, answer.sent + job.options.ttl - margin(job.options.ttl)
         )
-        run = Going(
-            seat, said.slot, item.token, said.fence, said.scheduled, said.attempt, said.by_hand, grant, began=answer.came
+        run = ActiveRun(
+            job, said.slot, item.token, said.fence, said.scheduled, said.attempt, said.by_hand, grant, began=answer.came
         )
         self.runs[run.token] = run
-        seat.runs += 1
+        job.runs += 1
         if self.stopping or answer.came >= grant.deadline:
             self._ended.append(End(run, "back", ""))  # it cannot be begun any more
         else:
             self.todo.append(Start(run))
 
-    def _look_later(self, item: Item, said: Answered, now: float) -> None:
+    def _look_later(self, item: JobReport, said: Answered, now: float) -> None:
         """When to look at this job again, if that is not when its next tick is due."""
-        seat = item.seat
+        job = item.job
         if said.queued and said.left < 0:
             if not item.token:  # or it is paused
-                self._hungry[seat.name] = None
-        elif said.queued and said.slot >= 0 and seat.options.slots > 1:
-            self._look_now[seat.name] = None
-        elif said.left >= 0 and not seat.runs and (said.queued or seat.options.on_crash == "again"):
-            seat.look_at = now + said.left / 1000 + 0.01
-            heapq.heappush(self._looks, (seat.look_at, seat.name))
+                self._hungry[job.name] = None
+        elif said.queued and said.slot >= 0 and job.options.slots > 1:
+            self._look_now[job.name] = None
+        elif said.left >= 0 and not job.runs and (said.queued or job.options.on_crash == "again"):
+            job.look_at = now + said.left / 1000 + 0.01
+            heapq.heappush(self._looks, (job.look_at, job.name))
 
-    def _plan(self, seat: Seat) -> None:
-        tick = following(seat.when, seat.last)
-        if tick != seat.next and tick is not None:
-            heapq.heappush(self._ticks, (tick, seat.name))
-        seat.next = tick
+    def _plan(self, job: ServedJob) -> None:
+        tick = following(job.when, job.last)
+        if tick != job.next and tick is not None:
+            heapq.heappush(self._ticks, (tick, job.name))
+        job.next = tick
 
-    def told_of(self, seat: Seat, rival: Rival | Registered) -> str:
+    def told_of(self, job: ServedJob, rival: Rival | Registered) -> str:
         """That other code is served under the name of a job."""
-        return f"job {seat.name!r} is {seat.origin} here, and is being served as {rival.other} by {rival.who}"
+        return f"job {job.name!r} is {job.origin} here, and is being served as {rival.other} by {rival.who}"
 
-    def registered(self, seats: list[Seat], answers: list[Registered | Unusable] | Rival) -> None:
+    def registered(self, jobs: list[ServedJob], answers: list[Registered | Unusable] | Rival) -> None:
         if isinstance(answers, Rival):  # of those that were registered before, and have been forgotten
-            seat = seats[answers.job]
-            del self.seats[seat.name]
-            self.todo.append(Say(f"{self.told_of(seat, answers)}; it is served here no more, because of strict=True"))
+            job = jobs[answers.job]
+            del self.jobs[job.name]
+            self.todo.append(Log(f"{self.told_of(job, answers)}; it is served here no more, because of strict=True"))
             return
-        if len(answers) < len(seats):  # one for all: the schedule itself is not ours, or of another release
-            answers = len(seats) * answers
-        for seat, said in zip(seats, answers, strict=True):
+        if len(answers) < len(jobs):  # one for all: the schedule itself is not ours, or of another release
+            answers = len(jobs) * answers
+        for job, said in zip(jobs, answers, strict=True):
             if isinstance(said, Unusable):
-                del self.seats[seat.name]
-                self.todo.append(Say(f"job {seat.name!r} cannot be served: {said.why}"))
+                del self.jobs[job.name]
+                self.todo.append(Log(f"job {job.name!r} cannot be served: {said.why}"))
                 continue
-            seat.revision, seat.last = said.revision, said.last
-            self._plan(seat)
-            self._look_now[seat.name] = None
+            job.revision, job.last = said.revision, said.last
+            self._plan(job)
+            self._look_now[job.name] = None
             if said.before or said.other:
-                change = Changed(said.revision, said.before or seat.definition, said.last, said.other)
-                self.todo.append(Adopt(seat, change, mine=True, who=said.who))
+                change = Changed(said.revision, said.before or job.definition, said.last, said.other)
+                self.todo.append(Redefine(job, change, mine=True, who=said.who))

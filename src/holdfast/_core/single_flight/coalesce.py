@@ -3,9 +3,9 @@
 So a thousand tasks that wait cost the server one listener, and one look. Who came after that look was sent is not among those
 who are told: what it has found may have been invalidated before they began.
 
-A load of this process that fails is told to those who waited meanwhile. They are held (`Crowd.hold`) while the server is asked
-whether anything was invalidated since that load began: it wakes the leader as soon as the load has ended, and the leader would
-load, and fail, once more.
+A load of this process that fails is told to those who waited meanwhile. They are held (`Coalescer.hold_back`) while the server
+is asked whether anything was invalidated since that load began: it wakes the leader as soon as the load has ended, and the
+leader would load, and fail, once more.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from holdfast._core.names import PREFIX
 from holdfast._core.subscription import Listener
 
 
-class Member(Listener):
+class CoalescedWaiter(Listener):
     """One who waits."""
 
-    __slots__ = ("crowd", "found", "held", "leads", "overdue")
+    __slots__ = ("coalescer", "found", "held", "leads", "overdue")
 
-    def __init__(self, hope: str = "", prefix: bytes = PREFIX) -> None:
-        super().__init__(hope, prefix)
-        self.crowd: Crowd | None = None
+    def __init__(self, listener_id: str = "", prefix: bytes = PREFIX) -> None:
+        super().__init__(listener_id, prefix)
+        self.coalescer: Coalescer | None = None
         """With whom; None: it does not wait yet."""
         self.leads = False
         """It looks for all."""
@@ -42,23 +42,23 @@ class Failed(NamedTuple):
     error: Exception
 
 
-class Crowd:
+class Coalescer:
     """Its methods may be called by any thread."""
 
     __slots__ = ("__weakref__", "_leader", "_members", "_mutex")
 
     def __init__(self, mutex: AbstractContextManager[object]) -> None:
         self._mutex = mutex
-        self._leader: Member | None = None
-        self._members: list[Member] = []
+        self._leader: CoalescedWaiter | None = None
+        self._members: list[CoalescedWaiter] = []
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[CoalescedWaiter, ...]:
         """All but the leader."""
         with self._mutex:
             return tuple(self._members)
 
-    def join(self, member: Member) -> None:
+    def join(self, member: CoalescedWaiter) -> None:
         """Wait with the others; lead them, if nobody does."""
         with self._mutex:
             leader = self._leader
@@ -68,7 +68,7 @@ class Crowd:
             elif not member.leads and member not in self._members:
                 self._members.append(member)
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: CoalescedWaiter) -> None:
         """Wait no more; another one leads."""
         with self._mutex:
             self._drop(member)
@@ -79,7 +79,7 @@ class Crowd:
                     following.leads = True
                     following.wake()
 
-    def hold(self, held: list[Member]) -> None:
+    def hold_back(self, held: list[CoalescedWaiter]) -> None:
         """All who wait now are put into ``held``: none of them looks until `settle`. They are there before the first of them is
         held, so that whoever is interrupted can settle them."""
         with self._mutex:
@@ -88,7 +88,7 @@ class Crowd:
             for member in held:
                 member.held = True
 
-    def settle(self, held: list[Member], failed: Failed | None) -> None:
+    def settle(self, held: list[CoalescedWaiter], failed: Failed | None) -> None:
         """Tell those who were held, and wait still; None: they go on as if nothing had happened."""
         with self._mutex:
             here = {id(self._leader), *map(id, self._members)}
@@ -101,7 +101,7 @@ class Crowd:
                 if member.found is not None:
                     self._drop(member)
 
-    def tell(self, members: tuple[Member, ...], found: Any) -> None:
+    def tell(self, members: tuple[CoalescedWaiter, ...], found: Any) -> None:
         """Tell these, as far as they wait still."""
         with self._mutex:
             told = {id(member) for member in members}
@@ -111,7 +111,7 @@ class Crowd:
                     member.wake()
                     self._drop(member)
 
-    def _drop(self, member: Member) -> None:
+    def _drop(self, member: CoalescedWaiter) -> None:
         """The mutex is held."""
         if member in self._members:
             self._members.remove(member)

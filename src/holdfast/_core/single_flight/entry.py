@@ -29,14 +29,14 @@ LARGE = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Site:
-    """A key, as these operations see it. Made by `site`; may be kept, and shared by threads."""
+class EntrySpec:
+    """A key, as these operations see it. Made by `entry_spec`; may be kept, and shared by threads."""
 
     spec: Spec
     """The lock record of its load: its keys are load, state, floors; state and floors are those of all keys of its group."""
     value: bytes
     fresh: bytes
-    floor: bytes
+    invalidated_before: bytes
     waiters: bytes
     """Further keys on the server, see `_lua/single_flight/_values.lua`."""
     tries: int = 1
@@ -47,14 +47,16 @@ class Site:
     """What is there and cannot be read is refused; False: it counts as no value, and is loaded over."""
 
     @property
-    def patience(self) -> float:
+    def outage_budget(self) -> float:
         """Seconds within which there has to be an answer."""
         return self.tries * self.spec.timeout
 
     @cached_property
     def reading(self) -> Command:
         """Return the quick command that nearly always sees a fresh value: `fresh`."""
-        keys = (self.value, self.fresh) if self.value.endswith(b"}:value") else (self.value, self.fresh, self.floor)
+        keys = (
+            (self.value, self.fresh) if self.value.endswith(b"}:value") else (self.value, self.fresh, self.invalidated_before)
+        )
         return Command(("MGET", *keys), self.spec.timeout)
 
 
@@ -85,7 +87,7 @@ class Found(NamedTuple):
 
 
 class Loading(NamedTuple):
-    """Somebody else loads it, and `Wish.wait` is over."""
+    """Somebody else loads it, and `LookupPolicy.wait` is over."""
 
     remaining: float | None
     """Seconds until his lease ends, if it is not renewed; None: it has no end, and is none of ours."""
@@ -96,11 +98,11 @@ class Loading(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """There is no value, and `Wish.load` was False."""
+    """There is no value, and `LookupPolicy.load` was False."""
 
 
 class Oversize(NamedTuple):
-    """There is a value, and it has more bytes than `Site.max_size`."""
+    """There is a value, and it has more bytes than `EntrySpec.max_size`."""
 
     size: int
 
@@ -110,12 +112,12 @@ class Granted(NamedTuple):
     record: Record | None
 
 
-class Buried(NamedTuple):
+class Revoked(NamedTuple):
     """The token was declared dead."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LookupPolicy:
     """The options of a caller."""
 
     wait: float | None = None
@@ -126,13 +128,13 @@ class Wish:
     """How early to load before the time is over: ``-1000 * beta * log(u)``, with a new ``u`` from (0, 1] each time (XFetch)."""
     load: bool = True
     """Load it oneself, if nobody does."""
-    glance: bool = True
+    fast_read: bool = True
     """Ask by a plain command first. False: that was done just now."""
 
 
 # Answers of the scripts
 
-Seen = Found | Loading | Absent | Oversize | Granted | Buried
+Seen = Found | Loading | Absent | Oversize | Granted | Revoked
 
 
 def _record(raw: bytes, left: float) -> Record:
@@ -149,7 +151,7 @@ def _whole(text: bytes) -> int:
 
 
 def fresh(values: list[bytes | None]) -> Record | None:
-    """The value that `Site.reading` has shown, if it is fresh for sure."""
+    """The value that `EntrySpec.reading` has shown, if it is fresh for sure."""
     raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # a group of one key has none
     if raw is None or floor is None:
         return None
@@ -178,7 +180,7 @@ def _read_look(raw: object) -> Seen | Conflict:
         case [codes.TOO_LONG, int(size)]:
             return Oversize(size)
         case _:
-            return Buried() if raw == [codes.NO_CLAIM] else in_the_way(raw)
+            return Revoked() if raw == [codes.NO_CLAIM] else in_the_way(raw)
 
 
 def _read_land(raw: object) -> int | Conflict:
@@ -210,7 +212,7 @@ INVALIDATE: Script[int | Conflict] = Script("single_flight/invalidate", _read_fe
 # Keys
 
 
-def site(
+def entry_spec(
     prefix: str,
     group: str | bytes,
     key: str | bytes = b"",
@@ -221,10 +223,10 @@ def site(
     tries: int = 1,
     max_size: int = MAX_SIZE,
     keeps: bool = False,
-) -> Site:
+) -> EntrySpec:
     """The key ``key`` of a group, such as a cache; without: a group of its own. ``prefix``: such as "hf:cache:". All keys of a
     group are in one slot of a Cluster. ``lease``: seconds until a load counts as crashed; ``max_hold``: until it is renewed no
-    more; ``tries``, ``max_size``, ``keeps``: see `Site`. Raises ConfigError."""
+    more; ``tries``, ``max_size``, ``keeps``: see `EntrySpec`. Raises ConfigError."""
     base = start(prefix) + b"{" + encoded(group, "name") + b"}:"
     own = b":" + encoded(key, "key") if key else b""
     spec = Spec(
@@ -235,7 +237,7 @@ def site(
         max_hold=max_hold,
         timeout=answer_within(lease) if timeout is None else timeout,
     )
-    return Site(
+    return EntrySpec(
         spec, base + b"value" + own, base + b"fresh" + own, base + b"floor", base + b"waiters" + own, tries, max_size, keeps
     )
 

@@ -12,16 +12,15 @@ from holdfast._clock import wall
 from holdfast._core.operation import UNDONE, drop
 from holdfast._core.requests import (
     Answer,
+    AwaitNotice,
     Call,
     Command,
     Delist,
     Draw,
     Enlist,
-    Enroll,
-    Hark,
+    GetCoalescer,
     Instant,
-    Leave,
-    Meet,
+    KeepAlive,
     Now,
     On,
     Outcome,
@@ -29,16 +28,17 @@ from holdfast._core.requests import (
     Poll,
     Replicate,
     Run,
-    Send,
+    SendUntilAnswered,
     Sleep,
-    Tend,
+    StopKeepAlive,
+    Subscribe,
     TimedOut,
+    Unsubscribe,
     Wait,
     Wall,
-    Withdraw,
 )
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.protocol import ReplyError, check, forgotten, pack, parsed
+from holdfast._net.protocol import ReplyError, check, is_noscript, pack, parsed
 from holdfast._net.transport import stream_to
 from holdfast._runtime.drivers import keep_alive
 from holdfast._runtime.drivers.replication import replicate
@@ -46,7 +46,7 @@ from holdfast._runtime.process import Process, current
 
 if TYPE_CHECKING:
     from holdfast._core.lock.records import Attempt, Waiter
-    from holdfast._core.requests import Hopeful, ServerAwaited, ServerInstant
+    from holdfast._core.requests import ServerAwaited, ServerInstant, Subscriber
 
 T = TypeVar("T")
 
@@ -229,16 +229,16 @@ class Runner:
         assert isinstance(slot, AioSlot)
         return slot.park(request.attempt.until)
 
-    def _slot_of(self, listener: Hopeful) -> AioSlot:
+    def _slot_of(self, listener: Subscriber) -> AioSlot:
         listener.slot = slot = listener.slot or self.slot()
         return slot  # type: ignore[return-value]
 
-    async def _enroll(self, request: Enroll) -> None:
+    async def _enroll(self, request: Subscribe) -> None:
         slot, process = self._slot_of(request.listener), self.process
-        while not process.listening(self.servers, request.listener) and process.clock() < request.until:
+        while not process.subscribe(self.servers, request.listener) and process.clock() < request.until:
             await slot.get(request.until)
 
-    def _hark(self, request: Hark) -> Awaitable[Outcome | None]:
+    def _hark(self, request: AwaitNotice) -> Awaitable[Outcome | None]:
         return self._slot_of(request.listener).get(request.until)
 
 
@@ -262,16 +262,16 @@ class Driver(Runner):
                 return self._clock()
             case Delist():
                 return keep_alive.delist(self.process, self.endpoint, request.waiter)
-            case Withdraw():
-                return self.process.withdraw(self.servers, request.listener)
-            case Meet():
-                return self.process.keeper.crowd(self.endpoint, request.key, id(self))
-            case Tend():
-                return keep_alive.tend(self.process, self.endpoint, request.held)
-            case Leave():
-                return keep_alive.leave(self.process, self.endpoint, request.tenure)
-            case Send():
-                return self.process.keeper.insist(self.endpoint, request.call, request.until)
+            case Unsubscribe():
+                return self.process.unsubscribe(self.servers, request.listener)
+            case GetCoalescer():
+                return self.process.keeper.coalescer(self.endpoint, request.key, id(self))
+            case KeepAlive():
+                return keep_alive.start(self.process, self.endpoint, request.held)
+            case StopKeepAlive():
+                return keep_alive.stop(self.process, self.endpoint, request.tenure)
+            case SendUntilAnswered():
+                return self.process.keeper.send_until_answered(self.endpoint, request.call, request.until)
             case Wall():
                 return wall()
             case _:
@@ -289,9 +289,9 @@ class Driver(Runner):
                 return self._wait(request)
             case Sleep():
                 return asyncio.sleep(request.seconds)
-            case Enroll():
+            case Subscribe():
                 return self._enroll(request)
-            case Hark():
+            case AwaitNotice():
                 return self._hark(request)
             case Replicate():
                 # Such a lock can afford a thread. If the task is cancelled, the thread goes on to its end: the script only
@@ -316,7 +316,7 @@ class Driver(Runner):
         else:
             reply, sent = await self.stream.exchange(packed, call.timeout)
         if type(reply) is ReplyError:
-            if forgotten(reply):
+            if is_noscript(reply):
                 reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
             check(reply, self.endpoint, self.stream.drop)
         return Answer(parsed(call, reply), sent, self._clock())

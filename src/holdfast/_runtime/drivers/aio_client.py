@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast._clock import clock
-from holdfast._core.requests import AskClient, Chance, Now, Sleep, Try
+from holdfast._core.requests import CallClient, CallUser, Now, RandomFraction, Sleep
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.own_clients import to_close
+from holdfast._net.own_clients import closable
 from holdfast._runtime.drivers.aio import Runner, kept
 from holdfast._runtime.process import Process, current
 
@@ -27,7 +27,7 @@ class _Clients:
 
     async def close(self) -> None:
         while self.open:
-            for one in to_close(self.open.popitem()[1]):
+            for one in closable(self.open.popitem()[1]):
                 await one.aclose()
 
     def sockets(self) -> list[socket.socket]:
@@ -50,16 +50,16 @@ class Driver(Runner):
         match request:
             case Now():
                 return clock()
-            case Chance():
+            case RandomFraction():
                 return random.random()  # noqa: S311 - no secret
             case _:
                 assert_never(request)
 
     def awaited(self, request: ClientAwaited) -> Awaitable[Any]:
         match request:
-            case AskClient():
+            case CallClient():
                 return self._ask(request)
-            case Try():
+            case CallUser():
                 return request.call()  # type: ignore[no-any-return]
             case Sleep():
                 return asyncio.sleep(request.seconds)
@@ -69,7 +69,7 @@ class Driver(Runner):
     def _be_watched(self) -> None:
         """The rest of a transaction is the server's."""
 
-    async def _ask(self, request: AskClient) -> Any:
+    async def _ask(self, request: CallClient) -> Any:
         """Clients swallow a cancellation that comes when a request has just left: they send by `asyncio.wait_for`, whose fault
         that is up to Python 3.11. It is raised when the client has done: with its answer, or when its time is up."""
         task = asyncio.current_task()

@@ -7,8 +7,8 @@ from typing import Any
 
 from holdfast._clock import clock
 from holdfast._core.requests import Answer, Call, Command, WireError
-from holdfast._net.aio_connection import Multiplex
-from holdfast._net.cluster import ASKING, LEAST, Cluster, Shard, Step
+from holdfast._net.aio_connection import AioConnection
+from holdfast._net.cluster import ASKING, LEAST_TIMEOUT_S, Cluster, Hop, Shard
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack, value
 from holdfast._runtime.drivers.aio import Driver, kept
@@ -33,21 +33,22 @@ class ShardDriver(Driver):
 
     async def call(self, call: Call) -> Answer[Any]:
         """Ask the server that owns the slot. Raises WireError."""
-        journey, deadline = self._cluster.journey(call), clock() + call.timeout
+        redirects, deadline = self._cluster.redirects(call), clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
             while True:
-                step = journey.send(reply)  # type: ignore[arg-type]  # None starts it
-                left = max(LEAST, deadline - clock() - (LEAST if step is None else 0.0))  # the step behind it has that
-                reply = await (_find_out(self._cluster, left) if step is None else self._take(step.within(left)))
+                hop = redirects.send(reply)  # type: ignore[arg-type]  # None starts it
+                # the step behind it has that
+                left = max(LEAST_TIMEOUT_S, deadline - clock() - (LEAST_TIMEOUT_S if hop is None else 0.0))
+                reply = await (_find_out(self._cluster, left) if hop is None else self._take(hop.within(left)))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
 
-    async def _take(self, step: Step) -> Answer[Any] | WireError:
+    async def _take(self, hop: Hop) -> Answer[Any] | WireError:
         try:
-            if step.asking:
-                return await _ask(step)
-            return await kept(self.process, step.endpoint, Driver).call(step.call)
+            if hop.asking:
+                return await _ask(hop)
+            return await kept(self.process, hop.endpoint, Driver).call(hop.call)
         except WireError as error:
             return error
 
@@ -61,12 +62,12 @@ async def _find_out(cluster: Cluster, timeout: float) -> bool:
     return True
 
 
-async def _ask(step: Step) -> Answer[Any]:
+async def _ask(hop: Hop) -> Answer[Any]:
     """On a connection of its own: nothing may come between. Slots move for a moment only."""
-    stream = Multiplex(step.endpoint)
+    stream = AioConnection(hop.endpoint)
     try:
-        await stream.exchange(pack(ASKING), step.call.timeout)
-        reply, sent = await stream.exchange(pack(step.call), step.call.timeout)
-        return Answer(value(step.call, reply, step.endpoint), sent, clock())
+        await stream.exchange(pack(ASKING), hop.call.timeout)
+        reply, sent = await stream.exchange(pack(hop.call), hop.call.timeout)
+        return Answer(value(hop.call, reply, hop.endpoint), sent, clock())
     finally:
         await stream.close()

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast._clock import clock
 from holdfast._core.requests import (
-    OPENING,
+    CONNECT_WITHIN_S,
     Answer,
+    AwaitNotice,
     Call,
     Draw,
-    Enroll,
     GiveBack,
-    Hark,
     NotSent,
     Now,
     On,
@@ -23,11 +22,12 @@ from holdfast._core.requests import (
     Poll,
     Run,
     Sleep,
+    Subscribe,
+    Unsubscribe,
     WireError,
-    Withdraw,
 )
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.protocol import forgotten, pack, value
+from holdfast._net.protocol import is_noscript, pack, value
 from holdfast._runtime.drivers.aio import Driver as ServerDriver
 from holdfast._runtime.drivers.aio import Runner, kept
 from holdfast._runtime.process import Process
@@ -56,9 +56,9 @@ class Driver(Runner):
             case Now():
                 return self.process.clock()
             case GiveBack():
-                return self.process.insist(self.servers, request)
-            case Withdraw():
-                return self.process.withdraw(self.servers, request.listener)
+                return self.process.send_until_answered(self.servers, request)
+            case Unsubscribe():
+                return self.process.unsubscribe(self.servers, request.listener)
             case _:
                 assert_never(request)
 
@@ -70,9 +70,9 @@ class Driver(Runner):
                 return self._park(request)
             case Sleep():
                 return asyncio.sleep(request.seconds)
-            case Enroll():
+            case Subscribe():
                 return self._enroll(request)
-            case Hark():
+            case AwaitNotice():
                 return self._hark(request)
             case On():
                 return request.home.run(request.operation)  # type: ignore[no-any-return]
@@ -87,8 +87,8 @@ class Driver(Runner):
             nonlocal asked
             asked -= 1
             if poll.otherwise is not None and isinstance(answer, WireError):
-                self.process.insist(self.endpoint, poll.otherwise(number))
-            if not enough.done() and (poll.tally.on_answer(number, answer) or not asked):
+                self.process.send_until_answered(self.endpoint, poll.otherwise(number))
+            if not enough.done() and (poll.counter.on_answer(number, answer) or not asked):
                 enough.set_result(None)
 
         for number, call in enumerate(poll.calls):
@@ -99,7 +99,7 @@ class Driver(Runner):
 
         def over(turns: int = 0) -> None:
             nonlocal timer
-            if poll.begins and self.loop.time() < start + OPENING and any(stream.begins for stream in self._streams):
+            if poll.begins and self.loop.time() < start + CONNECT_WITHIN_S and any(stream.begins for stream in self._streams):
                 timer = self.loop.call_later(poll.within, over)
             elif poll.within and turns < TURNS:
                 timer = self.loop.call_later(0.0, over, turns + 1)
@@ -130,7 +130,7 @@ class Driver(Runner):
                 then(error)
                 return
             reply, at = future.result() if isinstance(future, asyncio.Task) else (future.result(), sent)
-            if forgotten(reply):
+            if is_noscript(reply):
                 later(pack(call, whole=True))
                 return
             try:

@@ -19,14 +19,14 @@ def delist(process: Process, endpoint: Endpoint, waiter: Waiter) -> None:
         keeper.delist(endpoint, waiter)
 
 
-def tend(process: Process, endpoint: Endpoint, held: Held) -> None:
+def start(process: Process, endpoint: Endpoint, held: Held) -> None:
     """Renew the lease of what is held, as long as somebody refers to it."""
     tenure, keeper = held.tenure, process.keeper
     tenure.owner = keeper.refer(held, functools.partial(_dropped, keeper, endpoint, tenure))
     keeper.watch(endpoint, tenure)
 
 
-def leave(process: Process, endpoint: Endpoint, tenure: Tenure) -> None:
+def stop(process: Process, endpoint: Endpoint, tenure: Tenure) -> None:
     """Look after this lease no more."""
     keeper = process.running_keeper
     if keeper is not None:
@@ -39,4 +39,4 @@ def _dropped(keeper: Keeper, endpoint: Endpoint, tenure: Tenure) -> None:
         return
     tenure.end()
     keeper.forget(endpoint, tenure)
-    keeper.insist(endpoint, tenure.giving_back(bury=tenure.doubt, timeout=tenure.spec.timeout), tenure.deadline)
+    keeper.send_until_answered(endpoint, tenure.giving_back(bury=tenure.doubt, timeout=tenure.spec.timeout), tenure.deadline)

@@ -9,31 +9,31 @@ from holdfast._clock import wall
 from holdfast._core.operation import drop
 from holdfast._core.requests import (
     Answer,
+    AwaitNotice,
     Call,
     Command,
     Delist,
     Draw,
     Enlist,
-    Enroll,
-    Hark,
-    Leave,
-    Meet,
+    GetCoalescer,
+    KeepAlive,
     Now,
     On,
     Outcome,
     Park,
     Replicate,
     Run,
-    Send,
+    SendUntilAnswered,
     Sleep,
-    Tend,
+    StopKeepAlive,
+    Subscribe,
     TimedOut,
+    Unsubscribe,
     Wait,
     Wall,
-    Withdraw,
 )
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.protocol import ReplyError, check, forgotten, pack, parsed
+from holdfast._net.protocol import ReplyError, check, is_noscript, pack, parsed
 from holdfast._runtime.drivers import keep_alive
 from holdfast._runtime.drivers.replication import replicate
 from holdfast._runtime.keeper import inbox_wait
@@ -42,7 +42,7 @@ from holdfast._runtime.process import Process
 
 if TYPE_CHECKING:
     from holdfast._core.lock.records import Attempt, Waiter
-    from holdfast._core.requests import Hopeful, ServerRequest
+    from holdfast._core.requests import ServerRequest, Subscriber
 
 T = TypeVar("T")
 
@@ -105,17 +105,17 @@ class Runner:
             # It has inherited a place in the queue, and the keeper was quicker than whoever left that place: `_wait` reads it.
             slot.put(outcome)
 
-    def _slot_of(self, listener: Hopeful) -> Slot:
+    def _slot_of(self, listener: Subscriber) -> Slot:
         self.may_wait()
         listener.slot = slot = listener.slot or self.slot()
         return slot  # type: ignore[return-value]
 
-    def _enroll(self, request: Enroll) -> None:
+    def _enroll(self, request: Subscribe) -> None:
         slot, process = self._slot_of(request.listener), self.process
-        while not process.listening(self.servers, request.listener) and process.clock() < request.until:
+        while not process.subscribe(self.servers, request.listener) and process.clock() < request.until:
             slot.take(request.until)
 
-    def _hark(self, request: Hark) -> Outcome | None:
+    def _hark(self, request: AwaitNotice) -> Outcome | None:
         return self._slot_of(request.listener).take(request.until)
 
 
@@ -147,20 +147,20 @@ class Driver(Runner):
                 return keep_alive.delist(self.process, self.endpoint, request.waiter)
             case Sleep():
                 return self.process.system.sleep(request.seconds)
-            case Enroll():
+            case Subscribe():
                 return self._enroll(request)
-            case Hark():
+            case AwaitNotice():
                 return self._hark(request)
-            case Withdraw():
-                return self.process.withdraw(self.servers, request.listener)
-            case Meet():
-                return self.process.keeper.crowd(self.endpoint, request.key, 0)
-            case Tend():
-                return keep_alive.tend(self.process, self.endpoint, request.held)
-            case Leave():
-                return keep_alive.leave(self.process, self.endpoint, request.tenure)
-            case Send():
-                return self.process.keeper.insist(self.endpoint, request.call, request.until)
+            case Unsubscribe():
+                return self.process.unsubscribe(self.servers, request.listener)
+            case GetCoalescer():
+                return self.process.keeper.coalescer(self.endpoint, request.key, 0)
+            case KeepAlive():
+                return keep_alive.start(self.process, self.endpoint, request.held)
+            case StopKeepAlive():
+                return keep_alive.stop(self.process, self.endpoint, request.tenure)
+            case SendUntilAnswered():
+                return self.process.keeper.send_until_answered(self.endpoint, request.call, request.until)
             case Replicate():
                 return replicate(self.process, self.endpoint, request)
             case On():
@@ -179,7 +179,7 @@ class Driver(Runner):
         sent = self._clock()
         reply = self._pool.exchange(pack(call), call.timeout)
         if type(reply) is ReplyError:
-            if forgotten(reply):
+            if is_noscript(reply):
                 reply = self._pool.exchange(pack(call, whole=True), call.timeout)
             check(reply, self.endpoint, self._pool.clear)
         return Answer(parsed(call, reply), sent, self._clock())

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast._clock import clock
-from holdfast._core.requests import AskClient, Chance, Now, Sleep, Try
+from holdfast._core.requests import CallClient, CallUser, Now, RandomFraction, Sleep
 from holdfast._runtime.drivers.sync import Runner
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ class Driver(Runner):
 
     def do(self, request: ClientRequest) -> Any:
         match request:
-            case AskClient() | Try():
+            case CallClient() | CallUser():
                 return request.call()
             case Now():
                 return clock()
-            case Chance():
+            case RandomFraction():
                 return random.random()  # noqa: S311 - no secret
             case Sleep():
                 return time.sleep(request.seconds)

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast._clock import clock
 from holdfast._core.requests import Answer, Call, Command, WireError
-from holdfast._net.cluster import ASKING, LEAST, Shard, Step
+from holdfast._net.cluster import ASKING, LEAST_TIMEOUT_S, Hop, Shard
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack, value
 from holdfast._net.sync_connection import Connection
@@ -37,13 +37,14 @@ class ShardDriver(Driver):
 
     def call(self, call: Call) -> Answer[Any]:
         """Ask the server that owns the slot. Raises WireError."""
-        journey, deadline = self._cluster.journey(call), clock() + call.timeout
+        redirects, deadline = self._cluster.redirects(call), clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
             while True:
-                step = journey.send(reply)  # type: ignore[arg-type]  # None starts it
-                left = max(LEAST, deadline - clock() - (LEAST if step is None else 0.0))  # the step behind it has that
-                reply = self._find_out(left) if step is None else self._take(step.within(left))
+                hop = redirects.send(reply)  # type: ignore[arg-type]  # None starts it
+                # the step behind it has that
+                left = max(LEAST_TIMEOUT_S, deadline - clock() - (LEAST_TIMEOUT_S if hop is None else 0.0))
+                reply = self._find_out(left) if hop is None else self._take(hop.within(left))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
 
@@ -54,25 +55,25 @@ class ShardDriver(Driver):
             return False
         return True
 
-    def _take(self, step: Step) -> Answer[Any] | WireError:
+    def _take(self, hop: Hop) -> Answer[Any] | WireError:
         try:
-            if step.asking:
-                return _ask(step)
-            driver = self._drivers.get(step.endpoint)
+            if hop.asking:
+                return _ask(hop)
+            driver = self._drivers.get(hop.endpoint)
             if driver is None:
-                driver = self._drivers[step.endpoint] = Driver(self.process, step.endpoint)
-            return driver.call(step.call)
+                driver = self._drivers[hop.endpoint] = Driver(self.process, hop.endpoint)
+            return driver.call(hop.call)
         except WireError as error:
             return error
 
 
-def _ask(step: Step) -> Answer[Any]:
+def _ask(hop: Hop) -> Answer[Any]:
     """On a connection of its own: nothing may come between. Slots move for a moment only."""
-    connection = Connection(step.endpoint, step.call.timeout)
+    connection = Connection(hop.endpoint, hop.call.timeout)
     try:
-        connection.set_timeout(step.call.timeout)
+        connection.set_timeout(hop.call.timeout)
         connection.exchange(pack(ASKING))
         sent = clock()
-        return Answer(value(step.call, connection.exchange(pack(step.call)), step.endpoint), sent, clock())
+        return Answer(value(hop.call, connection.exchange(pack(hop.call)), hop.endpoint), sent, clock())
     finally:
         connection.close()

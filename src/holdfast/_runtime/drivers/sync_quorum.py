@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, assert_never
 
-from holdfast._core.requests import Draw, Enroll, GiveBack, Hark, Now, On, Park, Poll, Sleep, Withdraw
+from holdfast._core.requests import AwaitNotice, Draw, GiveBack, Now, On, Park, Poll, Sleep, Subscribe, Unsubscribe
 from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.drivers.sync import Runner
 from holdfast._runtime.fanout import fleets_of
@@ -20,12 +20,12 @@ class Driver(Runner):
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
         self.process = process
         self.endpoint = self.servers = endpoints
-        self._fleets = fleets_of(process, endpoints)
+        self._fanouts = fleets_of(process, endpoints)
 
     def do(self, request: QuorumRequest) -> Any:  # noqa: C901, PLR0911 - one for each kind of request
         match request:
             case Poll():
-                return self._fleets.poll(request)
+                return self._fanouts.poll(request)
             case Draw():
                 return self.process.token()
             case Now():
@@ -34,14 +34,14 @@ class Driver(Runner):
                 return self._park(request)
             case Sleep():
                 return self.process.system.sleep(request.seconds)
-            case Enroll():
+            case Subscribe():
                 return self._enroll(request)
-            case Hark():
+            case AwaitNotice():
                 return self._hark(request)
-            case Withdraw():
-                return self.process.withdraw(self.servers, request.listener)
+            case Unsubscribe():
+                return self.process.unsubscribe(self.servers, request.listener)
             case GiveBack():
-                return self.process.insist(self.servers, request)
+                return self.process.send_until_answered(self.servers, request)
             case On():
                 return request.home.run(request.operation)
             case _:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from holdfast._clock import clock
 from holdfast._core.lock.ports import Line, Place, Then
 from holdfast._core.requests import Answer, Call, NotSent, Refused, WireError
-from holdfast._net.cluster import ASKING, Journey, Shard
+from holdfast._net.cluster import ASKING, Redirects, Shard
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.pipelined_connection import Link
+from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._net.slots import slot_of
 
 
@@ -56,14 +56,14 @@ class ShardLine:
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:  # noqa: ARG002 - each leg packs its own
         """Send a call. ``then`` is called exactly once, by the keeper thread."""
-        self._go_on(self._cluster.journey(call), None, then)
+        self._go_on(self._cluster.redirects(call), None, then)
 
-    def _go_on(self, journey: Journey, reply: Answer[Any] | WireError | bool | None, then: Then) -> None:
+    def _go_on(self, journey: Redirects, reply: Answer[Any] | WireError | bool | None, then: Then) -> None:
         try:
-            step = journey.send(reply)  # type: ignore[arg-type]  # None starts it
-            while step is None:
+            hop = journey.send(reply)  # type: ignore[arg-type]  # None starts it
+            while hop is None:
                 self._cluster.refresh_soon()
-                step = journey.send(False)
+                hop = journey.send(False)
         except StopIteration as stop:
             then(stop.value.value, stop.value.sent)
             return
@@ -74,10 +74,10 @@ class ShardLine:
         def on_answer(answer: Any, sent: float) -> None:
             self._go_on(journey, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()), then)
 
-        line = self._keeper.line_to(step.endpoint)
-        if step.asking:
+        line = self._keeper.line_to(hop.endpoint)
+        if hop.asking:
             line.call(ASKING, lambda _answer, _sent: None)
-        line.call(step.call, on_answer)
+        line.call(hop.call, on_answer)
 
     def overdue(self, now: float) -> None:
         """The lines it uses look after that."""
@@ -91,14 +91,14 @@ class ShardLine:
     def close(self) -> None:
         """They are closed by the keeper."""
 
-    def stirs(self) -> bool:
+    def has_unread(self) -> bool:
         return False
 
-    def take_back(self) -> None:
+    def reclaim(self) -> None:
         """Nobody has borrowed anything."""
 
 
-class ShardInbox(Link):
+class ShardInbox(PipelinedConnection):
     """The inbox of a shard: on the server that owns its slot, wherever that goes."""
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:

@@ -69,15 +69,15 @@ def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None
     slot.waits = slot.waits or (threading.get_ident(), clock())
     while True:
         try:
-            sock = keeper.lend(endpoint, waiter)
+            sock = keeper.lend_socket(endpoint, waiter)
             if sock is None:
                 return slot.take(until)
             if _listen(slot, sock, until):
                 fence = _seen(waiter.attempt.token, sock)
                 if fence is not None:
-                    keeper.heard(endpoint, waiter, fence)
+                    keeper.on_handover_seen(endpoint, waiter, fence)
         finally:
-            keeper.returned(endpoint, waiter, soon=slot.empty())
+            keeper.return_socket(endpoint, waiter, soon=slot.empty())
         soon = clock() + AGAIN
         outcome = slot.take(soon if until is None else min(soon, until))
         if not isinstance(outcome, TimedOut) or (until is not None and until < soon):

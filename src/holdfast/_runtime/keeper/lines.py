@@ -6,20 +6,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast._net import transport
-from holdfast._net.pipelined_connection import LinkKeeper
+from holdfast._net.pipelined_connection import ConnectionKeeper
 
 if TYPE_CHECKING:
     from holdfast._core.lock.ports import Line, Place
-    from holdfast._net.client_adapter import ForeignLine
+    from holdfast._net.client_adapter import ClientLine
     from holdfast._net.endpoint import Endpoint
-    from holdfast._net.pipelined_connection import Link
+    from holdfast._net.pipelined_connection import PipelinedConnection
     from holdfast._net.system import System
     from holdfast._runtime.keeper.cluster_connection import ShardLine
 
-    AnyLine = Link | ShardLine | ForeignLine
+    AnyLine = PipelinedConnection | ShardLine | ClientLine
 
 
-class LineKeeper(LinkKeeper, Protocol):
+class LineKeeper(ConnectionKeeper, Protocol):
     """The keeper, as its lines see it."""
 
     def line_to(self, endpoint: Endpoint) -> Line:

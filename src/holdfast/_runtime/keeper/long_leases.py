@@ -19,7 +19,7 @@ PAUSE = 0.05
 """Seconds between two looks at least, where leases come and go."""
 
 
-class Lasting:
+class LongLeases:
     """Sees which leases last, as long as there are any."""
 
     def __init__(self, keeper: KeeperThread, nodes: Collection[Node]) -> None:

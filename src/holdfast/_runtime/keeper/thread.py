@@ -15,25 +15,25 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.deadlock.abort_wait import end_wait
+from holdfast._core.deadlock.abort_wait import abort_wait
 from holdfast._core.lock.idle_queues import Loose
 from holdfast._core.lock.local_queue import Gate
 from holdfast._core.lock.node import RECORD_AFTER, Node
 from holdfast._core.lock.ports import Line
 from holdfast._core.lock.records import Attempt, Spec, Tenure, Waiter
-from holdfast._core.requests import Answer, Command, Hopeful, NotSent, Run
+from holdfast._core.requests import Answer, Command, NotSent, Run, Subscriber
 from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.pipelined_connection import Link
+from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._net.system import SYSTEM, System
 from holdfast._runtime.closed_loops import Loops
 from holdfast._runtime.keeper import lines
-from holdfast._runtime.keeper.long_leases import Lasting
+from holdfast._runtime.keeper.long_leases import LongLeases
 
 if TYPE_CHECKING:
     from holdfast._core.lock.ports import Wait
     from holdfast._core.quorum.nodes import Board
-    from holdfast._core.single_flight.coalesce import Crowd
+    from holdfast._core.single_flight.coalesce import Coalescer
 
 log = logger("holdfast.keeper")
 
@@ -65,7 +65,7 @@ class Keeper:
         self.selector = system.selector()
         self._nodes: dict[Endpoint, Node] = {}
         self._boards: dict[tuple[Endpoint, ...], Board] = {}
-        self._crowds: Loose[tuple[Endpoint, bytes, int], Crowd] = Loose()
+        self._coalescers: Loose[tuple[Endpoint, bytes, int], Coalescer] = Loose()
         self._links: list[lines.AnyLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._dropped: deque[_Reference] = deque()
@@ -73,7 +73,7 @@ class Keeper:
         self._wake_at = 0.0
         self._later: list[tuple[float, Callable[[], None]]] = []
         """What to call, and when."""
-        self._lasting = Lasting(self, self._nodes.values())
+        self._long_leases = LongLeases(self, self._nodes.values())
         self.loops = Loops(self)
         self._stopping = False
         self.ended = False
@@ -93,7 +93,7 @@ class Keeper:
             node.want_label(self.clock(), tenure.spec, tenure.label)
             outdated = node.renewing.outdated_by(tenure)
             at = node.renewing.watch(tenure)
-            self._lasting.look_later()
+            self._long_leases.look_later()
             if self._dropped:
                 self._poke()
             self.wake_by(at if hurry else max(at, tenure.deadline - CLAIM_LEFT))
@@ -139,7 +139,7 @@ class Keeper:
             ready = node.enlist(waiter, now)
             inbox = self._inbox(node)
             if inbox is not None:
-                inbox.take_back()
+                inbox.reclaim()
             if not ready:
                 self.wake_by(now)
         return ready
@@ -155,20 +155,20 @@ class Keeper:
         with self.mutex:
             self._node(endpoint).waiting.delist(waiter)
 
-    def end_wait(self, endpoint: Endpoint | tuple[Endpoint, ...], attempt: Attempt, error: Exception) -> None:
+    def abort_wait(self, endpoint: Endpoint | tuple[Endpoint, ...], attempt: Attempt, error: Exception) -> None:
         """Have an error raised where an attempt waits, if it does."""
         with self.mutex:
-            end_wait(self._node(endpoint).waiting if isinstance(endpoint, Endpoint) else None, attempt, error)
+            abort_wait(self._node(endpoint).waiting if isinstance(endpoint, Endpoint) else None, attempt, error)
 
-    def lend(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
+    def lend_socket(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
         """The inbox's socket, for the only one who waits, to look at. None: the keeper needs it itself."""
         with self.mutex:
             node = self._node(endpoint)
             inbox = self._inbox(node)
             only = len(node.waiting) == 1 and node.reachable(waiter.attempt.spec.prefix) and node.waiting.stands(waiter)
-            return inbox.lend(waiter) if only and inbox is not None else None
+            return inbox.lend_socket(waiter) if only and inbox is not None else None
 
-    def returned(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
+    def return_socket(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
         """The waiter looks at it no more, if he ever did. Not ``soon``: the waiter has what it waited for, and our waking up
         would disturb it; the next turn will do, and it comes within a second."""
         with self.mutex:
@@ -176,43 +176,43 @@ class Keeper:
             if inbox is not None and inbox.lent_to(waiter):
                 inbox.returned = True
                 if soon:
-                    inbox.take_back()
+                    inbox.reclaim()
 
-    def heard(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
+    def on_handover_seen(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
         """The waiter has seen the message of its hand-over; the keeper will read it, too."""
         with self.mutex:
             self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, self.clock())
             self.wake_by(waiter.refresh_at)
 
-    def hope(self, endpoint: Endpoint, listener: Hopeful) -> bool:
+    def subscribe(self, endpoint: Endpoint, listener: Subscriber) -> bool:
         """Wake a listener when this server tells it something. True if the inbox listens; else it is woken then."""
         with self.mutex:
             node = self._node(endpoint)
-            node.want_record(self.clock(), listener.prefix, meets=listener.meets)
-            if listener.hope not in node.hopes:
-                node.hopes[listener.hope] = listener
+            node.want_record(self.clock(), listener.prefix, needs_record=listener.needs_record)
+            if listener.listener_id not in node.listeners:
+                node.listeners[listener.listener_id] = listener
                 self.wake_by(self.clock())
             return node.reachable(listener.prefix)
 
-    def despair(self, endpoint: Endpoint, listener: Hopeful) -> None:
+    def unsubscribe(self, endpoint: Endpoint, listener: Subscriber) -> None:
         """It wants to know no more."""
         with self.mutex:
-            self._node(endpoint).hopes.pop(listener.hope, None)
+            self._node(endpoint).listeners.pop(listener.listener_id, None)
 
-    def crowd(self, endpoint: Endpoint, key: bytes, loop: int) -> Crowd:
+    def coalescer(self, endpoint: Endpoint, key: bytes, loop: int) -> Coalescer:
         """Those who wait for a key, in one event loop, or in threads (0): one that is blocked holds up nobody else."""
-        from holdfast._core.single_flight.coalesce import Crowd  # here: who takes plain locks has none
+        from holdfast._core.single_flight.coalesce import Coalescer  # here: who takes plain locks has none
 
         with self.mutex:
-            crowd = self._crowds.get((endpoint, key, loop))
-            if crowd is None:
-                crowd = self._crowds.setdefault((endpoint, key, loop), Crowd(self.mutex))
-            return crowd
+            coalescer = self._coalescers.get((endpoint, key, loop))
+            if coalescer is None:
+                coalescer = self._coalescers.setdefault((endpoint, key, loop), Coalescer(self.mutex))
+            return coalescer
 
-    def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+    def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
         """Send this until it is answered, or local time ``until``."""
         with self.mutex:
-            self._node(endpoint).insist(call, until)
+            self._node(endpoint).send_until_answered(call, until)
 
     def facts_changed(self) -> None:
         """Write the process record again soon, where there is one."""
@@ -274,9 +274,9 @@ class Keeper:
             return self._node(endpoint).commands
 
     @staticmethod
-    def _inbox(node: Node) -> Link | None:
+    def _inbox(node: Node) -> PipelinedConnection | None:
         """The inbox's link, where it has a socket to be lent."""
-        return node.inbox if isinstance(node.inbox, Link) else None
+        return node.inbox if isinstance(node.inbox, PipelinedConnection) else None
 
     def _link(
         self,
@@ -292,7 +292,7 @@ class Keeper:
     def moved(self, endpoint: Endpoint, place: Any) -> None:
         """A line to this endpoint has gone to ``place``: so must the other one. None: neither is to stay where it is."""
         for link in self._links:
-            if isinstance(link, Link) and link.serves(endpoint):
+            if isinstance(link, PipelinedConnection) and link.serves(endpoint):
                 link.leave_for(place)
 
     def wake_by(self, at: float) -> None:
@@ -366,7 +366,7 @@ class Keeper:
             inbox = self._inbox(node)
             if inbox is not None and inbox.returned:
                 with self.mutex:
-                    inbox.take_back()
+                    inbox.reclaim()
             node.turn(now)
         self._do_what_is_due(now)
         with self.mutex:

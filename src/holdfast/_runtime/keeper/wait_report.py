@@ -20,7 +20,7 @@ LONGEST = 100
 """Characters of a name that are told."""
 
 
-def told(wait: Wait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -> dict[str, Any]:
+def describe_wait(wait: Wait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -> dict[str, Any]:
     """As it stands in the record of the process, some of whose tasks run in these loops."""
     return {
         "lock": wait.lock,

@@ -23,7 +23,7 @@ LATE = 2.0
 
 
 @dataclass
-class Meetings:
+class RendezvousHistory:
     """A history, with what is known of it before it begins."""
 
     history: list[Event]
@@ -48,7 +48,7 @@ class Meetings:
         return [event for event in self.history if event.kind in kinds]
 
 
-def barrier(case: Meetings) -> Iterator[Violation]:
+def barrier(case: RendezvousHistory) -> Iterator[Violation]:
     """The rules of barriers."""
     came = {event.attempt: event for event in case.of("come")}
     groups: dict[int, list[Event]] = defaultdict(list)
@@ -70,7 +70,7 @@ def barrier(case: Meetings) -> Iterator[Violation]:
     yield from _the_forgotten(case, came)
 
 
-def _outcomes(case: Meetings) -> Iterator[Violation]:
+def _outcomes(case: RendezvousHistory) -> Iterator[Violation]:
     met = {event.attempt: event for event in case.of("together")}
     for event in case.of("through"):
         case.docket.decide("B2")
@@ -89,7 +89,7 @@ def _outcomes(case: Meetings) -> Iterator[Violation]:
     yield from _the_gone(case, met)
 
 
-def _the_gone(case: Meetings, met: dict[str, Event]) -> Iterator[Violation]:
+def _the_gone(case: RendezvousHistory, met: dict[str, Event]) -> Iterator[Violation]:
     faults = [event.note for event in case.of("fault")]
     # Perhaps it could not say that it leaves.
     excused = case.acts or not set(faults) <= {"cancel", "duplicate", "slow"} or ("slow" in faults and len(faults) > 2)
@@ -100,7 +100,7 @@ def _the_gone(case: Meetings, met: dict[str, Event]) -> Iterator[Violation]:
             yield Violation("B1", f"{event.attempt} has left long since, and others go on with it")
 
 
-def _the_dead(case: Meetings, came: dict[str, Event]) -> Iterator[Violation]:
+def _the_dead(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Violation]:
     if case.only != {"crash"}:
         case.docket.excused["B4"] += len(case.of("crashed"))
         return
@@ -117,7 +117,7 @@ def _the_dead(case: Meetings, came: dict[str, Event]) -> Iterator[Violation]:
             yield Violation("B4", f"{late[0]} waits for the dead {dead[0]} until {over[late[0]] - crash.at:.1f} s later")
 
 
-def _the_forgotten(case: Meetings, came: dict[str, Event]) -> Iterator[Violation]:
+def _the_forgotten(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Violation]:
     """Who waits at a barrier of which the server has lost all is told that; it might be waited for for ever."""
     if not case.only <= {"amnesia", "flush"}:
         return
@@ -134,7 +134,7 @@ def _the_forgotten(case: Meetings, came: dict[str, Event]) -> Iterator[Violation
                 yield Violation("B5", f"{attempt} waits for {until - fault.until:.1f} s where nothing is known of it")
 
 
-def latch(case: Meetings) -> Iterator[Violation]:
+def latch(case: RendezvousHistory) -> Iterator[Violation]:
     """The rules of latches."""
     when = {(event.kind, event.attempt): number for number, event in enumerate(case.history)}
     begun = {event.attempt: event for event in case.of("count")}
@@ -176,7 +176,7 @@ def _sum(counts: Iterator[Event]) -> int:
     return len({event.note for event in counted if event.note}) + sum(event.last for event in counted if not event.note)
 
 
-def event(case: Meetings) -> Iterator[Violation]:
+def event(case: RendezvousHistory) -> Iterator[Violation]:
     """The rules of events."""
     opened, closed = ([one.at for one in case.of(kind)] for kind in ("opened", "closed"))
     yield from _open_meanwhile(case)
@@ -184,7 +184,7 @@ def event(case: Meetings) -> Iterator[Violation]:
     yield from _asleep(case)
 
 
-def _open_meanwhile(case: Meetings) -> Iterator[Violation]:
+def _open_meanwhile(case: RendezvousHistory) -> Iterator[Violation]:
     """Who is released has waited for something that was open, at the server, while he waited."""
     opened, closed = ([one.at for one in case.of(kind)] for kind in ("opened", "closed"))
     spans = [(at, next((end for end in closed if end > at), float("inf"))) for at in opened]
@@ -196,7 +196,7 @@ def _open_meanwhile(case: Meetings) -> Iterator[Violation]:
             yield Violation("L2", f"{end.attempt} is released, and it was not open meanwhile")
 
 
-def _set_by_nobody(case: Meetings, opened: list[float], closed: list[float]) -> Iterator[Violation]:
+def _set_by_nobody(case: RendezvousHistory, opened: list[float], closed: list[float]) -> Iterator[Violation]:
     """Each time it opens, a call goes on that has not ended before it was cleared last. What has failed may come later."""
     over = {one.attempt: one.at for one in case.of("counted")}
     for at in opened:
@@ -208,14 +208,14 @@ def _set_by_nobody(case: Meetings, opened: list[float], closed: list[float]) -> 
             yield Violation("L4", f"it opens at {at:.3f}, and no call that sets it has gone on since it was cleared")
 
 
-def _waits(case: Meetings) -> Iterator[tuple[Event, Event]]:
+def _waits(case: RendezvousHistory) -> Iterator[tuple[Event, Event]]:
     ends = {one.attempt: one for one in case.of("released", "unreleased", "ended")}
     for wait in case.of("await"):
         if wait.attempt in ends:
             yield wait, ends[wait.attempt]
 
 
-def _asleep(case: Meetings) -> Iterator[Violation]:
+def _asleep(case: RendezvousHistory) -> Iterator[Violation]:
     opened = [one.at for one in case.of("opened")]
     for wait, end in _waits(case):
         if case.docket.decide("L3", not case.calm):

@@ -74,7 +74,7 @@ class Entry(Protocol):
     def host(self) -> str: ...
 
 
-class Going(Protocol):
+class ActiveRun(Protocol):
     """A run that goes on."""
 
     @property
@@ -93,7 +93,7 @@ class Facts(Protocol):
     @property
     def queued(self) -> int: ...
     @property
-    def running(self) -> Sequence[Going]: ...
+    def running(self) -> Sequence[ActiveRun]: ...
     @property
     def entries(self) -> Sequence[Entry]: ...
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast._core.election import SPAN
+from holdfast._core.election import LISTEN_S
 from holdfast._core.requests import Sleep
 from holdfast.testing.history import Event
 from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.judge.verdicts import Docket
-from holdfast.testing.scenarios.single_flight import LEASE, Flight
+from holdfast.testing.scenarios.single_flight import LEASE, FlightScenario
 from holdfast.testing.sim.election_client import Candidate, Election, Observer
 from holdfast.testing.sim.lock_client import spec
 from holdfast.testing.sim.process import Process
@@ -59,7 +59,7 @@ def watch(name: str) -> Program:
 
 
 @dataclass(frozen=True)
-class Contest(Flight):
+class ElectionScenario(FlightScenario):
     """One worker a program, each in a process of its own; at most ``budget`` of these faults."""
 
     programs: tuple[Any, ...]
@@ -87,7 +87,7 @@ class Contest(Flight):
             return found  # the search has been here before
         calm = not any(event.kind == "fault" for event in history)
         if self.watched:
-            found += judge_seen(history, {"c2/1"}, 0.1 if calm else SPAN + LEASE, LEASE, "n1", docket=docket)
+            found += judge_seen(history, {"c2/1"}, 0.1 if calm else LISTEN_S + LEASE, LEASE, "n1", docket=docket)
         return found + (judge_gifts(history, docket) if calm else [])
 
 
@@ -96,15 +96,22 @@ TWO = (lead("n1"), lead("n2"))
 GIFT = (lead("n1", 0.1, to="n2"), lead("n2"))
 WATCHED = (lead("n1", 1.0), watch("n1"))
 
-CONTESTS: dict[str, Contest] = {
+ELECTION_SCENARIOS: dict[str, ElectionScenario] = {
     contest.name: contest
     for contest in (
-        Contest("elect-gift", "one leads, and hands over to another one", GIFT),
-        Contest("elect-watched", "one leads, and one observes", WATCHED, watched=True),
-        *(Contest(f"elect-two-{fault}", f"two candidates; {fault}", TWO, (fault,)) for fault in FAULTS if fault != "cancel"),
-        *(Contest(f"elect-gift-{fault}", f"one hands over to another one; {fault}", GIFT, (fault,)) for fault in FAULTS),
+        ElectionScenario("elect-gift", "one leads, and hands over to another one", GIFT),
+        ElectionScenario("elect-watched", "one leads, and one observes", WATCHED, watched=True),
         *(
-            Contest(f"elect-watched-{fault}", f"one leads, and one observes; {fault}", WATCHED, (fault,), watched=True)
+            ElectionScenario(f"elect-two-{fault}", f"two candidates; {fault}", TWO, (fault,))
+            for fault in FAULTS
+            if fault != "cancel"
+        ),
+        *(
+            ElectionScenario(f"elect-gift-{fault}", f"one hands over to another one; {fault}", GIFT, (fault,))
+            for fault in FAULTS
+        ),
+        *(
+            ElectionScenario(f"elect-watched-{fault}", f"one leads, and one observes; {fault}", WATCHED, (fault,), watched=True)
             for fault in ("lost-request", "lost-reply", "slow", "duplicate", "deaf")
         ),
     )

@@ -20,7 +20,7 @@ WRITERS[MultiLock] = lambda state, lock: state._all((lock.parts, lock.wants, loc
 
 
 @dataclass(frozen=True)
-class Crossing(Scenario):
+class MultilockScenario(Scenario):
     """One worker a program, who names the locks in his own order."""
 
     orders: tuple[str, ...] = ()
@@ -50,16 +50,16 @@ class Crossing(Scenario):
 BOTH: tuple[Program, ...] = (once(), once())
 FAULTS = ("cancel", "lost-request", "lost-reply", "crash", "duplicate")
 
-CROSSINGS: dict[str, Crossing] = {
+MULTILOCK_SCENARIOS: dict[str, MultilockScenario] = {
     crossing.name: crossing
     for crossing in (
-        Crossing("crossed", "two clients take two locks, named in two orders", BOTH, orders=("xy", "yx")),
-        Crossing("crossed-once", "the same, and one does not wait", (once(), once(wait=0.0)), orders=("xy", "yx")),
+        MultilockScenario("crossed", "two clients take two locks, named in two orders", BOTH, orders=("xy", "yx")),
+        MultilockScenario("crossed-once", "the same, and one does not wait", (once(), once(wait=0.0)), orders=("xy", "yx")),
         *(
-            Crossing(f"crossed-{fault}", f"the same, and both wait; {fault}", BOTH, (fault,), orders=("xy", "yx"))
+            MultilockScenario(f"crossed-{fault}", f"the same, and both wait; {fault}", BOTH, (fault,), orders=("xy", "yx"))
             for fault in FAULTS
         ),
-        Crossing("crossed-tasks", "two tasks of a process", BOTH, orders=("xy", "yx"), together=2, face="asyncio"),
+        MultilockScenario("crossed-tasks", "two tasks of a process", BOTH, orders=("xy", "yx"), together=2, face="asyncio"),
     )
 }
 """By name."""

@@ -10,16 +10,16 @@ from typing import Any
 from holdfast._core.requests import Sleep
 from holdfast.testing.explore import Report, explore
 from holdfast.testing.judge.safety_rules import Limits
-from holdfast.testing.scenarios.election import CONTESTS
+from holdfast.testing.scenarios.election import ELECTION_SCENARIOS
 from holdfast.testing.scenarios.lock import SCENARIOS, Program, Scenario, once
-from holdfast.testing.scenarios.multilock import CROSSINGS
-from holdfast.testing.scenarios.rendezvous import GATHERINGS, Gathering
-from holdfast.testing.scenarios.single_flight import FLIGHTS, Flight
-from holdfast.testing.scenarios.ticket import RELAYS
+from holdfast.testing.scenarios.multilock import MULTILOCK_SCENARIOS
+from holdfast.testing.scenarios.rendezvous import RENDEZVOUS_SCENARIOS, RendezvousScenario
+from holdfast.testing.scenarios.single_flight import FLIGHT_SCENARIOS, FlightScenario
+from holdfast.testing.scenarios.ticket import TICKET_SCENARIOS
 from holdfast.testing.sim.lock_client import Lock
 from holdfast.testing.sim.process import Process
-from holdfast.testing.sim.quorum_client import Company, QuorumLock, described
-from holdfast.testing.sim.quorum_driver import Voter
+from holdfast.testing.sim.quorum_client import Redlock, ServerGroup, described
+from holdfast.testing.sim.quorum_driver import QuorumWorker
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.worker import Worker
@@ -28,7 +28,7 @@ SERVERS = 3
 
 
 @dataclass(frozen=True)
-class Election(Scenario):
+class QuorumScenario(Scenario):
     """One worker a program, each in a process of its own, and three servers that vote."""
 
     brisk: bool = True
@@ -48,17 +48,17 @@ class Election(Scenario):
         world.brisk, world.sparse = self.brisk, True
         for number in range(SERVERS):
             Server(world, f"s{number + 1}")
-        company = Company(world, self.ttl)
+        server_group = ServerGroup(world, self.ttl)
         for server in world.servers:
-            company.declare(server)
+            server_group.declare(server)
             server.keep_past()
             if not self.guarded:
-                server.on_start = partial(company.declare, server)
+                server.on_start = partial(server_group.declare, server)
         lock = described("x", ttl=self.ttl, renew=self.renew)
         for number, program in enumerate(self.programs):
             process = Process(world, world.servers[0], f"c{number + 1}", face=self.face)
-            worker = Voter(process, "1")
-            worker.start(program(worker, QuorumLock(worker, company, lock, fair=True)))
+            worker = QuorumWorker(process, "1")
+            worker.start(program(worker, Redlock(worker, server_group, lock, fair=True)))
         return world
 
 
@@ -77,28 +77,32 @@ HELD = (later(once(wait=0.0, hold=1.0), 0.05), later(once(wait=0.0, hold=0.1)))
 FORGETS: dict[str, Any] = {"faults": ("lost-request", "amnesia"), "budget": 2, "renew": False}
 FORGETS_THE_LAST = FORGETS | {"faults": ("lost-request", "amnesia of the last")}
 
-ELECTIONS: dict[str, Election] = {
+QUORUM_SCENARIOS: dict[str, QuorumScenario] = {
     scenario.name: scenario
     for scenario in (
-        Election("quorum-tries", "two clients and three servers, one round each", TRIES),
-        Election("quorum-amnesia", "one holds the lock, one comes later; a request is lost, a server forgets", HELD, **FORGETS),
-        Election("quorum-rollback", "the same, but it forgets only the last", HELD, **FORGETS_THE_LAST),
-        Election("quorum-vanish", "two clients and three servers, one round each; a vote vanishes", TRIES, ("foreign",)),
-        Election("quorum-wait", "two clients and three servers, and they wait", (once(), once())),
+        QuorumScenario("quorum-tries", "two clients and three servers, one round each", TRIES),
+        QuorumScenario(
+            "quorum-amnesia", "one holds the lock, one comes later; a request is lost, a server forgets", HELD, **FORGETS
+        ),
+        QuorumScenario("quorum-rollback", "the same, but it forgets only the last", HELD, **FORGETS_THE_LAST),
+        QuorumScenario("quorum-vanish", "two clients and three servers, one round each; a vote vanishes", TRIES, ("foreign",)),
+        QuorumScenario("quorum-wait", "two clients and three servers, and they wait", (once(), once())),
     )
 }
 
-UNGUARDED = Election("quorum-unguarded", "the same, but who forgets is declared new at once", HELD, guarded=False, **FORGETS)
+UNGUARDED = QuorumScenario(
+    "quorum-unguarded", "the same, but who forgets is declared new at once", HELD, guarded=False, **FORGETS
+)
 """This breaks: it shows what the guard is for."""
 
-ALL: dict[str, Scenario | Flight | Gathering] = {
+ALL: dict[str, Scenario | FlightScenario | RendezvousScenario] = {
     **SCENARIOS,
-    **CROSSINGS,
-    **ELECTIONS,
+    **MULTILOCK_SCENARIOS,
+    **QUORUM_SCENARIOS,
     UNGUARDED.name: UNGUARDED,
-    **FLIGHTS,
-    **GATHERINGS,
-    **CONTESTS,
-    **RELAYS,
+    **FLIGHT_SCENARIOS,
+    **RENDEZVOUS_SCENARIOS,
+    **ELECTION_SCENARIOS,
+    **TICKET_SCENARIOS,
 }
 """All scenarios there are, by name."""

@@ -10,17 +10,17 @@ from holdfast._core.requests import Sleep
 from holdfast.testing.explore import Report, explore, replay
 from holdfast.testing.history import Event
 from holdfast.testing.judge import rendezvous_rules as judge
-from holdfast.testing.judge.rendezvous_rules import Meetings
+from holdfast.testing.judge.rendezvous_rules import RendezvousHistory
 from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.sim.leftovers import leftovers
 from holdfast.testing.sim.process import Face, Process
-from holdfast.testing.sim.rendezvous_client import Hall, Visitor, flag, meeting
+from holdfast.testing.sim.rendezvous_client import Rendezvous, RendezvousClient, flag, meeting
 from holdfast.testing.sim.state import same_in_all_states
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import Stuck
 
-Program = Callable[[Visitor, Any], Coroutine[Any, Any, None]]
+Program = Callable[[RendezvousClient, Any], Coroutine[Any, Any, None]]
 
 TTL = 2.0
 
@@ -28,11 +28,11 @@ TTL = 2.0
 def meet(wait: float | None = None, takes: float | None = None) -> Program:
     """Come to the barrier. Who is cancelled comes once more, as somebody else would."""
 
-    async def program(visitor: Visitor, where: Any) -> None:
+    async def program(client: RendezvousClient, where: Any) -> None:
         try:
-            await visitor.meet(where, wait, takes)
+            await client.meet(where, wait, takes)
         except Cancelled:
-            await visitor.meet(where, wait, takes)
+            await client.meet(where, wait, takes)
 
     return program
 
@@ -40,13 +40,13 @@ def meet(wait: float | None = None, takes: float | None = None) -> Program:
 def count(*, clears: bool = False) -> Program:
     """Count down, and perhaps set it back at once. Who is cancelled leaves that to somebody else, who does it for sure."""
 
-    async def program(visitor: Visitor, what: Any) -> None:
+    async def program(client: RendezvousClient, what: Any) -> None:
         try:
-            await visitor.count(what)
+            await client.count(what)
             if clears:
-                await visitor.clear(what)
+                await client.clear(what)
         except Cancelled:
-            await visitor.count(what)
+            await client.count(what)
 
     return program
 
@@ -54,9 +54,9 @@ def count(*, clears: bool = False) -> Program:
 def wait(seconds: float | None = None) -> Program:
     """Wait until it is open."""
 
-    async def program(visitor: Visitor, what: Any) -> None:
+    async def program(client: RendezvousClient, what: Any) -> None:
         try:
-            await visitor.wait(what, seconds)
+            await client.wait(what, seconds)
         except Cancelled:
             pass
 
@@ -66,11 +66,11 @@ def wait(seconds: float | None = None) -> Program:
 def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
     """The same, later; who is cancelled has left."""
 
-    async def program(visitor: Visitor, where: Any) -> None:
+    async def program(client: RendezvousClient, where: Any) -> None:
         try:
             if after:
                 await Sleep(after)
-            await visitor.meet(where, wait)
+            await client.meet(where, wait)
         except Cancelled:
             pass
 
@@ -78,7 +78,7 @@ def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
 
 
 @dataclass(frozen=True)
-class Gathering:
+class RendezvousScenario:
     """One worker a program, each in a process of its own; at most ``budget`` of these faults."""
 
     name: str
@@ -100,7 +100,7 @@ class Gathering:
         """Its world, before anything has happened."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=TTL, trace=trace)
         world.brisk = True
-        server = Hall(world)
+        server = Rendezvous(world)
         for number in range(len(self.programs)):
             Process(world, server, f"c{number + 1}", face=self.face).warm_up()
         while steps := world.steps_now():
@@ -108,7 +108,7 @@ class Gathering:
         where: Any = meeting(self.number, TTL, 0.5) if self.what == "barrier" else flag(self.what, self.number, 0.5)
         for process, program in zip(world.processes, self.programs, strict=True):
             worker = Worker(process, "1")
-            worker.start(program(Visitor(worker), where))
+            worker.start(program(RendezvousClient(worker), where))
         return world
 
     def settle(self, world: Stepwise) -> None:
@@ -125,7 +125,7 @@ class Gathering:
 
     def judge(self, history: list[Event]) -> list[Violation]:
         """What is wrong in a history."""
-        case = Meetings(history, self.number, TTL, self.acts, calm=not any(event.kind == "fault" for event in history))
+        case = RendezvousHistory(history, self.number, TTL, self.acts, calm=not any(event.kind == "fault" for event in history))
         rules = {"barrier": judge.barrier, "latch": judge.latch, "event": judge.event}
         found = [Violation("B9", f"left behind: {event.note}") for event in history if event.kind == "left"]
         return found + list(rules[self.what](case))
@@ -139,7 +139,7 @@ class Gathering:
         return replay(lambda: self.build(trace=trace), self.settle, choices, judge=self.judge)
 
 
-same_in_all_states(Visitor)
+same_in_all_states(RendezvousClient)
 
 FAULTS = ("cancel", "lost-request", "lost-reply", "slow", "duplicate", "crash", "pause", "deaf")
 
@@ -147,19 +147,26 @@ LIMITED: Any = (meet(3.0), meet(3.0))
 LEFT: Any = (meet_once(3.0), meet_once(0.7, after=1.5))
 ACTING: Any = (meet(3.0, 0.1), meet(3.0, 0.1))
 
-GATHERINGS: dict[str, Gathering] = {
+RENDEZVOUS_SCENARIOS: dict[str, RendezvousScenario] = {
     gathering.name: gathering
     for gathering in (
-        Gathering("meet-two", "two meet", "barrier", (meet(), meet())),
-        Gathering("meet-three", "three meet", "barrier", (meet(), meet(), meet())),
-        Gathering("meet-acting", "two meet, and one acts", "barrier", (meet(takes=0.1), meet(takes=0.1)), acts=True),
-        *(Gathering(f"meet-{fault}", f"two meet; {fault}", "barrier", LIMITED, (fault,)) for fault in FAULTS),
-        *(Gathering(f"meet-acting-{f}", f"two meet, and one acts; {f}", "barrier", ACTING, (f,), acts=True) for f in FAULTS),
-        Gathering("meet-late", "one leaves, and one comes", "barrier", LEFT, ("cancel", "slow"), 2),
-        Gathering("latch", "two count, one waits", "latch", (count(), count(), wait()), ("lost-reply", "duplicate", "deaf")),
-        Gathering("event", "one sets and clears, two wait for a while", "event", (count(clears=True), wait(5.0), wait(5.0))),
+        RendezvousScenario("meet-two", "two meet", "barrier", (meet(), meet())),
+        RendezvousScenario("meet-three", "three meet", "barrier", (meet(), meet(), meet())),
+        RendezvousScenario("meet-acting", "two meet, and one acts", "barrier", (meet(takes=0.1), meet(takes=0.1)), acts=True),
+        *(RendezvousScenario(f"meet-{fault}", f"two meet; {fault}", "barrier", LIMITED, (fault,)) for fault in FAULTS),
         *(
-            Gathering(
+            RendezvousScenario(f"meet-acting-{f}", f"two meet, and one acts; {f}", "barrier", ACTING, (f,), acts=True)
+            for f in FAULTS
+        ),
+        RendezvousScenario("meet-late", "one leaves, and one comes", "barrier", LEFT, ("cancel", "slow"), 2),
+        RendezvousScenario(
+            "latch", "two count, one waits", "latch", (count(), count(), wait()), ("lost-reply", "duplicate", "deaf")
+        ),
+        RendezvousScenario(
+            "event", "one sets and clears, two wait for a while", "event", (count(clears=True), wait(5.0), wait(5.0))
+        ),
+        *(
+            RendezvousScenario(
                 f"event-{f}", f"one sets and clears, one waits for a while; {f}", "event", (count(clears=True), wait(5.0)), (f,)
             )
             for f in FAULTS

@@ -6,31 +6,31 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast._core.single_flight.flight import Wish, site
+from holdfast._core.single_flight.flight import LookupPolicy, entry_spec
 from holdfast.testing.explore import Report, explore, replay
 from holdfast.testing.history import Event
 from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.sim.leftovers import write_the_end
 from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.server import Server
-from holdfast.testing.sim.single_flight_client import Reader, Source
+from holdfast.testing.sim.single_flight_client import CacheClient, Source
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.worker import Worker
 from holdfast.testing.sim.world import Stuck
 from holdfast.testing.swarms.single_flight import RULES, Case, Profile
 
-Program = Callable[[Reader], Coroutine[Any, Any, None]]
+Program = Callable[[CacheClient], Coroutine[Any, Any, None]]
 
 LEASE, TTL = 2.0, 30.0
 
-FOR_EVER, AT_ONCE = Wish(), Wish(wait=0.0)
+FOR_EVER, AT_ONCE = LookupPolicy(), LookupPolicy(wait=0.0)
 
 
-def get(wish: Wish = FOR_EVER, takes: float = 0.1, *, fails: bool = False) -> Program:
+def get(policy: LookupPolicy = FOR_EVER, takes: float = 0.1, *, fails: bool = False) -> Program:
     """Look for the value, and load it if that is what comes of it."""
 
-    async def program(reader: Reader) -> None:
-        await reader.get(wish, takes, fails=fails)
+    async def program(client: CacheClient) -> None:
+        await client.get(policy, takes, fails=fails)
 
     return program
 
@@ -38,15 +38,15 @@ def get(wish: Wish = FOR_EVER, takes: float = 0.1, *, fails: bool = False) -> Pr
 def change(how: str) -> Program:
     """Write to the source, see that the key is invalidated, and look."""
 
-    async def program(reader: Reader) -> None:
-        await reader.write(how)
-        await reader.get(AT_ONCE, 0.0)
+    async def program(client: CacheClient) -> None:
+        await client.write(how)
+        await client.get(AT_ONCE, 0.0)
 
     return program
 
 
 @dataclass(frozen=True)
-class Flight:
+class FlightScenario:
     """One worker a program, each in a process of its own; at most ``budget`` of these faults."""
 
     name: str
@@ -65,10 +65,10 @@ class Flight:
             Process(world, server, f"c{number + 1}", face=self.face).warm_up()
         while steps := world.steps_now():
             steps[0].do()
-        source = Source(site("hf:cache:", "c", "x", lease=LEASE), TTL, 0.0)
+        source = Source(entry_spec("hf:cache:", "c", "x", lease=LEASE), TTL, 0.0)
         for process, program in zip(world.processes, self.programs, strict=True):
             worker = Worker(process, "1")
-            worker.start(program(Reader(worker, source)))
+            worker.start(program(CacheClient(worker, source)))
         return world
 
     def settle(self, world: Stepwise) -> None:
@@ -99,15 +99,20 @@ class Flight:
 
 FAULTS = ("cancel", "lost-request", "lost-reply", "slow", "duplicate", "crash", "pause")
 
-FLIGHTS: dict[str, Flight] = {
+FLIGHT_SCENARIOS: dict[str, FlightScenario] = {
     flight.name: flight
     for flight in (
-        Flight("flight-two", "two clients want a value", (get(), get())),
-        Flight("flight-fails", "two clients want a value, and one fails to load it", (get(fails=True), get())),
-        Flight("flight-drop", "one loads, one changes the source and deletes the value", (get(), change("drop")), FAULTS),
-        Flight("flight-tag", "one loads, one changes the source and invalidates a tag", (get(), change("tag")), FAULTS),
-        *(Flight(f"flight-two-{fault}", f"two clients want a value; {fault}", (get(), get()), (fault,)) for fault in FAULTS),
-        Flight(
+        FlightScenario("flight-two", "two clients want a value", (get(), get())),
+        FlightScenario("flight-fails", "two clients want a value, and one fails to load it", (get(fails=True), get())),
+        FlightScenario(
+            "flight-drop", "one loads, one changes the source and deletes the value", (get(), change("drop")), FAULTS
+        ),
+        FlightScenario("flight-tag", "one loads, one changes the source and invalidates a tag", (get(), change("tag")), FAULTS),
+        *(
+            FlightScenario(f"flight-two-{fault}", f"two clients want a value; {fault}", (get(), get()), (fault,))
+            for fault in FAULTS
+        ),
+        FlightScenario(
             "flight-late",
             "the same, a lease ends, and its request comes once more",
             (get(), change("drop")),

@@ -10,7 +10,7 @@ from holdfast.testing.scenarios.lock import Program, Scenario, once
 from holdfast.testing.sim.lock_client import Lease, Lock
 from holdfast.testing.sim.state import same_in_all_states
 from holdfast.testing.sim.stepwise import Stepwise
-from holdfast.testing.sim.ticket_client import Slip, issue, out, redeem
+from holdfast.testing.sim.ticket_client import IssuedTicket, issue, out, redeem
 from holdfast.testing.sim.worker import Cancelled, Worker
 
 EXPIRES = 1.5
@@ -42,7 +42,7 @@ def give(*to: int) -> Program:
     return program
 
 
-async def _take_over(slip: Slip, lock: Lock) -> None:
+async def _take_over(slip: IssuedTicket, lock: Lock) -> None:
     lease: Lease | None = None
     try:
         lease = await redeem(lock, slip)
@@ -59,7 +59,7 @@ async def _take_over(slip: Slip, lock: Lock) -> None:
 
 
 @dataclass(frozen=True)
-class Relay(Scenario):
+class TicketScenario(Scenario):
     """A lock that is handed over."""
 
     @property
@@ -83,14 +83,16 @@ class Relay(Scenario):
 FAULTS = ("cancel", "lost-request", "lost-reply", "duplicate", "slow", "crash", "pause")
 ONE, TWO, LOST = (give(1), once()), (give(1, 0),), (give(), once())
 
-RELAYS: dict[str, Relay] = {
+TICKET_SCENARIOS: dict[str, TicketScenario] = {
     relay.name: relay
     for relay in (
-        Relay("relay", "one hands the lock over to another process, where somebody waits for it", ONE, warm=True, brisk=True),
-        Relay("relay-two", "two redeem the same ticket", (*TWO, once()), warm=True, brisk=True),
-        Relay("relay-lost", "nobody redeems the ticket, and somebody waits", LOST, warm=True, brisk=True),
+        TicketScenario(
+            "relay", "one hands the lock over to another process, where somebody waits for it", ONE, warm=True, brisk=True
+        ),
+        TicketScenario("relay-two", "two redeem the same ticket", (*TWO, once()), warm=True, brisk=True),
+        TicketScenario("relay-lost", "nobody redeems the ticket, and somebody waits", LOST, warm=True, brisk=True),
         *(
-            Relay(f"relay-{fault}", f"one hands the lock over; {fault}", ONE, (fault,), warm=True, brisk=True)
+            TicketScenario(f"relay-{fault}", f"one hands the lock over; {fault}", ONE, (fault,), warm=True, brisk=True)
             for fault in FAULTS
         ),
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast._api.election import BaseTerm
 from holdfast._core import election as elections
-from holdfast._core.election import Candidacy, Elected, Office, Watch
+from holdfast._core.election import Candidacy, Elected, ElectionKeys, LeaderWatch
 from holdfast._core.lock.records import Attempt, Grant, Spec
 from holdfast._core.lock.replies import Busy
 from holdfast._core.names import side_key
@@ -39,8 +39,8 @@ class Election:
     """All there have been."""
 
     @property
-    def office(self) -> Office:
-        return Office(self.spec, side_key(self.spec.keys[0], b"observers"))
+    def election_keys(self) -> ElectionKeys:
+        return ElectionKeys(self.spec, side_key(self.spec.keys[0], b"observers"))
 
     def believers(self, but: Term) -> list[str]:
         """Who believes now to lead."""
@@ -57,7 +57,7 @@ class Candidate(lock_client.Lock):
 
     def _attempt(self, slot: Slot) -> Attempt:
         value = f"v{self.worker.acquisitions}"
-        return Candidacy(self.spec, slot=slot, name=self.name, value=value, observers=self.election.office.observers)
+        return Candidacy(self.spec, slot=slot, name=self.name, value=value, observers=self.election.election_keys.observers)
 
     def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
         assert isinstance(attempt, Candidacy)
@@ -119,7 +119,7 @@ class Observer:
     def __init__(self, worker: Worker, election: Election) -> None:
         self.worker = worker
         self.election = election
-        self.watch = Watch()
+        self.watch = LeaderWatch()
 
     async def see(self) -> Elected | None:
         """The next change; a server that is away is asked again."""
@@ -127,12 +127,12 @@ class Observer:
             try:
                 try:
                     with self.worker.operation():
-                        found = await elections.change(self.election.office, self.watch)
+                        found = await elections.change(self.election.election_keys, self.watch)
                 except WireError:
                     await Sleep(0.5)
                     continue
             except Cancelled:
-                self.watch = Watch()  # it begins anew
+                self.watch = LeaderWatch()  # it begins anew
             else:
                 self._saw(*(found or ("", 0, "")))
                 return found

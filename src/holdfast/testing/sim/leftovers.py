@@ -25,11 +25,11 @@ def write_the_end(world: World) -> None:
 def told_at_once(world: World, *despite: str) -> None:
     """Write down what is left now, if there is no excuse for it. None is that somebody was cancelled, or ``despite``."""
     if {event.note for event in world.history if event.kind == "fault"} <= {"cancel", *despite}:
-        for what in (*leftovers(world), *_hopes(world)):
+        for what in (*leftovers(world), *_listener_ids(world)):
             world.note("left", note=f"at once: {what}")
 
 
-def _hopes(world: World) -> Iterator[str]:
+def _listener_ids(world: World) -> Iterator[str]:
     """Who is to be told by a server that a lock is free, where several servers vote."""
     for server in world.servers if len(world.servers) > 1 else ():
         for key, kind, value, _ in server.keyspace.dump():
@@ -45,7 +45,7 @@ def leftovers(world: World) -> list[str]:
             for node in process.nodes.values():
                 found += [f"{process.name}: {len(node.waiting)} waiters"] if len(node.waiting) else []
                 found += [f"{process.name}: {len(node.renewing)} renewals"] if len(node.renewing) else []
-                found += [f"{process.name}: {len(node.hopes)} hopes"] if node.hopes else []
+                found += [f"{process.name}: {len(node.listeners)} listeners"] if node.listeners else []
             for gate in process.gates():
                 held = [name for name in ("who", "line", "tenure") if getattr(gate, name)]
                 found += [f"{process.name}: a gate with {' and '.join(held)}"] if held else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from holdfast._api.lease import BaseLease, disown
+from holdfast._api.lease import BaseLease, discard_unreturned
 from holdfast._core import permit
 from holdfast._core.lock.acquire import KeyConflict, acquire
 from holdfast._core.lock.local_acquire import ON_ONE_SERVER, abandon
@@ -13,7 +13,7 @@ from holdfast._core.lock.local_acquire import acquire as acquire_shared
 from holdfast._core.lock.records import BOUNDED, INFINITY, Attempt, Grant, Spec, Tenure, answer_within, milliseconds
 from holdfast._core.lock.replies import Busy
 from holdfast._core.names import lock_keys
-from holdfast._core.requests import Disagreement, TooFew, WireError
+from holdfast._core.requests import ConfigMismatch, TooFew, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast.errors import HoldfastError
 from holdfast.fencing import FENCE_CHECK, KEEP_FENCE
@@ -140,12 +140,12 @@ class Lock:
                 self._note("busy")
                 return None
             lease = self._lease(result)
-        except (WireError, KeyConflict, TooFew, Disagreement) as error:
+        except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
             self._note("failed", f"{type(error).__name__}: {error}")
             return None
         except Cancelled:
             try:
-                disown(attempt)
+                discard_unreturned(attempt)
                 await abandon(attempt, self._ways)
             finally:
                 self._note("cancelled")

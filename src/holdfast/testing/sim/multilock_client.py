@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.deadlock.abort_wait import end_wait
+from holdfast._core.deadlock.abort_wait import abort_wait
 from holdfast._core.lock import multilock
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt, Grant
@@ -140,7 +140,7 @@ class MultiLock:
     def on_loss(self) -> None:
         """One of them is lost: nothing else is waited for."""
         if self.wants is not None:
-            end_wait(self.worker.process.node.waiting, self.wants.attempt, multilock.PartLost())
+            abort_wait(self.worker.process.node.waiting, self.wants.attempt, multilock.PartLost())
 
     async def acquire(self, wait: float | None) -> Any:
         """Take them within ``wait`` seconds; None if one stayed busy, or could not be had."""

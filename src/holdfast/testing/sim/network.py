@@ -348,11 +348,11 @@ class Line:
     def next_at(self) -> float:
         return INFINITY
 
-    def stirs(self) -> bool:
+    def has_unread(self) -> bool:
         """What comes is read at once here."""
         return False
 
-    def take_back(self) -> None:
+    def reclaim(self) -> None:
         """Nor does anybody else listen."""
 
     def fail(self, why: str) -> None:

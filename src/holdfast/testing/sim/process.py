@@ -18,14 +18,14 @@ from holdfast._core.names import PREFIX
 from holdfast._core.quorum.nodes import Board
 from holdfast._core.requests import (
     Answer,
-    Leave,
-    Meet,
+    GetCoalescer,
+    KeepAlive,
     NotSent,
     Run,
-    Send,
-    Tend,
+    SendUntilAnswered,
+    StopKeepAlive,
 )
-from holdfast._core.single_flight.coalesce import Crowd
+from holdfast._core.single_flight.coalesce import Coalescer
 from holdfast.testing.sim.network import END, Line, Wire
 from holdfast.testing.sim.world import EPOCH
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import random
 
     from holdfast._core.lock.records import Spec
-    from holdfast._core.requests import Hopeful
+    from holdfast._core.requests import Subscriber
     from holdfast._net.endpoint import Endpoint
     from holdfast.testing.sim.server import Server
     from holdfast.testing.sim.worker import Worker
@@ -116,12 +116,12 @@ class Process:
         self.node.wait_graph = Untold(self.node)
         self._board: Board | None = None
         self._gates: dict[bytes, Gate] = {}
-        self.crowds: dict[bytes, Crowd] = {}
-        self.tending: dict[type, Callable[[Any], Any]] = {
-            Tend: lambda request: self._tend(request.held),
-            Leave: lambda request: self.node.renewing.forget(request.tenure.token),
-            Send: lambda request: self.node.insist(request.call, request.until),
-            Meet: lambda request: self.crowds.setdefault(request.key, Crowd(self.mutex)),
+        self.coalescers: dict[bytes, Coalescer] = {}
+        self.keep_alive_handlers: dict[type, Callable[[Any], Any]] = {
+            KeepAlive: lambda request: self._keep_alive(request.held),
+            StopKeepAlive: lambda request: self.node.renewing.forget(request.tenure.token),
+            SendUntilAnswered: lambda request: self.node.send_until_answered(request.call, request.until),
+            GetCoalescer: lambda request: self.coalescers.setdefault(request.key, Coalescer(self.mutex)),
         }
         """What its workers leave to the keeper."""
         world.processes.append(self)
@@ -235,7 +235,7 @@ class Process:
         node.want_record(self.clock(), tenure.spec.prefix)
         self.wake_by(node.renewing.watch(tenure))
 
-    def _tend(self, held: Held) -> None:
+    def _keep_alive(self, held: Held) -> None:
         held.tenure.owner = weakref.ref(held)
         self.node.want_record(self.clock(), held.tenure.spec.prefix)
         self.wake_by(self.node.renewing.watch(held.tenure))
@@ -243,8 +243,8 @@ class Process:
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         self._node(endpoint).renewing.forget(tenure.token)
 
-    def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
-        self._node(endpoint).insist(call, until)
+    def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+        self._node(endpoint).send_until_answered(call, until)
 
     def refer(self, owner: Any, dropped: Callable[[], None]) -> Callable[[], Any]:
         return weakref.ref(owner, lambda _: self.call(dropped))
@@ -308,11 +308,11 @@ class Process:
             self.wake_by(now)
         return ready
 
-    def hope(self, server: Server, listener: Hopeful) -> bool:
+    def subscribe(self, server: Server, listener: Subscriber) -> bool:
         """Wake a listener when this server tells it something. True if the inbox listens."""
         node = self.node_on(server)
-        node.want_record(self.clock(), listener.prefix, meets=listener.meets)
-        node.hopes[listener.hope] = listener
+        node.want_record(self.clock(), listener.prefix, needs_record=listener.needs_record)
+        node.listeners[listener.listener_id] = listener
         self.wake_by(self.clock())
         return node.reachable(listener.prefix)
 
@@ -325,7 +325,7 @@ class Process:
         """It has been there for a while: its inbox listens, and its record is written."""
         node = self.node
         node._record_at = EPOCH + 1e6  # noqa: SLF001
-        node._hear.add(PREFIX)  # noqa: SLF001
+        node._reachable_prefixes.add(PREFIX)  # noqa: SLF001
         node._tend_inboxes(self.clock())  # noqa: SLF001
 
     def plan(self) -> None:

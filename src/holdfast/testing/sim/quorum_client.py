@@ -11,7 +11,7 @@ from holdfast._core.lock.records import Attempt, Grant, Spec, milliseconds
 from holdfast._core.lock.replies import Busy
 from holdfast._core.names import side_key
 from holdfast._core.quorum import acquire as quorum_acquire
-from holdfast._core.quorum.votes import DECLARE_NEW, Candidate, Horizon, Panel
+from holdfast._core.quorum.votes import DECLARE_NEW, QuorumAttempt, ServerClockEstimate, ServerSet
 from holdfast._net.endpoint import Endpoint
 from holdfast.testing.sim.lock_client import Lease, Lock, spec
 
@@ -26,29 +26,31 @@ ANSWER_WITHIN = 0.2
 """Seconds for which a server is waited for in one round: the default of the faces."""
 
 
-class Company:
+class ServerGroup:
     """The servers of a world, which vote together, and what they have agreed on."""
 
     def __init__(self, world: World, longest: float) -> None:
         self.world = world
         self.longest = longest
-        self._horizons: dict[Process, Horizon] = {}
+        self._clock_estimates: dict[Process, ServerClockEstimate] = {}
 
     @property
-    def panel(self) -> Panel:
-        return Panel(tuple(server.name for server in self.world.servers), "digest", self.longest)
+    def server_set(self) -> ServerSet:
+        return ServerSet(tuple(server.name for server in self.world.servers), "digest", self.longest)
 
     def declare(self, server: Server) -> None:
         """It is new, says somebody."""
         server.keyspace.now = int(server.wall() * 1e6)
-        server.keyspace.run(DECLARE_NEW, (self.panel.marker,), (milliseconds(self.panel.longest), self.panel.digest, 0))
+        server.keyspace.run(
+            DECLARE_NEW, (self.server_set.marker,), (milliseconds(self.server_set.longest), self.server_set.digest, 0)
+        )
 
-    def horizon(self, process: Process) -> Horizon:
+    def clock_estimate(self, process: Process) -> ServerClockEstimate:
         """What a process knows of the servers' clocks."""
-        return self._horizons.setdefault(process, Horizon())
+        return self._clock_estimates.setdefault(process, ServerClockEstimate())
 
 
-class QuorumLease(BaseQuorumLease, Lease):
+class RedlockLease(BaseQuorumLease, Lease):
     """Production's lease on several servers, whose owner writes down its loss."""
 
     def __init__(self, worker: Worker, grant: Grant) -> None:
@@ -63,27 +65,34 @@ def described(name: str, *, ttl: float, renew: bool, **sharing: Any) -> Spec:
     return described._replace(keys=(lock, state, side_key(lock, b"hopefuls")), timeout=ANSWER_WITHIN)
 
 
-class QuorumLock(Lock):
+class Redlock(Lock):
     """A named lock on all servers of its world, for one worker. ``fair``: its process passes nothing on."""
 
     _ways = quorum_acquire.ON_SEVERAL_SERVERS
 
-    def __init__(self, worker: Worker, company: Company, described: Spec, *, fair: bool = False) -> None:
+    def __init__(self, worker: Worker, server_group: ServerGroup, described: Spec, *, fair: bool = False) -> None:
         super().__init__(worker, described, fair=fair)
-        self._company = company
+        self._server_group = server_group
 
     def _gate(self, process: Process, spec: Spec) -> Gate:
         return process.board(spec)
 
-    def _attempt(self, slot: Slot) -> Candidate:
-        company, process = self._company, self.worker.process
-        horizon = company.horizon(process)
+    def _attempt(self, slot: Slot) -> QuorumAttempt:
+        server_group, process = self._server_group, self.worker.process
+        clock_estimate = server_group.clock_estimate(process)
         self.worker.asked_first = process.world.now
-        return Candidate(self.spec, slot=slot, gate=self.gate, since=process.clock(), panel=company.panel, horizon=horizon)
+        return QuorumAttempt(
+            self.spec,
+            slot=slot,
+            gate=self.gate,
+            since=process.clock(),
+            server_set=server_group.server_set,
+            clock_estimate=clock_estimate,
+        )
 
     def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
-        assert isinstance(attempt, Candidate)
+        assert isinstance(attempt, QuorumAttempt)
         return quorum_acquire.acquire(attempt, wait) if self.gate is None else acquire(attempt, wait, self._ways)
 
     def _lease(self, grant: Grant) -> Lease:
-        return QuorumLease(self.worker, grant)
+        return RedlockLease(self.worker, grant)

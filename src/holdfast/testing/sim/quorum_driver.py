@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.server import Server
 
 
-class Voter(Worker):
+class QuorumWorker(Worker):
     """One thread or task. The number of a server is its place among those of the world."""
 
     __slots__ = ()
@@ -29,7 +29,7 @@ class Voter(Worker):
     def _poll(self, poll: Poll) -> Any:
         process = self.process
         self._asked = asked = Ticket(self)
-        round_ = Round(self, asked, poll)
+        round_ = PollRound(self, asked, poll)
         wires: dict[int, Wire] = {}
         for number, call in enumerate(poll.calls):
             if call is not None:
@@ -68,18 +68,18 @@ class Voter(Worker):
     def give_back(self, request: GiveBack) -> None:
         """Have the keeper insist on it."""
         node = self.process.node_on(self.process.world.servers[request.server])
-        node.insist(request.call, request.until)
+        node.send_until_answered(request.call, request.until)
 
 
-class Round:
+class PollRound:
     """What came of a poll so far."""
 
     __slots__ = ("_asked", "_open", "_otherwise", "_tally", "_worker", "over", "waits")
 
-    def __init__(self, worker: Voter, asked: Ticket, poll: Poll) -> None:
+    def __init__(self, worker: QuorumWorker, asked: Ticket, poll: Poll) -> None:
         self._worker = worker
         self._asked = asked
-        self._tally = poll.tally
+        self._tally = poll.counter
         self._otherwise = poll.otherwise
         self._open = sum(call is not None for call in poll.calls)
         self.over = not self._open

@@ -13,8 +13,8 @@ from typing import Any
 
 from holdfast._core.lock.records import Spec
 from holdfast._core.rendezvous import barrier, latch
-from holdfast._core.rendezvous.barrier import BARRIER, Broken, Meeting, Participant
-from holdfast._core.rendezvous.latch import LATCH, Forgotten, Latch
+from holdfast._core.rendezvous.barrier import BARRIER, BarrierSpec, Broken, Participant
+from holdfast._core.rendezvous.latch import LATCH, Forgotten, LatchSpec
 from holdfast._core.requests import Call, Run, Sleep, WireError
 from holdfast.testing.sim.network import Wire
 from holdfast.testing.sim.server import Server
@@ -24,21 +24,21 @@ KEEP_MS = 10**7
 """For which all is kept after its last use, unless a history says otherwise."""
 
 
-def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) -> Meeting:
+def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) -> BarrierSpec:
     """The barrier of a history."""
     base = b"hf:{m}"
     action = base + b":action"
     spec = Spec("m", (action, action + b":state", action + b":queue"), ttl, renew=True, max_hold=None, timeout=timeout)
-    return Meeting(tuple(base + side for side in (b"", b":places", b":done", b":waiters")), spec, parties, keep_ms)
+    return BarrierSpec(tuple(base + side for side in (b"", b":places", b":done", b":waiters")), spec, parties, keep_ms)
 
 
-def flag(kind: str, count: int, timeout: float, keep_ms: int = KEEP_MS) -> Latch:
+def flag(kind: str, count: int, timeout: float, keep_ms: int = KEEP_MS) -> LatchSpec:
     """The latch of a history; its kind is "event" or "latch"."""
     base = b"hf:{m}"
-    return Latch((base, base + b":waiters", base + b":done"), f"{kind} 1", count, keep_ms, timeout)
+    return LatchSpec((base, base + b":waiters", base + b":done"), f"{kind} 1", count, keep_ms, timeout)
 
 
-class Hall(Server):
+class Rendezvous(Server):
     """A server that writes down who goes on together, and when something opens."""
 
     together = 0
@@ -102,7 +102,7 @@ class Hall(Server):
         return token in self._met
 
 
-class Visitor:
+class RendezvousClient:
     """One worker."""
 
     def __init__(self, worker: Worker) -> None:
@@ -117,7 +117,9 @@ class Visitor:
         self._attempts += 1
         self.worker.acquisition = f"{self.worker.name}#{self._attempts}"
 
-    async def meet(self, where: Meeting, wait: float | None = None, takes: float | None = None, *, fails: bool = False) -> bool:
+    async def meet(
+        self, where: BarrierSpec, wait: float | None = None, takes: float | None = None, *, fails: bool = False
+    ) -> bool:
         """Come to a barrier, as the faces do. ``takes``: seconds of the action; None: there is none. Whether all went on."""
         self._begin()
         self._note("come", until=0.0 if wait is None else wait)
@@ -136,7 +138,7 @@ class Visitor:
         self._note("through", fence=number)
         return True
 
-    async def _meet(self, where: Meeting, me: Participant, wait: float | None, takes: float | None, *, fails: bool) -> int:
+    async def _meet(self, where: BarrierSpec, me: Participant, wait: float | None, takes: float | None, *, fails: bool) -> int:
         worker = self.worker
         try:
             with worker.operation():
@@ -156,7 +158,7 @@ class Visitor:
                     await barrier.leave(where, me, "action" if me.duty else "")
             raise
 
-    async def change(self, where: Meeting, how: str) -> None:
+    async def change(self, where: BarrierSpec, how: str) -> None:
         """Reset it, or abort."""
         try:
             with self.worker.operation():
@@ -164,7 +166,7 @@ class Visitor:
         except WireError:
             pass
 
-    async def count(self, what: Latch, by: int = 1, name: str = "") -> None:
+    async def count(self, what: LatchSpec, by: int = 1, name: str = "") -> None:
         """Count down; an event: set it."""
         self._begin()
         self._note("count", last=by, note=name)
@@ -182,7 +184,7 @@ class Visitor:
     def _note_clear(self, kind: str) -> None:
         self.worker.process.world.note(kind, self.worker.name, "m", f"{self.worker.name}!{self._cleared}")
 
-    async def clear(self, what: Latch) -> None:
+    async def clear(self, what: LatchSpec) -> None:
         """Set it back."""
         self._cleared += 1
         self._note_clear("clear")
@@ -194,7 +196,7 @@ class Visitor:
         else:
             self._note_clear("cleared")
 
-    async def wait(self, what: Latch, wait: float | None) -> None:
+    async def wait(self, what: LatchSpec, wait: float | None) -> None:
         """Wait until it is open."""
         self._begin()
         self._note("await", until=0.0 if wait is None else self.worker.process.world.now + wait)

@@ -2,7 +2,7 @@
 
 What is loaded is the number of a version of the source. Whoever writes a new version there invalidates the key then, as all
 users of a cache do. The kinds of events: ``want`` and what came of it (``found``, ``load``, ``busy``, ``absent``, ``failed``,
-``cancelled``), ``land`` and ``landed``, ``aborted``, ``void`` and ``voided``.
+``cancelled``), ``store_loaded`` and ``landed``, ``aborted``, ``void`` and ``voided``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from holdfast._core.requests import Sleep, WireError
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.flight import Found, Load, Loading, Site, Wish
+from holdfast._core.single_flight.flight import EntrySpec, Found, Load, Loading, LookupPolicy
 from holdfast.testing.sim.worker import Cancelled, Worker
 
 
@@ -19,7 +19,7 @@ from holdfast.testing.sim.worker import Cancelled, Worker
 class Source:
     """What the values of one key are loaded from."""
 
-    site: Site
+    entry: EntrySpec
     ttl: float
     stale: float
     tag: str = "t"
@@ -29,7 +29,7 @@ class Source:
     """Loads that nobody has begun to end, by the names of their lookups."""
 
 
-class Reader:
+class CacheClient:
     """One worker, and the key it is about."""
 
     def __init__(self, worker: Worker, source: Source) -> None:
@@ -37,17 +37,17 @@ class Reader:
         self.source = source
         self._lookups = 0
         for server in worker.process.world.servers:
-            load, state, _ = source.site.spec.keys
+            load, state, _ = source.entry.spec.keys
             server.locks[load] = state
 
     def _note(
         self, kind: str, lookup: str = "", *, fence: int = 0, version: int = 0, note: str = "", until: float = 0.0
     ) -> None:
         world = self.worker.process.world
-        key = self.source.site.spec.name
+        key = self.source.entry.spec.name
         world.note(kind, self.worker.name, key, lookup, fence=fence, last=version, note=note, until=until)
 
-    async def get(self, wish: Wish, takes: float, *, fails: bool = False) -> None:
+    async def get(self, policy: LookupPolicy, takes: float, *, fails: bool = False) -> None:
         """Look for the value; load it, which ``takes`` some time, if that is what comes of it."""
         worker = self.worker
         self._lookups += 1
@@ -56,9 +56,13 @@ class Reader:
         try:
             with worker.operation():
                 self._note(
-                    "want", lookup, fence=wish.early, until=wish.stale, note="" if wish.wait is None else f"for {wish.wait:g} s"
+                    "want",
+                    lookup,
+                    fence=policy.early,
+                    until=policy.stale,
+                    note="" if policy.wait is None else f"for {policy.wait:g} s",
                 )
-                result = await flight.look(self.source.site, wish)
+                result = await flight.get_or_lease(self.source.entry, policy)
                 load = result if isinstance(result, Load) else None
             self._looked(lookup, result)
             if load is not None:
@@ -68,7 +72,7 @@ class Reader:
             self.source.loading.pop(lookup, None)
             if load is not None and not load.tenure.over:
                 with worker.operation():
-                    await flight.abort(load)
+                    await flight.cancel_load(load)
                 self._note("aborted", lookup, fence=load.fence)
         except (WireError, flight.KeyConflict) as error:
             self._note("failed", lookup, note=f"{type(error).__name__}: {error}")
@@ -99,13 +103,13 @@ class Reader:
         source.loading.pop(lookup, None)
         if fails:
             with worker.operation():
-                await flight.abort(load)
+                await flight.cancel_load(load)
             self._note("aborted", lookup, fence=load.fence)
             return
         until = worker.process.world.now + source.ttl
         self._note("land", lookup, fence=load.fence, version=version, until=until)
         with worker.operation():
-            stored = await flight.land(
+            stored = await flight.store_loaded(
                 load, "v", b"%d" % version, ttl=source.ttl, stale=source.stale, tags=(source.tag,), cost=takes
             )
         self._note("landed", lookup, fence=load.fence, version=version, note="" if stored else "refused", until=until)
@@ -125,13 +129,13 @@ class Reader:
         self._note("voided", version=version, note=how)
 
     async def _invalidate(self, how: str, version: int) -> None:
-        source, site = self.source, self.source.site
+        source, entry = self.source, self.source.entry
         match how:
             case "drop":
-                await flight.drop(site)
+                await flight.delete(entry)
             case "tag":
-                await flight.invalidate(site, ("other", source.tag))
+                await flight.invalidate(entry, ("other", source.tag))
             case "all":
-                await flight.invalidate(site)
+                await flight.invalidate(entry)
             case _:
-                await flight.store(site, "v", b"%d" % version, ttl=source.ttl, stale=source.stale, tags=(source.tag,))
+                await flight.store(entry, "v", b"%d" % version, ttl=source.ttl, stale=source.stale, tags=(source.tag,))

@@ -16,19 +16,29 @@ from operator import attrgetter
 from types import CodeType, CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.election import Candidacy, Office
+from holdfast._core.election import Candidacy, ElectionKeys
 from holdfast._core.lock.local_queue import KEEPER, Gate
 from holdfast._core.lock.node import Node
 from holdfast._core.lock.ports import Leftover
 from holdfast._core.lock.records import Attempt, Grant, Lead, Spec, Tenure, Waiter, nobody
 from holdfast._core.quorum.lease import Mandate, Vote
-from holdfast._core.quorum.votes import Ballot, Candidate, Count, Heard, Horizon, Panel, Renewals, Taken, Yes
+from holdfast._core.quorum.votes import (
+    AllAnswered,
+    HeldElsewhere,
+    QuorumAttempt,
+    RenewalCount,
+    ServerClockEstimate,
+    ServerSet,
+    VoteRound,
+    Yes,
+    YesCount,
+)
 from holdfast._core.rendezvous.barrier import Charter as Action
 from holdfast._core.rendezvous.barrier import Duty, Participant
-from holdfast._core.rendezvous.latch import Waiting
+from holdfast._core.rendezvous.latch import LatchWaiter
 from holdfast._core.requests import Answer
-from holdfast._core.single_flight.coalesce import Crowd, Member
-from holdfast._core.single_flight.flight import Charter, Load, Site
+from holdfast._core.single_flight.coalesce import CoalescedWaiter, Coalescer
+from holdfast._core.single_flight.flight import Charter, EntrySpec, Load
 from holdfast._core.struct import Struct
 from holdfast._core.subscription import Listener
 from holdfast._lua import Script
@@ -37,9 +47,9 @@ from holdfast.testing.sim import election_client
 from holdfast.testing.sim.lock_client import Lease, Lock
 from holdfast.testing.sim.network import End
 from holdfast.testing.sim.process import Process
-from holdfast.testing.sim.quorum_client import Company, QuorumLease, QuorumLock
-from holdfast.testing.sim.quorum_driver import Round, Voter
-from holdfast.testing.sim.single_flight_client import Reader, Source
+from holdfast.testing.sim.quorum_client import Redlock, RedlockLease, ServerGroup
+from holdfast.testing.sim.quorum_driver import PollRound, QuorumWorker
+from holdfast.testing.sim.single_flight_client import CacheClient, Source
 from holdfast.testing.sim.worker import Slot, Ticket, Worker
 
 if TYPE_CHECKING:
@@ -59,11 +69,11 @@ _NUMBER = re.compile(rb"\d{12,}")
 WAITER = attrgetter(*(name for name in Waiter.__slots__ if name != "asked_under"))
 ATTEMPT = attrgetter(*(name for name in Attempt.__slots__ if name not in {"spec", "gate", "unclaimed"}))
 TENURE = attrgetter(*(name for name in Tenure.__slots__ if name not in {"spec", "owner"}))
-NODE = attrgetter("_inbox_at", "_ping_at", "_record_at", "_hear", "_asked_early", "_leftovers")
-GATE = attrgetter("tenure", "fence", "passes", "taken", "asked", "linger_until", "heard", "late_at", "trouble", "crowded")
+NODE = attrgetter("_inbox_at", "_ping_at", "_record_at", "_reachable_prefixes", "_asked_early", "_leftovers")
+GATE = attrgetter("tenure", "fence", "passes", "taken", "asked", "linger_until", "last_reply", "late_at", "trouble", "crowded")
 GRANT = attrgetter("fence", "taken", "deadline", "claim", "queued", "tenure")
 LOAD = attrgetter("fence", "record")
-CANDIDATE = attrgetter("horizon", "hope", "voted", "seen")
+CANDIDATE = attrgetter("clock_estimate", "listener_id", "voted", "seen")
 
 
 class Fingerprint:
@@ -193,7 +203,7 @@ class Fingerprint:
         for token, attempt in node.waiting._departed.items():  # noqa: SLF001
             self._put(token, attempt.pending)
         self.add(node.waiting.round_at)
-        self._put(node.waiting.listening, *node.hopes)
+        self._put(node.waiting.listening, *node.listeners)
         for waiter in node.waiting.waiters():
             self._put(waiter.asked_under == node.waiting.subscription(waiter.attempt.spec.prefix))
         for tenure in sorted(node.renewing.tenures(), key=lambda tenure: tenure.token):
@@ -221,7 +231,7 @@ class Fingerprint:
 
     def _promised(self, then: Any) -> None:
         """What is to be done with an answer, as far as that may differ between requests that look the same."""
-        if isinstance(then, partial) and isinstance(owner := getattr(then.func, "__self__", None), Round):
+        if isinstance(then, partial) and isinstance(owner := getattr(then.func, "__self__", None), PollRound):
             self.add(owner)
         for cell in getattr(then, "__closure__", None) or ():
             if callable(cell.cell_contents):
@@ -282,23 +292,23 @@ class Fingerprint:
         self._all(LOAD(load))
 
     def _listener(self, listener: Listener) -> None:
-        self._text(listener.hope)
+        self._text(listener.listener_id)
         self._put(bool(listener.hints))
         for name in ("leads", "found", "seen", "pending", "duty"):  # as far as one has them
             self.add(getattr(listener, name, None))
         self.add(listener.slot)
 
-    def _crowd(self, crowd: Crowd) -> None:
-        self._put(*(member.slot.whose if isinstance(member.slot, Slot) else "" for member in crowd.members))
+    def _coalescer(self, coalescer: Coalescer) -> None:
+        self._put(*(member.slot.whose if isinstance(member.slot, Slot) else "" for member in coalescer.members))
 
-    def _candidate(self, candidate: Candidate) -> None:
-        self._attempt(candidate)
-        self._all(CANDIDATE(candidate))
-        self._put(*sorted(candidate.hoped), *sorted(node.address for node in candidate.hints))  # type: ignore[attr-defined]
+    def _quorum_attempt(self, attempt: QuorumAttempt) -> None:
+        self._attempt(attempt)
+        self._all(CANDIDATE(attempt))
+        self._put(*sorted(attempt.listening_on), *sorted(node.address for node in attempt.hints))  # type: ignore[attr-defined]
 
-    def _horizon(self, horizon: Horizon) -> None:
-        if horizon._ahead is not None:  # noqa: SLF001
-            self._int(int(self._now * 1e6 + horizon._ahead))  # noqa: SLF001
+    def _clock_estimate(self, clock_estimate: ServerClockEstimate) -> None:
+        if clock_estimate._ahead is not None:  # noqa: SLF001
+            self._int(int(self._now * 1e6 + clock_estimate._ahead))  # noqa: SLF001
 
     def _vote(self, vote: Vote) -> None:
         self._tenure(vote)
@@ -306,26 +316,26 @@ class Fingerprint:
 
     def _mandate(self, mandate: Mandate) -> None:
         self._tenure(mandate)
-        self._text(mandate.hope)
+        self._text(mandate.listener_id)
         self._put(*sorted(mandate.servers()))
         self._put(*sorted(mandate.doubtful))
         self._float(mandate._least)  # noqa: SLF001
         self._dict(mandate.votes)
 
-    def _count(self, count: Count) -> None:
-        self._put(type(count).__name__, count.yes)
-        for number, answer in sorted(count.answers.items()):
+    def _yes_count(self, yes_count: YesCount) -> None:
+        self._put(type(yes_count).__name__, yes_count.yes)
+        for number, answer in sorted(yes_count.answers.items()):
             self._put(number)
             if isinstance(answer, Answer):
                 reply = answer.value  # what time it was there is of no use any more
-                self.add(reply._replace(time=0) if isinstance(reply, Yes | Taken) else reply)
+                self.add(reply._replace(time=0) if isinstance(reply, Yes | HeldElsewhere) else reply)
                 self._float(answer.sent)
             else:
                 self.add(answer)
 
-    def _heard(self, heard: Heard) -> None:
-        self._put(*sorted(heard.awaited))
-        self._dict(heard.answers)
+    def _all_answered(self, all_answered: AllAnswered) -> None:
+        self._put(*sorted(all_answered.awaited))
+        self._dict(all_answered.answers)
 
     def _lead(self, lead: Lead) -> None:
         self._text(lead.place.attempt.token if lead.place is not None else "")
@@ -406,12 +416,12 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Lease: Fingerprint._lease,  # noqa: SLF001
     Charter: Fingerprint._tenure,  # noqa: SLF001
     Load: Fingerprint._load,  # noqa: SLF001
-    Member: Fingerprint._listener,  # noqa: SLF001
-    Waiting: Fingerprint._listener,  # noqa: SLF001
+    CoalescedWaiter: Fingerprint._listener,  # noqa: SLF001
+    LatchWaiter: Fingerprint._listener,  # noqa: SLF001
     Participant: Fingerprint._listener,  # noqa: SLF001
     Action: Fingerprint._tenure,  # noqa: SLF001
     Duty: lambda fingerprint, duty: fingerprint._tenure(duty.tenure),  # noqa: SLF001
-    Crowd: Fingerprint._crowd,  # noqa: SLF001
+    Coalescer: Fingerprint._coalescer,  # noqa: SLF001
     Listener: Fingerprint._listener,  # noqa: SLF001
     Candidacy: Fingerprint._attempt,  # noqa: SLF001
     election_client.Term: Fingerprint._lease,  # noqa: SLF001
@@ -419,19 +429,33 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Source: lambda fingerprint, source: fingerprint._put(source.version),  # noqa: SLF001
     Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
     Status: Fingerprint._text,  # noqa: SLF001
-    Candidate: _once(Fingerprint._candidate),  # noqa: SLF001
-    Horizon: Fingerprint._horizon,  # noqa: SLF001
+    QuorumAttempt: _once(Fingerprint._quorum_attempt),  # noqa: SLF001
+    ServerClockEstimate: Fingerprint._clock_estimate,  # noqa: SLF001
     Vote: Fingerprint._vote,  # noqa: SLF001
     Mandate: _once(Fingerprint._mandate),  # noqa: SLF001
-    Count: Fingerprint._count,  # noqa: SLF001
-    Ballot: _once(Fingerprint._count),  # noqa: SLF001
-    Renewals: Fingerprint._count,  # noqa: SLF001
-    Heard: Fingerprint._heard,  # noqa: SLF001
-    Round: lambda fingerprint, poll: fingerprint._put(poll.over, poll.waits, poll.counts),  # noqa: SLF001
-    QuorumLease: _once(Fingerprint._lease),  # noqa: SLF001
+    YesCount: Fingerprint._yes_count,  # noqa: SLF001
+    VoteRound: _once(Fingerprint._yes_count),  # noqa: SLF001
+    RenewalCount: Fingerprint._yes_count,  # noqa: SLF001
+    AllAnswered: Fingerprint._all_answered,  # noqa: SLF001
+    PollRound: lambda fingerprint, poll: fingerprint._put(poll.over, poll.waits, poll.counts),  # noqa: SLF001
+    RedlockLease: _once(Fingerprint._lease),  # noqa: SLF001
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
 same_in_all_states(
-    type, CoroutineType, FunctionType, Lock, QuorumLock, Company, Spec, Site, Reader, Panel, Process, Worker, Voter, End, Gate
+    type,
+    CoroutineType,
+    FunctionType,
+    Lock,
+    Redlock,
+    ServerGroup,
+    Spec,
+    EntrySpec,
+    CacheClient,
+    ServerSet,
+    Process,
+    Worker,
+    QuorumWorker,
+    End,
+    Gate,
 )
-same_in_all_states(Office, election_client.Candidate, election_client.Election)
+same_in_all_states(ElectionKeys, election_client.Candidate, election_client.Election)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast._api import ticket as tickets
-from holdfast._api.lease import disown
+from holdfast._api.lease import discard_unreturned
 from holdfast._api.ticket import Told
 from holdfast._core.lock import ticket as ticket_operations
 from holdfast._core.lock.acquire import KeyConflict
@@ -20,7 +20,7 @@ from holdfast.testing.sim.world import EPOCH, World
 
 
 @dataclass(slots=True, eq=False)
-class Slip:
+class IssuedTicket:
     """A ticket that was given out."""
 
     told: Told
@@ -54,7 +54,7 @@ def _begin(lock: Lock) -> None:
     worker.asked_to_join, worker.asked_first = 0.0, EPOCH
 
 
-async def issue(lock: Lock, lease: Lease, seconds: float) -> Slip | None:
+async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None:
     """Make a ticket of a lease. None: there is none, and the lease is over all the same."""
     worker = lock.worker
     with worker.operation():
@@ -72,7 +72,7 @@ async def issue(lock: Lock, lease: Lease, seconds: float) -> Slip | None:
             raise
         lease.left()
         lock._note("ticket")  # noqa: SLF001
-    return Slip(tickets.read(ticket), lease, lock.spec.key, worker.acquisition, asked + 0.99 * seconds)
+    return IssuedTicket(tickets.read(ticket), lease, lock.spec.key, worker.acquisition, asked + 0.99 * seconds)
 
 
 async def _end(lease: Lease) -> None:
@@ -87,7 +87,7 @@ async def _end(lease: Lease) -> None:
         raise
 
 
-async def redeem(lock: Lock, slip: Slip) -> Lease | None:
+async def redeem(lock: Lock, slip: IssuedTicket) -> Lease | None:
     """Take the lock with a ticket; None if that cannot be done."""
     worker = lock.worker
     process = worker.process
@@ -110,7 +110,7 @@ async def redeem(lock: Lock, slip: Slip) -> Lease | None:
             return None
         except Cancelled:
             try:
-                disown(attempt)
+                discard_unreturned(attempt)
                 await abandon(attempt)
             finally:
                 lock._note("cancelled")  # noqa: SLF001

@@ -12,25 +12,25 @@ from holdfast._core.lock.records import Attempt, Grant, Lead, Waiter
 from holdfast._core.lock.replies import ACQUIRE
 from holdfast._core.requests import (
     Answer,
+    AwaitNotice,
     Call,
     Command,
     Delist,
     Draw,
     Enlist,
-    Enroll,
-    Hark,
-    Hopeful,
     Now,
     Outcome,
     Park,
     Request,
     Run,
     Sleep,
+    Subscribe,
+    Subscriber,
     TimedOut,
+    Unsubscribe,
     Wait,
     Wall,
     WireError,
-    Withdraw,
 )
 from holdfast._core.requests import Slot as AnySlot
 from holdfast.testing.sim.network import Wire
@@ -126,10 +126,10 @@ class Worker:
             Park: self._park,
             Enlist: self._enlist,
             Wait: self._wait,
-            Enroll: self._enroll,
-            Hark: self._hark,
-            Withdraw: self._withdraw,
-            **process.tending,
+            Subscribe: self._enroll,
+            AwaitNotice: self._hark,
+            Unsubscribe: self._withdraw,
+            **process.keep_alive_handlers,
         }
         process.workers.append(self)
         process.world.working.add(self)
@@ -289,25 +289,25 @@ class Worker:
         """The servers that can tell it something."""
         return [self.process.server]
 
-    def _enroll(self, request: Enroll) -> Any:
+    def _enroll(self, request: Subscribe) -> Any:
         listener, process = request.listener, self.process
 
         def enough(_outcome: object = None) -> bool:
-            return sum([process.hope(server, listener) for server in self._told_by()]) >= listener.majority
+            return sum([process.subscribe(server, listener) for server in self._told_by()]) >= listener.majority
 
         return None if enough() else self._get(self._placed(listener), request.until, enough, None)
 
-    def _hark(self, request: Hark) -> Any:
+    def _hark(self, request: AwaitNotice) -> Any:
         return self._get(self._placed(request.listener), request.until, lambda _outcome: True, None)
 
-    def _placed(self, listener: Hopeful) -> Slot:
+    def _placed(self, listener: Subscriber) -> Slot:
         slot = listener.slot = listener.slot or Slot(self)
         assert isinstance(slot, Slot)
         return slot
 
-    def _withdraw(self, request: Withdraw) -> None:
+    def _withdraw(self, request: Unsubscribe) -> None:
         for node in self.process.nodes.values():
-            node.hopes.pop(request.listener.hope, None)
+            node.listeners.pop(request.listener.listener_id, None)
 
     def _queued(self, attempt: Attempt, since: float) -> None:
         world = self.process.world

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast._core.election import SPAN, Elected
+from holdfast._core.election import LISTEN_S, Elected
 from holdfast._core.requests import Sleep
 from holdfast.testing.history import Event
 from holdfast.testing.judge.coverage import Coverage
@@ -61,7 +61,7 @@ class Profile:
     @property
     def told_within(self) -> float:
         """Seconds within which observers see what has changed."""
-        return 0.2 + 60 * self.latency + (0.0 if self.calm else SPAN + 3.0)
+        return 0.2 + 60 * self.latency + (0.0 if self.calm else LISTEN_S + 3.0)
 
 
 def draw(rng: random.Random) -> Profile:
@@ -125,12 +125,12 @@ class Play:
         candidate, rng = Candidate(worker, self.election, name), self.rng
         for _ in range(rng.choice((1, 2, 3, 4))):
             try:
-                await self._reign(candidate)
+                await self._lead(candidate)
                 await Sleep(rng.choice((0.0, 0.1, 1.0)) * rng.random())
             except Cancelled:
                 self.counts["election cancelled"] += 1
 
-    async def _reign(self, candidate: Candidate) -> None:
+    async def _lead(self, candidate: Candidate) -> None:
         rng, counts = self.rng, self.counts
         term = await candidate.campaign(rng.choice((None, None, 5.0, 0.3, 0.0)))
         if term is None:
@@ -173,7 +173,7 @@ class Play:
             world.pass_time(1.0)
         else:
             raise Stuck
-        self._worker(last := self._process("e1"), self._reign_last)
+        self._worker(last := self._process("e1"), self._lead_last)
         self._pass(profile.told_within + 1.0, lambda worker: worker.name in self.have_seen)
         self.enough = True
         if profile.crash:
@@ -193,7 +193,7 @@ class Play:
                 "over", candidate.worker.name, self.election.spec.key, candidate.name, fence=term.fence, note="dies"
             )
 
-    async def _reign_last(self, worker: Worker) -> None:
+    async def _lead_last(self, worker: Worker) -> None:
         candidate = Candidate(worker, self.election, LAST)
         term = None
         while term is None:

@@ -13,8 +13,8 @@ from holdfast.testing.judge.safety_rules import Limits, Violation
 from holdfast.testing.sim.faults import QUORUM_FAULTS, mishaps
 from holdfast.testing.sim.leftovers import told_at_once, write_the_end
 from holdfast.testing.sim.process import Face, Process
-from holdfast.testing.sim.quorum_client import Company, QuorumLock, described
-from holdfast.testing.sim.quorum_driver import Voter
+from holdfast.testing.sim.quorum_client import Redlock, ServerGroup, described
+from holdfast.testing.sim.quorum_driver import QuorumWorker
 from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.rlock_client import RLock
 from holdfast.testing.sim.server import Server
@@ -135,7 +135,7 @@ def _draw_faults(rng: random.Random, profile: Profile) -> None:
             profile.faults.append((int(300 * uniform() ** 2), kind, lasts))
 
 
-def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, Company]:
+def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, ServerGroup]:
     """The world of a seed, before anything has happened in it."""
     rng = random.Random(seed)
     profile = draw(rng)
@@ -144,7 +144,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
     if profile.mishaps:
         world.mishap = mishaps(world, profile.mishaps)
-    company = Company(world, profile.longest)
+    server_group = ServerGroup(world, profile.longest)
     for number, skew in enumerate(profile.skews):
         server = Server(world, f"s{number + 1}", offset=skew, rate=1 + rng.choice((0.0, 0.002, -0.002)))
         if skew > SHORTEST / 2:
@@ -152,19 +152,19 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
         if profile.has("amnesia"):
             server.keep_past()
         if profile.declared:
-            company.declare(server)
+            server_group.declare(server)
     for number in range(1 + max(process for process, _ in profile.workers)):
         _process(world, f"c{number + 1}", rng, profile.far, profile.distance)
         if profile.slow_share:
             world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
     nested = nest(seed, (planned for _, rounds in profile.workers for planned in rounds))
     for number, (of, rounds) in enumerate(profile.workers):
-        worker = Voter(world.processes[of], str(number + 1))
-        worker.start(work(rounds, partial(_rlock if nested else _lock, worker, company, profile, fair=profile.fair[of])))
+        worker = QuorumWorker(world.processes[of], str(number + 1))
+        worker.start(work(rounds, partial(_rlock if nested else _lock, worker, server_group, profile, fair=profile.fair[of])))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: QUORUM_FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     theme.begin(seed, world)
-    return world, profile, company
+    return world, profile, server_group
 
 
 def _process(world: World, name: str, rng: random.Random, far: float, distance: float) -> Process:
@@ -176,25 +176,25 @@ def _process(world: World, name: str, rng: random.Random, far: float, distance: 
     return process
 
 
-def _lock(worker: Worker, company: Company, profile: Profile, name: str, *, fair: bool = True) -> QuorumLock:
+def _lock(worker: Worker, server_group: ServerGroup, profile: Profile, name: str, *, fair: bool = True) -> Redlock:
     sharing = {"max_passes": profile.max_passes, "progress_within": profile.progress_within}
     spec = described(name, ttl=profile.ttl, renew=profile.renew, **sharing)
-    return QuorumLock(worker, company, spec, fair=fair)
+    return Redlock(worker, server_group, spec, fair=fair)
 
 
-def _rlock(worker: Worker, company: Company, profile: Profile, name: str, *, fair: bool) -> RLock:
-    return RLock(_lock(worker, company, profile, name, fair=fair))
+def _rlock(worker: Worker, server_group: ServerGroup, profile: Profile, name: str, *, fair: bool) -> RLock:
+    return RLock(_lock(worker, server_group, profile, name, fair=fair))
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
-    world, profile, company = build(seed, trace=trace, theme=theme)
+    world, profile, server_group = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:
         if not world.work(EPOCH + HORIZON, STEPS):
             found.append(Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s: {waiting(world)}"))
         else:
-            found += settle(world, profile, company)
+            found += settle(world, profile, server_group)
     except Stuck:
         found.append(Violation("R7", f"nobody can make a step, and somebody waits: {waiting(world)}"))
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
@@ -223,7 +223,7 @@ def limits(profile: Profile) -> Limits:
     )
 
 
-def settle(world: World, profile: Profile, company: Company) -> list[Violation]:
+def settle(world: World, profile: Profile, server_group: ServerGroup) -> list[Violation]:
     """Everybody has come to an end: after one more lease, nothing of it may be left; and if nothing went wrong but
     cancellations, and connections that broke, at once. Then anybody gets any lock."""
     world.calm_down()
@@ -234,10 +234,10 @@ def settle(world: World, profile: Profile, company: Company) -> list[Violation]:
     found = []
     for name in sorted({planned.lock for _, rounds in profile.workers for planned in rounds}):
         process = Process(world, world.servers[0], f"f{ord(name):x}")
-        worker = Voter(process, "1")
+        worker = QuorumWorker(process, "1")
         got: list[bool] = []
         patience = PROBE + 1.02 * profile.longest
-        worker.start(_probe(_lock(worker, company, profile, name), patience, got))
+        worker.start(_probe(_lock(worker, server_group, profile, name), patience, got))
         world.work(world.now + patience + PROBE, 2 * STEPS)
         if got != [True]:
             found.append(Violation("R7", f"all is over, and still nobody could take {name!r}"))
@@ -246,7 +246,7 @@ def settle(world: World, profile: Profile, company: Company) -> list[Violation]:
     return found
 
 
-async def _probe(lock: QuorumLock, wait: float, got: list[bool]) -> None:
+async def _probe(lock: Redlock, wait: float, got: list[bool]) -> None:
     lease = await lock.acquire(wait)
     if lease is not None:
         await Sleep(0.01)

@@ -11,14 +11,14 @@ from holdfast._core.requests import Run as Call
 from holdfast._core.requests import Sleep
 from holdfast.testing.judge import rendezvous_rules as judge
 from holdfast.testing.judge.coverage import Coverage
-from holdfast.testing.judge.rendezvous_rules import Meetings
+from holdfast.testing.judge.rendezvous_rules import RendezvousHistory
 from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.judge.verdicts import Docket
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.leftovers import leftovers
 from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.rare import PLAIN, Theme
-from holdfast.testing.sim.rendezvous_client import KEEP_MS, Hall, Visitor, flag, meeting
+from holdfast.testing.sim.rendezvous_client import KEEP_MS, Rendezvous, RendezvousClient, flag, meeting
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 from holdfast.testing.swarms.result import Run
@@ -97,12 +97,12 @@ class Play:
         self.world = world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
         if profile.mishaps:
             world.mishap = mishaps(world, profile.mishaps)
-        self.hall = Hall(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
-        self.meeting = meeting(profile.count, profile.ttl, min(TIMEOUT, profile.ttl / 3), profile.keep_ms)
+        self.rendezvous = Rendezvous(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
+        self.barrier_spec = meeting(profile.count, profile.ttl, min(TIMEOUT, profile.ttl / 3), profile.keep_ms)
         self.flag = flag(profile.what, profile.count if profile.what == "latch" else 1, TIMEOUT, profile.keep_ms)
         for number, workers in enumerate(profile.processes):
             face, rate = rng.choice(FACES), 1 + rng.choice((0.0, 0.002))
-            process = Process(world, self.hall, f"c{number + 1}", face=face, offset=1000 * rng.random(), rate=rate)
+            process = Process(world, self.rendezvous, f"c{number + 1}", face=face, offset=1000 * rng.random(), rate=rate)
             for name in range(workers):
                 worker = Worker(process, str(name + 1))
                 worker.start({"barrier": self._meets, "latch": self._counts, "event": self._flags}[profile.what](worker))
@@ -111,80 +111,82 @@ class Play:
         for late in range(30):
             world.at(EPOCH + profile.pace * END + 20.0 * late, self._end_it, late)
         if theme.resets:
-            worker = Worker(Process(world, self.hall, "ff"), "1")
+            worker = Worker(Process(world, self.rendezvous, "ff"), "1")
             worker.start(self._sets_back(worker, random.Random(f"reset {seed}")))
         theme.begin(seed, world)
 
     # What workers do
 
     async def _meets(self, worker: Worker) -> None:
-        rng, profile, visitor = self.rng, self.profile, Visitor(worker)
+        rng, profile, client = self.rng, self.profile, RendezvousClient(worker)
         for _ in range(rng.choice((2, 4, 4))):
             try:
                 await Sleep(profile.pace * rng.choice((0.0, 0.01, 1.0)) * rng.random())
                 wait = rng.choice((None, None, None, 3.0, 0.5))
                 takes = rng.choice((0.0, 0.1, 1.5)) * profile.ttl * rng.random() if profile.acts else None
-                if not await visitor.meet(self.meeting, wait, takes, fails=rng.random() < 0.05) and rng.random() < 0.6:
-                    await visitor.change(self.meeting, "reset")
+                if not await client.meet(self.barrier_spec, wait, takes, fails=rng.random() < 0.05) and rng.random() < 0.6:
+                    await client.change(self.barrier_spec, "reset")
             except Cancelled:
                 pass
         try:
-            await visitor.change(self.meeting, "abort")
+            await client.change(self.barrier_spec, "abort")
         except Cancelled:
             pass
 
     async def _counts(self, worker: Worker) -> None:
-        rng, visitor = self.rng, Visitor(worker)
+        rng, client = self.rng, RendezvousClient(worker)
         waits = rng.random() < 0.5
         for number in range(rng.choice((1, 2, 3))):
             try:
                 await Sleep(self.profile.pace * rng.choice((0.0, 0.1, 5.0)) * rng.random())
                 if waits:
-                    await visitor.wait(self.flag, rng.choice((None, None, 3.0, 0.0)))
+                    await client.wait(self.flag, rng.choice((None, None, 3.0, 0.0)))
                 else:
                     name = rng.choice(("", "", f"thing {number}"))
-                    await visitor.count(self.flag, 1 if name else rng.choice((1, 1, 2)), name)
+                    await client.count(self.flag, 1 if name else rng.choice((1, 1, 2)), name)
             except Cancelled:
                 pass
 
     async def _flags(self, worker: Worker) -> None:
-        rng, visitor = self.rng, Visitor(worker)
+        rng, client = self.rng, RendezvousClient(worker)
         waits = rng.random() < 0.6
         for _ in range(rng.choice((2, 4))):
             try:
                 await Sleep(self.profile.pace * rng.choice((0.0, 0.1, 5.0)) * rng.random())
                 if waits:
-                    await visitor.wait(self.flag, rng.choice((None, None, 8.0, 0.0)))
+                    await client.wait(self.flag, rng.choice((None, None, 8.0, 0.0)))
                 else:
-                    await visitor.count(self.flag)
+                    await client.count(self.flag)
                     await Sleep(rng.choice((0.0, 0.0, 1.0)) * rng.random())
-                    await visitor.clear(self.flag)
+                    await client.clear(self.flag)
             except Cancelled:
                 pass
 
     async def _sets_back(self, worker: Worker, rng: random.Random) -> None:
         """Reset what others wait for, again and again."""
-        visitor = Visitor(worker)
+        client = RendezvousClient(worker)
         for _ in range(rng.choice((2, 4, 8))):
             try:
                 await Sleep(rng.choice((0.1, 1.0, 5.0)) * rng.random())
                 if self.profile.what == "barrier":
-                    await visitor.change(self.meeting, "reset")
+                    await client.change(self.barrier_spec, "reset")
                 else:
-                    await visitor.clear(self.flag)
+                    await client.clear(self.flag)
             except Cancelled:
                 pass
 
     def _end_it(self, late: int) -> None:
-        token, meeting, flag = f"e.{late:04x}", self.meeting, self.flag
+        token, barrier_spec, flag = f"e.{late:04x}", self.barrier_spec, self.flag
         if self.profile.what == "barrier":
-            keys = (*meeting.keys, meeting.spec.keys[0])
-            ms = meeting.spec.first_ms
-            self.hall.visit(Call(barrier.BARRIER, keys, (meeting.parties, ms, meeting.keep_ms, token, "abort"), TIMEOUT))
+            keys = (*barrier_spec.keys, barrier_spec.spec.keys[0])
+            ms = barrier_spec.spec.first_ms
+            self.rendezvous.visit(
+                Call(barrier.BARRIER, keys, (barrier_spec.parties, ms, barrier_spec.keep_ms, token, "abort"), TIMEOUT)
+            )
         else:
             self.world.note("count", "end", "m", f"end#{late}", last=flag.count)
             args = (flag.format, flag.count, flag.keep_ms, "down", token, flag.count, "")
-            self.hall.visit(Call(latch.LATCH, flag.keys, args, TIMEOUT))
+            self.rendezvous.visit(Call(latch.LATCH, flag.keys, args, TIMEOUT))
 
     # Its course
 
@@ -207,7 +209,7 @@ class Play:
             found += [Violation("B9", f"left behind: {what}") for what in leftovers(world)]
         kinds = {kind for _, kind, _ in profile.faults}
         only = set() if profile.mishaps or profile.slow_share else kinds
-        case = Meetings(world.history, profile.count, profile.ttl, profile.acts, profile.calm, only, self.docket)
+        case = RendezvousHistory(world.history, profile.count, profile.ttl, profile.acts, profile.calm, only, self.docket)
         rules = {"barrier": judge.barrier, "latch": judge.latch, "event": judge.event}
         return found + list(rules[profile.what](case))
 

@@ -172,7 +172,7 @@ class Play:
     def _slay(self) -> None:
         """Whoever runs something is killed."""
         for service in self.services:
-            if service.process.here and service.book.runs:
+            if service.process.here and service.state.runs:
                 self.world.note("fault", service.process.name, note="crash")
                 service.process.crash()
 
@@ -193,7 +193,7 @@ class Play:
     def _stop_one(self, number: int) -> None:
         if len(self.services) > number + 1:  # or nobody might be left
             service = self.services[number]
-            service.process.soon(service.book.stop, self.rng.choice((0.0, 0.5)))
+            service.process.soon(service.state.stop, self.rng.choice((0.0, 0.5)))
 
     # Its course
 
@@ -225,7 +225,7 @@ class Play:
         world = self.world
         for service in self.services:
             if service.process.here:
-                service.book.stop(0.0)
+                service.state.stop(0.0)
         if not world.work(world.now + 60.0, world.steps + STEPS):
             return [f"still at it: {', '.join(sorted(worker.name for worker in world.working))}"]
         world.pass_time(1.0 + self.server.set_back)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast._core.requests import Sleep
-from holdfast._core.single_flight.flight import Wish, site
+from holdfast._core.single_flight.flight import LookupPolicy, entry_spec
 from holdfast.testing.history import Event, process_of
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.evidence import Evidence
@@ -29,7 +29,7 @@ from holdfast.testing.sim.leftovers import told_at_once, write_the_end
 from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.server import Server
-from holdfast.testing.sim.single_flight_client import Reader, Source
+from holdfast.testing.sim.single_flight_client import CacheClient, Source
 from holdfast.testing.sim.worker import Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 from holdfast.testing.swarms.result import Run
@@ -57,7 +57,7 @@ RATE = 0.005
 class Round:
     """One thing a worker does, as planned. Times in seconds."""
 
-    wish: Wish
+    policy: LookupPolicy
     takes: float
     fails: bool
     write: str
@@ -104,7 +104,7 @@ def draw(rng: random.Random) -> Profile:
         for number in range(choice((1, 2, 3))):
             rounds = []
             for _ in range(choice((1, 2, 4))):
-                wish = Wish(
+                policy = LookupPolicy(
                     wait=choice((None, None, None, 30.0, 1.0, 0.1, 0.0)),
                     stale=choice((0.0, profile.stale)),
                     early=int(2000 * uniform()) if uniform() < 0.15 else 0,
@@ -112,7 +112,7 @@ def draw(rng: random.Random) -> Profile:
                 )
                 # Two who store at the same time may do so in another order than they have written.
                 write = choice(hows) if uniform() < writes and (hows != ("store",) or not process + number) else ""
-                rounds.append(Round(wish, takes * uniform(), uniform() < fails, write, gap * uniform()))
+                rounds.append(Round(policy, takes * uniform(), uniform() < fails, write, gap * uniform()))
             profile.workers.append((process, rounds))
     kinds, times = rng.sample(KINDS, choice((0, 1, 1, 2))), (1, 1, 2)
     if uniform() < 0.1:  # nothing else is excused where clean-up is all there is
@@ -124,13 +124,13 @@ def draw(rng: random.Random) -> Profile:
     return profile
 
 
-async def work(reader: Reader, rounds: list[Round]) -> None:
+async def work(client: CacheClient, rounds: list[Round]) -> None:
     """What a worker does."""
     for planned in rounds:
         if planned.write:
-            await reader.write(planned.write)
+            await client.write(planned.write)
         else:
-            await reader.get(planned.wish, planned.takes, fails=planned.fails)
+            await client.get(planned.policy, planned.takes, fails=planned.fails)
         await Sleep(planned.gap)
 
 
@@ -142,7 +142,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
     if profile.mishaps:
         world.mishap = mishaps(world, profile.mishaps)
     server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
-    source = Source(site("hf:cache:", "c", "x", lease=profile.lease), profile.ttl, profile.stale)
+    source = Source(entry_spec("hf:cache:", "c", "x", lease=profile.lease), profile.ttl, profile.stale)
     for number in range(1 + max(process for process, _ in profile.workers)):
         rate = 1 + rng.choice((0.0, 0.002, -0.002))
         face: Face = rng.choice(("threads", "asyncio"))
@@ -151,7 +151,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
             world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Worker(world.processes[of], str(number + 1))
-        worker.start(work(Reader(worker, source), rounds))
+        worker.start(work(CacheClient(worker, source), rounds))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, partial(FAULTS[kind], world, rng, lasts))
     theme.begin(seed, world)

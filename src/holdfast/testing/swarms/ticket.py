@@ -16,7 +16,7 @@ from holdfast.testing.judge.evidence import Evidence
 from holdfast.testing.judge.safety_rules import Limits, Violation
 from holdfast.testing.sim.lock_client import Lease, Lock
 from holdfast.testing.sim.rare import PLAIN, Theme
-from holdfast.testing.sim.ticket_client import Slip, issue, out, redeem
+from holdfast.testing.sim.ticket_client import IssuedTicket, issue, out, redeem
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import World
 from holdfast.testing.swarms import lock as lock_swarm
@@ -34,19 +34,19 @@ CHAIN = 3
 
 
 @dataclass(slots=True)
-class Post:
+class TicketMail:
     """How tickets get from one to the other: those who are to redeem them are started with them."""
 
     rng: random.Random
     profile: Profile | None = None
-    slips: list[Slip] = field(default_factory=list)
+    slips: list[IssuedTicket] = field(default_factory=list)
     lost: int = 0
 
     def expires(self) -> float:
         assert self.profile is not None
         return self.rng.choice((0.2, 0.5, 1.0, 1.0)) * self.profile.longest
 
-    def deliver(self, slip: Slip, lock: Lock, left: int) -> None:
+    def deliver(self, slip: IssuedTicket, lock: Lock, left: int) -> None:
         """To somebody, perhaps to two."""
         rng = self.rng
         self.slips.append(slip)
@@ -57,7 +57,7 @@ class Post:
             worker = Worker(process, f"{len(process.workers) + 1}r")
             worker.start(self._redeem(slip, Lock(worker, lock.spec, fair=lock.gate is None), left))
 
-    async def _redeem(self, slip: Slip, lock: Lock, left: int) -> None:
+    async def _redeem(self, slip: IssuedTicket, lock: Lock, left: int) -> None:
         rng = self.rng
         try:
             await Sleep(
@@ -110,10 +110,10 @@ class Post:
             await Sleep(planned.gap)
 
 
-def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, Post]:
+def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, TicketMail]:
     """The world of a seed, before anything has happened in it."""
     rng = random.Random(f"ticket {seed}")
-    post = Post(rng)
+    post = TicketMail(rng)
     world, post.profile = lock_swarm.build(seed, trace=trace, rng=rng, program=post.work, theme=theme)
     return world, post.profile, post
 
@@ -145,7 +145,7 @@ def _let_run_out(world: World, profile: Profile) -> None:
         world.pass_time(1.03 * profile.longest + 1.0)
 
 
-def judge(slips: list[Slip], case: Evidence) -> Iterator[Violation]:
+def judge(slips: list[IssuedTicket], case: Evidence) -> Iterator[Violation]:
     """T1: a ticket is redeemed once, at most; excused is amnesia while it is in use. T3: it is refused for a reason: as used,
     if somebody has tried before; as expired, if it is. Any fault from when it was made on excuses that, but for cancellations
     and losses of single messages. (That who redeems it has a higher fence than who gave it, R2 and R3 see to.)"""
@@ -165,7 +165,7 @@ def judge(slips: list[Slip], case: Evidence) -> Iterator[Violation]:
                 yield Violation("T3", f"a ticket that {len(others)} had tried to redeem was refused: {why}")
 
 
-def counts(post: Post) -> Counter[str]:
+def counts(post: TicketMail) -> Counter[str]:
     """What happened to the tickets."""
     found: Counter[str] = Counter(f"ticket {why}" for slip in post.slips for _, why in slip.refused)
     found["ticket issued"] = len(post.slips)
