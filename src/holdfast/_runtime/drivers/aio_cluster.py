@@ -8,7 +8,7 @@ from typing import Any
 from holdfast._clock import clock
 from holdfast._core.requests import Answer, Call, Command, WireError
 from holdfast._net.aio_connection import AioConnection
-from holdfast._net.cluster import ASKING, LEAST_TIMEOUT_S, Cluster, Hop, Shard
+from holdfast._net.cluster import ASKING, LEAST_TIMEOUT_S, Cluster, Hop, Part
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack, value
 from holdfast._runtime.drivers.aio import Driver, kept
@@ -20,7 +20,7 @@ class ShardDriver(Driver):
     """Does what operations ask about the locks of a shard, in one event loop."""
 
     def __init__(self, process: Process, shard: Endpoint) -> None:
-        assert isinstance(shard, Shard)
+        assert isinstance(shard, Part)  # as a whole, until it is known who looks after the lock
         super().__init__(process, shard)
         self._cluster = shard.cluster
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast._clock import clock
 from holdfast._core.requests import Answer, Call, Command, WireError
-from holdfast._net.cluster import ASKING, LEAST_TIMEOUT_S, Hop, Shard
+from holdfast._net.cluster import ASKING, LEAST_TIMEOUT_S, Hop, Part
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack, value
 from holdfast._net.sync_connection import Connection
@@ -23,7 +23,7 @@ class ShardDriver(Driver):
     """Does what operations ask about the locks of a shard."""
 
     def __init__(self, process: Process, shard: Endpoint) -> None:
-        assert isinstance(shard, Shard)
+        assert isinstance(shard, Part)  # as a whole, until it is known who looks after the lock
         super().__init__(process, shard)
         self._cluster = shard.cluster
         self._drivers: dict[Endpoint, Driver] = {}

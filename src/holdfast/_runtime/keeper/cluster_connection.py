@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from holdfast._clock import clock
 from holdfast._core.lock.ports import Line, Place, Then
 from holdfast._core.requests import Answer, Call, NotSent, Refused, WireError
-from holdfast._net.cluster import ASKING, Redirects, Shard
+from holdfast._net.cluster import ASKING, Part, Redirects, Shard
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._net.slots import slot_of
@@ -49,7 +49,7 @@ class ShardLine:
     busy = False
 
     def __init__(self, keeper: Lines, shard: Endpoint) -> None:
-        assert isinstance(shard, Shard)
+        assert isinstance(shard, Part)
         self._keeper = keeper
         self._endpoint = shard
         self._cluster = shard.cluster
