@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,10 +22,12 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session", autouse=True)
 def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The programs that are started start as quickly as installed ones, whatever the environment says."""
+    """The programs that are started start as quickly as installed ones, whatever the environment says. Where it says nothing,
+    what is compiled already is used, instead of compiling it anew in each process that runs tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        if "PYTHONDONTWRITEBYTECODE" in os.environ:
+            patch.delenv("PYTHONDONTWRITEBYTECODE")
+            patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
         yield
 
 
