@@ -17,6 +17,7 @@ from types import CodeType, FrameType
 from typing import Any, Self, TypeVar
 
 import holdfast
+from sources import turn
 
 T = TypeVar("T")
 
@@ -166,12 +167,15 @@ class Points:
 
 def at_every_point(action: Callable[[T], object], prepare: Callable[[], T], every: int = 1) -> Iterator[str]:
     """Run ``action`` again and again, each time with what ``prepare`` makes, and interrupt it at another point each time,
-    until it ends undisturbed; yields each point. ``every``: at one of so many points only."""
+    until it ends undisturbed; yields each point. ``every``: at one of so many points only, others after each change of a
+    source."""
     done: set[Point] = set()
+    first = 1 + turn("points") % every
     while True:
         subject = prepare()
-        with Points(done, every) as points:
+        with Points(done, first) as points:
             action(subject)
+        first = every
         if not points.where:
             return
         yield points.where
