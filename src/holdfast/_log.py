@@ -1,4 +1,4 @@
-"""What is said to those who use the library: loggers, and the line of theirs that a warning is about.
+"""Messages to the users of the library: loggers, and the line of their code that a warning is about.
 
 Loggers load `logging` when there is something to say: a command under a lock is over sooner than that is imported.
 """

@@ -1,1 +1,1 @@
-"""What users hold: locks, leases, elections, caches and their kin; for threads (``sync_*``) and for asyncio (``aio_*``)."""
+"""The classes that users hold, for threads (``sync_*``) and for asyncio (``aio_*``)."""

@@ -63,8 +63,8 @@ class Lock(lock.BaseLock[Lease]):
             ServerError says so.
         quarantine: seconds for which a server that may have lost data (restarted, flushed, or a replica before) grants none of
             these locks; at least the longest ``ttl`` of all clients that use them, the same for all. True: 60.
-        deadlock: what becomes of one who waits for it while holding others, where several wait for each other in a cycle:
-            ``"wait"``: he waits, and `find_deadlocks` tells of it; ``"raise"``: the one who began to wait last gets Deadlock.
+        deadlock: what happens when holders of locks wait for each other in a cycle: with ``"wait"`` they wait on, and
+            `find_deadlocks` finds them; with ``"raise"`` the wait that began last ends with Deadlock.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.

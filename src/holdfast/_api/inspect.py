@@ -17,7 +17,7 @@ KINDS = {"semaphore", "rwlock", "event", "latch", "barrier"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """A process. Where it has written nothing about itself yet, its id is all that is known."""
+    """A process. If it has written nothing about itself yet, only its id is known."""
 
     process: str
     """Public id, new with each start; empty: a peer that is none of ours, and says nothing about itself."""

@@ -410,8 +410,8 @@ class Entered(Generic[L]):
         self._leases = [*(self._leases or []), lease]
 
     def innermost(self, owner: int) -> L:
-        """The innermost lease of this owner. Where ``with`` was entered elsewhere, as by a fixture that is torn down in
-        another task, the last one entered."""
+        """The innermost lease of this owner. If ``with`` was entered elsewhere, as by a fixture that is torn down in another
+        task, the last one entered."""
         mine = [lease for lease in self._leases or [] if lease._owner == owner] or self._leases  # noqa: SLF001
         if not mine:
             raise RuntimeError("the end of a with statement that was never entered")

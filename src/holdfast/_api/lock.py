@@ -155,7 +155,7 @@ class BaseLock(Generic[L]):
     def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:
         paused = busy.process == PAUSED
         who = describe(holder, busy.named, self._spec.keys[0])
-        # Where there are permits, no process is named when they are all kept for others in the queue.
+        # If permits are all kept for others in the queue, no process is named.
         foreign = not busy.process and self._spec.permits is None
         left = "its key has no expiry" if busy.remaining is None else f"{busy.remaining:.1f} s of its lease left"
         why = f"busy: held by {who or 'a client of another library'}, {left}"

@@ -66,7 +66,7 @@ def _bad(why: str) -> ConfigError:
 
 
 def _place(lock: lock_base.BaseLock[Any]) -> tuple[str, bytes]:
-    """Where it stands in the order."""
+    """Its place in the order."""
     return ", ".join(_servers(lock)), lock._spec.keys[0]
 
 

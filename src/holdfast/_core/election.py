@@ -46,7 +46,7 @@ OUTAGE_BUDGET_S = 30.0
 
 
 class Elected(NamedTuple):
-    """Who leads."""
+    """The leader."""
 
     name: str
     term: int

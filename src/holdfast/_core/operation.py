@@ -20,8 +20,8 @@ def _nothing(_request: object) -> object:
 
 
 def drop(operation: Coroutine[Any, Any, Any], do: Callable[[Any], Any] = _nothing, *, begun: bool = True) -> None:
-    """End an operation that was interrupted between two steps, or whose event loop is gone. What it asks for to clean up,
-    ``do`` does, as far as it can; the rest (`UNDONE`) is left to the caller, who knows the attempt. ``begun``: False for one
+    """End an operation that was interrupted between two steps, or whose event loop is gone. ``do`` carries out its requests for
+    cleaning up, as far as it can; the rest (`UNDONE`) is left to the caller, which knows the attempt. ``begun``: False for one
     that is such a clean-up itself. `close` does not do: it leaves an inner coroutine behind that waits while it cleans up, and
     when that is collected, "coroutine ignored GeneratorExit" is on stderr."""
     reply: Any = None

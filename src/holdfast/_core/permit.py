@@ -1,8 +1,8 @@
 """Permits: each waiter waits for as many as it wants, in the order of arrival.
 
 They are taken, renewed and given back as a lock is (`_core.lock.acquire`, `_core.lock.renewal`, `_core.lock.replies`), by other
-scripts. A semaphore has as many as its users say; of a read-write lock there are `ALL`, of which a reader takes one and a
-writer all, so that readers share, and a writer who waits stops those who come after him. Sources: E. W. Dijkstra, "Cooperating
+scripts. A semaphore has as many as its users set. A read-write lock has `ALL`: a reader takes one and a writer all, so readers
+share, and a waiting writer stops those that come after it. Sources: E. W. Dijkstra, "Cooperating
 sequential processes" (1965), for the semaphore; P. Courtois, F. Heymans, D. Parnas, "Concurrent control with readers and
 writers" (1971), for the problem; the order of arrival that lets neither side starve is that of Java's
 ReentrantReadWriteLock(fair=true).

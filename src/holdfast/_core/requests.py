@@ -177,7 +177,7 @@ Outcome = Granted | TimedOut | Down | Gone | Conflict
 
 
 class Slot(Protocol):
-    """Where a driver waits for what becomes of an attempt."""
+    """The place where a driver waits for the outcome of an attempt."""
 
     def put(self, outcome: Outcome | None, /) -> bool | None:
         """Wake it; None: to look at what it was given in line, or because the inbox listens now. False: nobody is there."""

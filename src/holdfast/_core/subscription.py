@@ -1,9 +1,8 @@
 """Being told: an operation waits until a script publishes something to the inbox of its process, and polls nothing.
 
 A script tells a listener by publishing ``3 <listener_id>`` to the inbox of its process, which follows from the prefix of the
-key and the part of the listener before its dot (`_lua/shared/_inbox.lua`). What is told is only that there may be something to
-look at: messages get lost while the inbox is away, so whoever listens looks when it listens again, and from time to time
-besides.
+key and the part of the listener before its dot (`_lua/shared/_inbox.lua`). A notification only says that there may be something
+to look at. Messages get lost while the inbox is away, so a listener also looks when it listens again, and from time to time.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ async def subscribed(until: float, prefix: bytes) -> Listener:
 
 
 async def await_notice(listener: Listener, until: float) -> None:
-    """Wait until there may be something to look at, until local time ``until`` at the latest. What is told from now on ends the
-    next wait at once: so look after this, not before."""
+    """Wait until there may be something to look at, until local time ``until`` at the latest. A notification from now on ends
+    the next wait at once: so look after this, not before."""
     if not listener.hints:
         await AwaitNotice(listener, until)
     listener.hints.clear()

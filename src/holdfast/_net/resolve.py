@@ -1,4 +1,4 @@
-"""The server that a user means: by a URL, or by the client that he already has."""
+"""Finds the server that a user means: by a URL, or by a client that already exists."""
 
 from __future__ import annotations
 

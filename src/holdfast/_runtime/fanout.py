@@ -69,7 +69,7 @@ class Fanout:
             pass  # full: it will look; or closed
 
     def _tend(self) -> bool:
-        """Do what is to be done, or False if somebody is there for that, and looks once more when he goes. A connection may be
+        """Do the work that is due; False if another thread does it, which looks once more at its end. A connection may be
         open only after everything is decided: what waits for that, a vote or what takes one back, is sent nevertheless."""
         while self._calls:
             if not self.take():

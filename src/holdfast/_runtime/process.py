@@ -260,5 +260,5 @@ def describe(record: bytes | None, process: str, key: bytes = b"") -> str | None
         return f"process {process[:PROCESS]}"
     label = said.label_of(key)  # that of the lock with this key
     text = f"{said.host}:{said.pid}" + (f" ({label})" if label else "")
-    # Whoever can write the record chooses these characters, and a terminal may obey some of them.
+    # A client that can write the record chooses these characters, and a terminal may obey some of them.
     return "".join(c if c.isprintable() else "?" for c in text[:300])

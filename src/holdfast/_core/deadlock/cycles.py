@@ -96,7 +96,7 @@ def shown(cycle: Chain) -> Cycle:
 
 
 def _waiter(link: Link, before: Link) -> Waiter:
-    # Whoever can write a record chooses these characters, and a terminal may obey some of them.
+    # A client that can write a record chooses these characters, and a terminal may obey some of them.
     host, label, thread, lock, holds = (
         "".join(c if c.isprintable() else "?" for c in text[:300])
         for text in (link.host, link.label, link.who, link.lock, before.lock)

@@ -266,7 +266,7 @@ class Gate:
         """The server granted the lock to the attempt that asks for all."""
         with self.mutex:
             self.fence, self.last, self.taken, self.passes, self.trouble = grant.fence, grant.last, grant.taken, 0, None
-            # Others behind us in the queue have told an earlier holder. What came while we asked may be meant for us.
+            # Others behind us in the queue have told an earlier holder. A notification that came meanwhile may be meant for us.
             self.crowded = grant.queued or self.node.asked_for(attempt.token)
             self.asked |= self.crowded
 

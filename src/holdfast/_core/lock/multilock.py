@@ -261,5 +261,5 @@ async def scatter(parts: Sequence[Part]) -> list[bool | WireError]:
                 return [error for _ in parts]
             await Sleep(0.02 * failures)
         else:
-            # What a first copy of this request gave back may be somebody else's by now.
+            # Another holder may have by now what a first copy of this request gave back.
             return [value == 1 or (resent and given[2]) for value, given in zip(answer.value, tokens, strict=True)]

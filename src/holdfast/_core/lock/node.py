@@ -432,7 +432,7 @@ class Node:
             del self._asked_early[next(iter(self._asked_early))]
 
     def _gate_of(self, tenure: Tenure) -> Queue | None:
-        """Where those of this process wait for a lease, if anybody ever has; the mutex is held."""
+        """The local queue of a lease, if there ever was one; the mutex is held."""
         return tenure.gate or self._gates.get((tenure.spec.keys[0], tenure.spec.prefix))
 
     def _ask(self, spec: Spec) -> None:

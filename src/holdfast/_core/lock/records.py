@@ -336,7 +336,7 @@ class Attempt:
 
     @property
     def introduction(self) -> Run[int] | None:
-        """What it tells the server when it has a place in line: under which name, for `_core.election`."""
+        """The name that it tells the server with its place in the queue, for `_core.election`."""
         return None
 
 

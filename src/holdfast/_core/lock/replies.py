@@ -1,7 +1,7 @@
 """A lock on one server: the scripts, and what they answer.
 
-What describes it is in `_core.lock.records`; how it is taken, in `_core.lock.acquire`; how it is given back, in
-`_core.lock.release`; how it is renewed, in `_core.lock.renewal`. Sources: redis.io "Distributed Locks with Redis" for the
+Its records are in `_core.lock.records`; `_core.lock.acquire` acquires it, `_core.lock.release` releases it, and
+`_core.lock.renewal` renews it. Sources: redis.io "Distributed Locks with Redis" for the
 record (``SET key token NX PX``, compare and delete); M. Kleppmann, "How to do distributed locking" (2016), for the fence.
 """
 
@@ -103,7 +103,7 @@ def read_list(raw: object) -> list[int]:
 
 
 class Scripts(NamedTuple):
-    """What the server runs for a lock: to take it, to give it back, to keep a place in its line, to renew its lease."""
+    """The scripts for a lock: to acquire it, to release it, to keep a place in its queue, to renew its lease."""
 
     acquire: Script[Any]
     release: Script[int]

@@ -97,7 +97,7 @@ def _in_doubt(spec: Spec, token: str) -> Attempt:
 async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
     """Take the lock with a ticket's token, whose time ends at ``ends`` (server ms).
 
-    Raises WireError or KeyConflict. Whatever ends it other than a Grant leaves nothing behind: the ticket is as good as it was,
+    Raises WireError or KeyConflict. Any end but a Grant leaves nothing behind: the ticket is as good as it was,
     if the server has not seen it; if it has, the lock is given back.
     """
     spec = attempt.spec

@@ -1,4 +1,4 @@
-"""What the gates of a lock over several servers need (`_core.lock.ports`): the nodes of all of them, as if they were one."""
+"""The nodes of several servers as if they were one, for the gates of their locks (`_core.lock.ports`)."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ class VoteRound(YesCount):
         return Busy(self.remaining(), last, process, lingers=False)
 
     def conflict(self) -> tuple[int, Conflict] | None:
-        """What is in the way on so many servers that the others are no majority: on the first of them, and its number."""
+        """Return the obstacle on so many servers that the others are no majority: that of the first of them, and its number."""
         found = [(n, a.value) for n, a in self.answers.items() if isinstance(a, Answer) and isinstance(a.value, Conflict)]
         return min(found) if len(self.server_set.names) - len(found) < self.server_set.majority else None
 

@@ -1,9 +1,9 @@
 """Barriers: a number of participants wait for each other, wherever they are, and go on together, or are told that they cannot.
 
 Each waiter has a place on the server, which counts for a while after each sign of life. When a place ends, its participant is
-dead, or as good as that, and the barrier is broken for all: as `threading.Barrier` has it for one who runs out of time. All is
-decided in one script; who waits is told that there is something to look at, and looks under the token that he came with, as
-often as he likes: what became of a token is remembered.
+dead, or as good as that, and the barrier is broken for all: as `threading.Barrier` has it for one who runs out of time. One
+script decides all. A waiter is notified that there is something to look at, and looks under the token it came with, as often as
+it likes: the server remembers what became of a token.
 
 If there is an action, the last participant runs it under a lease, which the keeper renews, before all go on.
 """

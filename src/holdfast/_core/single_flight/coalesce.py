@@ -1,7 +1,7 @@
 """Those of one process who wait for the same key: one of them is told by the server, looks, and says what it has found to all.
 
-So a thousand tasks that wait cost the server one listener, and one look. Who came after that look was sent is not among those
-who are told: what it has found may have been invalidated before they began.
+So a thousand tasks that wait cost the server one listener, and one look. Callers that came after that look was sent are not
+told: the value it found may have been invalidated before they began.
 
 A load of this process that fails is told to those who waited meanwhile. They are held (`Coalescer.hold_back`) while the server
 is asked whether anything was invalidated since that load began: it wakes the leader as soon as the load has ended, and the

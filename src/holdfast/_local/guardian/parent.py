@@ -295,8 +295,7 @@ parent.program(*sys.argv[2:])
 def program(channel: str, stuck: str, *argv: str) -> NoReturn:
     """Of the process that `spawn` starts: fork the guardian; when it has ended, end what it has left.
 
-    A line ``refused PID NAME`` or ``stuck PID NAME`` in ``stuck`` for each that lives on. Whatever goes wrong, it does not end
-    before them.
+    A line ``refused PID NAME`` or ``stuck PID NAME`` in ``stuck`` for each that lives on. In no case does it end before them.
     """
 
     def tell(word: str, process: descendants.Process) -> None:

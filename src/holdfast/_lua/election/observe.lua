@@ -1,8 +1,8 @@
--- Who leads; and have somebody told when that may have changed.
+-- Return the leader; and list an observer, to be notified when that may have changed.
 -- KEYS     lock, state, observers
--- ARGV     ms for which somebody wants to be told; his id, or ''
+-- ARGV     ms for which an observer wants to be notified; its id, or ''
 -- RETURNS  {1, remaining ms, term, name, value}                 this one leads; remaining as below
---          {UNPROCLAIMED, remaining ms}                         somebody has the lock, and has not said yet who he is; -1: it has no expiry
+--          {UNPROCLAIMED, remaining ms}                         the holder has not proclaimed itself yet; -1: it has no expiry
 --          {0}                                                  nobody has it
 --          WRONG_TYPE and OTHER_FORMAT  as in proclaim; NO_NUMBER as in lock/acquire
 -- SINCE    Redis 5

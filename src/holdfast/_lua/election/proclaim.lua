@@ -1,7 +1,7 @@
--- Who holds the lock of an election says who he is: he leads from now on, and all observers are told.
+-- Proclaim the holder of an election's lock: it leads from now on, and all observers are notified.
 -- KEYS     lock, state, queue, observers
--- ARGV     token; ms for which he is to have the lock from now on, at least, or '0': as before; term; name; value
--- RETURNS  {1} he leads | {0} the lock is not his, or not any more: nothing was written
+-- ARGV     token; ms of lease from now on, at least, or '0': as before; term; name; value
+-- RETURNS  {1} it leads | {0} the lock is not its own (any more): nothing was written
 --          {WRONG_TYPE, key, type}            somebody's data is in the way; nothing was written
 --          {OTHER_FORMAT, version}            written by an incompatible release
 -- SINCE    Redis 5

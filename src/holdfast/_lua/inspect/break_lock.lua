@@ -1,8 +1,8 @@
--- Take a lock away from whoever was seen to hold it, whatever he does: by order of a person.
+-- Take a lock away from the holder that was seen, whatever that one does: by order of a person.
 -- KEYS     lock, state, queue, hopefuls; marker, on a server that may have one
 -- ARGV     mark of the holder, as `scan` answers it; by whom, without blanks
--- RETURNS  {1, fence, 1 if he was told, process that has it now or ''}
---                                             it is taken away: his fences are below this one, those to come above; the same
+-- RETURNS  {1, fence, 1 if the holder was notified, process that has it now or ''}
+--                                             it is taken away: its holder's fences are below this one, those to come above; the same
 --                                             again for the same mark
 --          {0}                                nobody has it
 --          {NO_CLAIM}                         somebody else has it
@@ -10,7 +10,7 @@
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
 --
--- Who had it is told: 'BROKEN <token> <by whom>' in its inbox. Its token is dead from now on, or a late copy of the request that
+-- The former holder is notified: 'BROKEN <token> <by whom>' in its inbox. Its token is dead from now on, or a late copy of the request that
 -- took the lock might take it again. The first write is DEL: a script may go on writing when memory is full if its first write frees some.
 -- CODES    NO_CLAIM BROKEN
 -- INCLUDE  shared/_parse

@@ -16,7 +16,7 @@ local most = tonumber(ARGV[1])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- What is no number counts as 0: one strange lock must not hide all the rest.
+-- A field that is not a number counts as 0: one strange lock must not hide all the rest.
 local function whose(token)
   local process, sort, weight = string.match(token, '^(%x[%x{}@]*)%.%x+([~*]?)(%d*)$')
   return short(process), math.max(1, whole(weight, 0)), sort == '~' and 1 or 0

@@ -12,8 +12,8 @@
 -- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
 -- just now is passed over, and with it all others of that process; and so is one that has given no sign of life for as long as a
 -- claim counts: it would not believe what it is told without asking (`_core/lock/server_queue.py`), and if it hangs, each of its places
--- would cost a claim. They keep their places until their deadlines. Who asks gives a sign of life for his whole process: whoever
--- of that is first has it, and asks for it if he cannot be told. One run looks at a thousand places and removes a hundred at
+-- would cost a claim. They keep their places until their deadlines. A request is a sign of life of its whole process: the first
+-- waiter of that process has the lock, and asks for it if it cannot be notified. One run looks at a thousand places and removes a hundred at
 -- most: others want the server, too.
 local function hand_over(lock, state, queue, now, me, last)
   local silent, granted, removed, from, page = {}, false, 0, 0, 1
@@ -32,7 +32,7 @@ local function hand_over(lock, state, queue, now, me, last)
           granted = true
           local inbox = inbox_of(lock, token)
           local heard = listens(inbox) and publish(inbox, GRANTED .. ' ' .. token .. ' ' .. integer(first))
-          -- Refused by access control: he listens, and looks within a second. Passed over, he could wait for ever.
+          -- Refused by access control: the waiter listens, and looks within a second. Passed over, it could wait for ever.
           local knows = type(heard) == 'table' or (heard and heard > 0)
           if process == asking or knows then
             leave(state, queue, token)
@@ -55,7 +55,7 @@ local function hand_over(lock, state, queue, now, me, last)
   return nil, last
 end
 
--- What a waiter is told: {0, ms until the holder's lease ends (-1: it has no end), last fence issued, holder's process, 1 if he
+-- The answer to a waiter: {0, ms until the holder's lease ends (-1: it has no end), last fence issued, holder's process, 1 if he
 -- may keep the lock after use}. Only our own tokens have a public part; the value of a foreign lock is nobody's business.
 local function waiting(lock, holder, last, pause, now)
   -- Nobody has it, as far as this server knows. Until that is over no fence is issued, so a message with a lower one is from before

@@ -2,7 +2,7 @@
 -- KEYS     lock, state, queue; marker, if the lock has quarantine=
 -- ARGV     token (one that ends in '~': its holder may keep the lock after use, and gives it back when asked); lease in ms;
 --          '1' to join the queue when the lock is busy (only with a subscribed inbox), else '0'; if the holder has used up
---          his fences: how many more he wants, else '0' where another follows; the longest lease in ms, with a marker
+--          its fences: how many more it wants, else '0' where another follows; the longest lease in ms, with a marker
 -- RETURNS  {1, first fence, last fence}       held, for the full lease; the same again for the same token, unless more are wanted
 --          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use}
 --                                             busy; remaining -1: the holder's key has no expiry; process 'guard': see _quarantine
@@ -13,7 +13,7 @@
 -- SINCE    Redis 5 (SET PX, TIME before a write)
 -- MODEL    models/handover.pml
 --
--- Who joins tells the holder's process, if it is another one, that somebody outside waits: 'WANTED <holder's token>' in its
+-- A waiter that joins tells the holder's process, if it is another one, that somebody outside waits: 'WANTED <holder's token>' in its
 -- inbox.
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_grant

@@ -13,7 +13,7 @@
 -- SINCE    Redis 5
 -- MODEL    models/ticket.pml
 --
--- Who has handed it on is declared dead in the same run: no late copy of what it has sent does anything any more, and a ticket is
+-- The giver's token is revoked in the same run: no late copy of its requests does anything any more, and a ticket is
 -- known for used. Those in line keep their places. The first write is PEXPIRE: a script may go on writing when memory is full if
 -- its first write needs none.
 -- CODES    NO_CLAIM QUARANTINED LOST

@@ -1,4 +1,4 @@
--- What can be done for one lock while its slot is on its way to another server of a Cluster: keys that exist go one by one, and
+-- Renew or release one lock while its slot is on its way to another server of a Cluster: keys that exist go one by one, and
 -- nobody is served who names several of which one does not exist. Renewal, then, and giving it back, without the other keys.
 -- KEYS     lock
 -- ARGV     token; lease in ms, '0' to give it back

@@ -1,5 +1,5 @@
 -- Shared by the scripts of permits, of which there are a number, and of which each holder has some: semaphores and read-write
--- locks. Who holds them, and the direct hand-over to who waits.
+-- locks. The holders of permits, and the direct hand-over to waiters.
 --
 -- holders (zset):  token -> until when (server ms) its permits count. A token ends in '*' and how many it wants.
 -- state (hash):    as a lock's, but v = 'semaphore 1' or 'rwlock 1', and besides: limit = how many there are,
@@ -18,7 +18,7 @@ local function wanted(token)
   return whole(string.match(token, '%*(%d+)$'))
 end
 
--- What this holder has: fence, permits, number of the last renewal; nil if it is no holder, or nobody can tell what it has.
+-- The permits of this holder: fence, number of permits, number of the last renewal; nil if it is no holder, or nobody can tell what it has.
 local function holding(state, token)
   local what = redis.call('HGET', state, 'h:' .. token)
   if not what then return nil end
@@ -194,7 +194,7 @@ local function serve(p, me, ttl)
   return mine, blocked
 end
 
--- What a waiter is told, as by a lock: {0, ms until the first of the holders has to go, last fence, his process, 0}.
+-- The answer to a waiter, as for a lock: {0, ms until the first lease of the holders ends, last fence, its process, 0}.
 local function waiting_for(p)
   local first = redis.call('ZRANGE', p.holders, 0, 0, 'WITHSCORES')
   if not first[1] then return {0, CLAIM, p.fence, '', 0} end

@@ -1,4 +1,4 @@
--- Change how many permits there are, or ask. Who holds some keeps them; who waits gets what is free now.
+-- Change how many permits there are, or ask. Holders keep their permits; waiters get what is free now.
 -- KEYS     holders, state, queue
 -- ARGV     'semaphore 1'; how many there are from now on, '' to ask; lease in ms, for which this is remembered at least
 -- RETURNS  {1, how many there are, how many are held, how many wait} | {0} nobody has said so yet |

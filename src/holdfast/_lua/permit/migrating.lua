@@ -1,4 +1,4 @@
--- What `lock/migrating` is for a lock, for one holder of permits: renewal, and giving them back, while the slot is on its way to another
+-- Renew or release the permits of one holder (`lock/migrating` does it for a lock), while the slot is on its way to another
 -- server of a Cluster.
 -- KEYS     holders
 -- ARGV     token; lease in ms, '0' to give them back

@@ -2,7 +2,7 @@
 -- KEYS     lock, state, hopefuls, marker
 -- ARGV     token; lease in ms; the fence that all servers are asked to issue (us; 0: this server's time); the longest lease in
 --          ms; digest of the list of servers; id of the caller's hope, to be told when the lock is free, or ''; ms for which it
---          has waited; if the holder has used up his fences: how many more he wants, else '0'
+--          has waited; if the holder has used up its fences: how many more it wants, else '0'
 -- RETURNS  {run id, 1, first fence, last fence, server time us, 1 if others hope for it}
 --                                              granted, for the full lease; the same again for the same token, unless more are
 --                                              wanted
@@ -20,10 +20,10 @@
 -- MODEL    models/quorum_fence.pml
 --
 -- hopefuls (zset):  id of a hope -> since when it waits (server us, as far as it says so itself). A hint, not a queue: nothing is
---                   granted by it. Who leaves one tells the holder's process, if it is another one: 'WANTED <holder's token>' in
+--                   granted by it. An attempt that leaves one tells the holder's process, if it is another one: 'WANTED <holder's token>' in
 --                   its inbox. In the state, next = '<id> <since> <until, server ms>': who was told last that the lock is
 --                   free. For so long nobody gets it who has waited for less; or a holder who comes back at once would always be
---                   quicker. Who has waited for longest wins over the choice of any server: so these cannot block each other.
+--                   quicker. The longest wait wins over the choice of any server: so these cannot block each other.
 -- CODES    NO_CLAIM OTHER_FORMAT WANTED
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse

@@ -8,7 +8,7 @@
 --          'break', why: one word
 --          'abort' | 'reset': the token is that of the call
 --          'look'
--- RETURNS  {0, ms, now}                   it waits; ms until somebody counts as dead, unless he shows up; server us
+-- RETURNS  {0, ms, now}                   it waits; ms until a participant counts as dead, unless it shows up; server us
 --          {1, number}                    all go on; each has another number, from 0 on
 --          {ACTING}                       all are there: it runs the action, under a lease of `action`, then passes, or breaks it
 --          {BROKEN_UP, why, process}      the barrier is broken
@@ -79,7 +79,7 @@ local function first()
   return found[1], tonumber(found[2])
 end
 
--- Whoever gives no sign of life breaks it for all: they would wait for him for ever.
+-- A participant without a sign of life breaks it for all: they would wait for it for ever.
 local function look_for_the_dead()
   local who, ends = first()
   if actor and redis.call('EXISTS', action) == 0 then
@@ -110,7 +110,7 @@ local function come()
   redis.call('SET', action, token, 'PX', ttl)
 end
 
--- What becomes of a token that waits.
+-- The fate of a token that waits.
 local function go_on()
   if what == 'break' or (what == 'leave' and token == actor) then
     destroy(more or 'action', token)
@@ -131,7 +131,7 @@ local function go_on()
   end
 end
 
--- What becomes of one that is not known.
+-- The fate of an unknown token.
 local function begin()
   if what == 'come' then
     if broken then

@@ -1,7 +1,7 @@
 -- A latch: look at it, count it down, or set it back. It is open when nothing is missing. An event is a latch that one call opens.
 -- KEYS     state, waiters, done
 -- ARGV     format: 'event 1' | 'latch 1'; count; ms to keep it after its last use; then what is wanted:
---          'look', id of who wants to be told when it opens, or ''; ms for which he is listed
+--          'look', id of the waiter to notify when it opens, or ''; ms for which it is listed
 --          'down', token of this call, by how many, what that counts for: a name counts once; or ''
 --          'reset', token of this call
 -- RETURNS  {missing, opened, born}        when it opened last (server us, rising; 0: never), and when it was made (0: it was not)

@@ -62,7 +62,7 @@ local function tell_runners(base, serving, now_ms, me)
   end
 end
 
--- Who serves the schedule, and since when, for those who look.
+-- The servants of the schedule, and since when, for those who look.
 local function introduce(base, hope, host, now)
   redis.call('HSET', base, 'who:' .. hope, integer(now) .. ' ' .. host)
 end

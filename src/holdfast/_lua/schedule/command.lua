@@ -1,4 +1,4 @@
--- What somebody wants of a job.
+-- Carry out a command about a job.
 -- KEYS     base, serving, jobs, job, log
 -- ARGV     'pause' | 'resume' | 'run': once, now | 'cancel': the runs that go on | 'remove'; id of this request; name of the job
 -- RETURNS  {1, number of runs that are to be ended} | {0}: there is no such job | {QUEUE_FULL}: too many wait already |

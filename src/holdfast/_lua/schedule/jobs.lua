@@ -1,4 +1,4 @@
--- What is known of jobs of a schedule. Changes nothing.
+-- Return the facts about jobs of a schedule. Changes nothing.
 -- KEYS     base, serving; then of each job: job, log, and the run of each slot
 -- ARGV     slots of each; entries of the log that are wanted
 -- RETURNS  {now (us), 1 if there is such a schedule, {'<since (us)> <name>', ...}: those who serve it, answer, ...}; an answer is
@@ -50,7 +50,7 @@ local line = redis.pcall('ZRANGE', serving, 0, -1, 'WITHSCORES')
 for i = 1, exists and not line.err and #line or 0, 2 do
   if tonumber(line[i + 1]) > now_ms then
     local known = redis.call('HGET', base, 'who:' .. line[i])
-    -- What is known of it may have been deleted, or lost: it says so again with its next request.
+    -- Its record may have been deleted, or lost: the process writes it again with its next request.
     known = known and string.match(known, '^%d+ ') and short(known)
     who[#who + 1] = known or integer(now) .. ' process ' .. string.match(line[i], '^[^.]*')
   end

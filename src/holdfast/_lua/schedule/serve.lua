@@ -1,4 +1,4 @@
--- What one process has to say and to ask about jobs of a schedule: runs that have ended, ticks that are due, and whether there
+-- One request of a process about jobs of a schedule: runs that have ended, ticks that are due, and whether there
 -- is something for it to run. A tick belongs to the first who claims it; the clocks of processes do not matter.
 -- KEYS     base, serving; then of each job: job, log, and of each of its slots: run, state, queue (which is never there)
 -- ARGV     hope; number of this request, higher than those before; until when it counts (server ms); for how long the process
@@ -54,7 +54,7 @@ local function read_policy(text)
   return policy, tonumber(keep), tonumber(ttl), tonumber(size)
 end
 
--- What waits to be run, the first to begin in front.
+-- The waiting ticks, the first to begin in front.
 local function read_queue(text)
   local queue = {}
   for item in string.gmatch(short(text), '%S+') do  -- word by word: one pattern for all would look at each digit again and again
@@ -92,7 +92,7 @@ local function slots_of(at, count, job)
   return slots
 end
 
--- What a process claims of a job: at most one tick of those that are due, the latest, but for misfire 'all'. So after any pause
+-- The claim of a process on a job: at most one tick of those that are due, the latest, but for misfire 'all'. So after any pause
 -- one run starts late, and not a run for each tick. `due`: the ticks that are due, at least one; `each`: each of them is wanted;
 -- `queue`: what waits; `room`: runs of the job that may begin now; `skip`: writes down what is not run.
 local function claim(due, before, policy, each, queue, room, asleep, skip)
@@ -224,7 +224,7 @@ local function serve(at, a, count)
     cancel = ''
   end
 
-  -- What is due, if nobody has dealt with it before.
+  -- The tick that is due, if no process has dealt with it before.
   local function skip(status, from, ticks, to, why)
     write(log, size, status, from, ticks, to, '0 0 0 0\n\n' .. why)
   end
@@ -241,7 +241,7 @@ local function serve(at, a, count)
     behind = true
   end
 
-  -- What is to run, if there is room. The same token asks for the same run.
+  -- The tick to run, if there is room. The same token asks for the same run.
   local granted = -1
   for i = 0, count - 1 do
     if slots[i].token and slots[i].token == wanted then

@@ -1,4 +1,4 @@
--- How scripts read what stands on the server: anybody who may write there may have written anything. What most runs need is
+-- How scripts read what stands on the server: anybody who may write there may have written anything. Most runs need only what is
 -- checked in place, as a function more costs them a tenth of their time.
 -- MODEL    models/handover.pml
 -- INCLUDE  shared/_constants

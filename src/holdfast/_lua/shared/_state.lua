@@ -5,7 +5,7 @@
 --                keep = until when (server ms) the expiry of state and queue is set at least,
 --                at:<token> = until when (server ms) the place of that waiter counts,
 --                as:<token> = name under which it stands for election; leader, term, name, value = token and term of who last
---                said that he leads, what he is called, and what he has said besides; given = token that handed over last
+--                proclaimed itself, its name, and its value; given = token that handed over last
 -- MODEL    models/handover.pml
 -- CODES    WRONG_TYPE OTHER_FORMAT NO_NUMBER
 -- INCLUDE  shared/_constants
@@ -21,7 +21,7 @@ local function now_us()
   return t[1] * 1000000 + t[2]
 end
 
--- What to return for a read that failed, here of a key: a refusal, where it holds something else than ours.
+-- Return the refusal for a read that failed: the key holds data that is not ours.
 local function refused(key, answer)
   if string.find(answer.err, 'WRONGTYPE', 1, true) then
     return {WRONG_TYPE, key, redis.call('TYPE', key).ok}
@@ -29,7 +29,7 @@ local function refused(key, answer)
   return answer
 end
 
--- What to return for a field that is to be a number, and is none. Nothing is written in its place: a number that was issued before
+-- Return the refusal for a field that should be a number and is not. Nothing is written in its place: a number that was issued before
 -- must not be issued again, and nobody knows which these are.
 local function no_number(key, field, text)
   return {NO_NUMBER, key, field, string.sub(text, 1, 40)}

@@ -43,7 +43,7 @@ local function highest_floor(key, state, floor)
   return found
 end
 
--- Whether a value or load of this fence, with these tags, was invalidated. Where memory is short, the server may have thrown away
+-- Whether a value or load of this fence, with these tags, was invalidated. If memory is short, the server may have thrown away
 -- what it knows of tags: then all count.
 local function void(floors, floor, fence, tags)
   if redis.call('EXISTS', floors) == 0 then return whole(redis.pcall('GETRANGE', floor, 0, 16), 0) >= fence end

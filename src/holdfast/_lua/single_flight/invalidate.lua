@@ -17,7 +17,7 @@ if type(count) == 'table' then return refused(floors, count) end
 local life = math.max(KEEP, whole(redis.call('HGET', state, 'life'), 0))
 local now = now_us()
 local mark = math.max(now, whole(fields[1], 0))  -- at least the last fence that was issued: what comes later is above it
--- What is known of tags is not there yet, or was thrown away: all that may have been invalidated before is void.
+-- The records of tags are not there yet, or were thrown away: all that may have been invalidated before is void.
 local before = count == 0 and whole(redis.call('HGET', state, 'floor'), mark)
 redis.call('HSET', state, 'fence', mark, 'floor', mark)
 keep_alive(state, floors, whole(fields[4]), life, now)

@@ -105,7 +105,7 @@ class AioSlot:
         return woken
 
     async def get(self, until: float | None) -> Outcome | None:
-        """What was put in; None: woken, to look at something else. TimedOut at local time ``until`` (None: never)."""
+        """Return what was put in; None: woken, to look at something else. TimedOut at local time ``until`` (None: never)."""
         if not self._outcomes:
             if until is not None and self._clock() >= until:
                 return TimedOut()

@@ -1,4 +1,4 @@
-"""A waiting thread listens to the inbox itself, so that a hand-over wakes the one who waits, and not the keeper for him.
+"""A waiting thread listens to the inbox itself, so that a hand-over wakes this thread and not the keeper first.
 
 The keeper lends the socket of its inbox, and looks away meanwhile. The thread only looks (MSG_PEEK) and reads nothing, so there
 is nothing to undo wherever an interrupt hits it; what there is to read, the keeper reads when it has the socket back.

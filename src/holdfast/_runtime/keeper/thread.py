@@ -169,7 +169,7 @@ class Keeper:
             return inbox.lend_socket(waiter) if only and inbox is not None else None
 
     def return_socket(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
-        """The waiter looks at it no more, if he ever did. Not ``soon``: the waiter has what it waited for, and our waking up
+        """The waiter looks at it no more, if it ever did. Not ``soon``: the waiter has what it waited for, and our waking up
         would disturb it; the next turn will do, and it comes within a second."""
         with self.mutex:
             inbox = self._inbox(self._node(endpoint))

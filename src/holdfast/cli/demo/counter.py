@@ -88,7 +88,7 @@ def show(way: str, stage: Stage, actors: list[Actor], screen: Screen) -> Facts:
 
 
 def judge(facts: Facts) -> list[Check]:
-    """What has to hold."""
+    """Check what must be true."""
     ways = facts["ways"]
     checks = [Check(f"without a cure, additions are lost: {ways['naive']['lost']}", ways["naive"]["lost"] > 0)]
     for way, name in (("incr", "INCR"), ("transaction", "the transaction"), ("script", "the script"), ("lock", "the lock")):

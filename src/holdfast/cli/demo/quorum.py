@@ -187,7 +187,7 @@ def one_forgets(cast: Cast) -> Facts:
 
 
 def judge_one_forgets(facts: Facts) -> list[Check]:
-    """What has to hold."""
+    """Check what must be true."""
     itself = facts["voted"] and facts["quiet"] >= MAX_TTL
     return [
         Check(f"it votes again by itself, after the longest lease of {MAX_TTL:g} s", itself),
@@ -280,7 +280,7 @@ def _left(cast: Cast, name: str) -> list[int]:
 
 
 def judge_majority_away(facts: Facts) -> list[Check]:
-    """What has to hold."""
+    """Check what must be true."""
     in_time = facts["error"] == "QuorumError" and facts["seconds"] <= WITHIN + SLACK
     return [
         Check(f"QuorumError within {WITHIN:g} s, and {SLACK:g} s for a busy machine", in_time),
@@ -306,7 +306,7 @@ def all_back(cast: Cast) -> Facts:
 
 
 def judge_all_back(facts: Facts) -> list[Check]:
-    """What has to hold."""
+    """Check what must be true."""
     refused = not facts["late_write_accepted"] and not facts["value_changed"]
     return [*judge_work(facts["work"]), Check("the guard refuses the late write", refused)]
 

@@ -42,7 +42,7 @@ def counter(stage: Stage, screen: Screen) -> Facts:
 
 
 def judge_counter(facts: Facts) -> list[Check]:
-    """What has to hold."""
+    """Check what must be true."""
     return [
         Check("without a lock, additions are lost", facts["unlocked"]["lost"] > 0),
         Check("with the lock, none is", facts["locked"]["lost"] == 0),
@@ -122,7 +122,7 @@ def _in_line(stage: Stage, name: str, number: int) -> None:
 
 
 def judge_end_of_holder(facts: Facts) -> list[Check]:
-    """What has to hold."""
+    """Check what must be true."""
     one, two, three = facts["fences"]
     latest = facts["ttl"] + SLACK
     refused = not facts["late_write_accepted"] and facts["guarded_value"] == "third"
@@ -174,7 +174,7 @@ def hand_over(stage: Stage, screen: Screen) -> Facts:
 
 
 def judge_hand_over(facts: Facts) -> list[Check]:
-    """What has to hold."""
+    """Check what must be true."""
     sooner = facts["holdfast_ms"]["median"] < facts["redis_py_ms"]["median"]
     return [Check("holdfast hands over sooner than redis-py's Lock", sooner)]
 

@@ -96,7 +96,7 @@ def ticks(staff: Crew) -> Facts:
 
 
 def judge_ticks(facts: Facts) -> list[Check]:
-    """What has to hold."""
+    """Check what must be true."""
     checks = []
     for job, seen in facts["jobs"].items():
         text = f"each {job}: {seen['due']} ticks in {facts['seconds']:g} s, {seen['run']} runs, each tick once"
@@ -132,7 +132,7 @@ def crash(staff: Crew) -> Facts:
 
 
 def judge_crash(facts: Facts) -> list[Check]:
-    """What has to hold."""
+    """Check what must be true."""
     first, second = facts["first"], facts["second"]
     same = first["tick"] == second["tick"] and first["attempt"] + 1 == second["attempt"]
     text = f"the same tick ran again {facts['after']:.1f} s later, elsewhere, as attempt {second['attempt']}"
