@@ -366,14 +366,17 @@ def test_any_answer_about_the_slots_is_taken_or_refused(amount: int) -> None:
     explore(amount, holds, st.lists(row | json_values, max_size=4), json_values)
 
 
-def test_a_silent_cluster_is_silent_for_whoever_asks_in_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "failure", [NotSent("no answer", "a:1", silent=True), Refused("NOPERM", "a:1")], ids=["away", "refused"]
+)
+def test_whoever_asks_in_the_same_moment_gets_the_same_error(monkeypatch: pytest.MonkeyPatch, failure: WireError) -> None:
     cluster = Cluster((("a", 1),), {}, None)
 
-    def silent(_until: float) -> None:
-        raise NotSent("no answer", cluster.address, silent=True)
+    def fail(_until: float) -> None:
+        raise failure
 
-    monkeypatch.setattr(cluster, "_ask", silent)
+    monkeypatch.setattr(cluster, "_ask", fail)
     for _ in range(2):
-        with pytest.raises(NotSent) as caught:
+        with pytest.raises(type(failure)) as caught:
             cluster.refresh(0.1)
-        assert caught.value.silent
+        assert (str(caught.value), caught.value.silent) == (str(failure), failure.silent)

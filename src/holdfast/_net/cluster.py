@@ -191,7 +191,9 @@ class Cluster:
         with self._turn:
             if clock() < self._asked_at + REFRESH_EVERY_S:
                 if self._failure is not None:
-                    raise type(self._failure)(str(self._failure), self.address, silent=self._failure.silent)
+                    again = type(self._failure)(str(self._failure), self.address)
+                    again.silent = self._failure.silent
+                    raise again
                 return
             try:
                 self._ask(clock() + timeout)
