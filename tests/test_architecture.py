@@ -132,7 +132,8 @@ def test_the_core_awaits_requests_and_nothing_else() -> None:
             for awaited in either:
                 if ast.unparse(awaited) != "call":  # a request that was handed in
                     assert isinstance(awaited, ast.Call), ast.unparse(node)
-                    called = ast.unparse(awaited.func).removeprefix("ways.")  # operations that were handed in: `sharing.Ways`
+                    # operations that were handed in: `local_acquire.Strategy`
+                    called = ast.unparse(awaited.func).removeprefix("strategy.")
                     assert called in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
 
 
@@ -486,9 +487,9 @@ def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     text = source("lock/acquire")
     assert constant("BLOCK", text) == replies.BLOCK
     assert constant("LONGEST", source("inspect/control_records")) == control_records.LONGEST
-    assert constant("CLAIM", text) == 1000 * replies.CLAIM
-    assert constant("KEEP", text) == 1000 * replies.KEEP
-    assert constant("PLACE", text) == 3 * 1000 * server_queue.REFRESH_EVERY
+    assert constant("CLAIM", text) == 1000 * replies.CLAIM_WINDOW_S
+    assert constant("KEEP", text) == 1000 * replies.KEEP_S
+    assert constant("PLACE", text) == 3 * 1000 * server_queue.REFRESH_EVERY_S
     assert re.findall(r"fields\[3\] [~=]= '(\d+)'", text) == ["1", "1"]
     assert re.findall(r"'v', version or '(\d+)'", text) == ["1"]
     assert "format 1" in inspect.getsource(requests)

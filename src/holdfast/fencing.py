@@ -11,7 +11,7 @@ from typing import Any
 from holdfast._api import options
 from holdfast._api.caller import Caller
 from holdfast._core.lock.records import milliseconds
-from holdfast._core.lock.replies import KEEP
+from holdfast._core.lock.replies import KEEP_S
 from holdfast._core.names import raw_key, side_key
 from holdfast._core.requests import Conflict, Run, in_the_way
 from holdfast._core.retry import retry_idempotent
@@ -40,7 +40,7 @@ def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool | 
     if isinstance(fence, bool) or not isinstance(fence, int) or fence < 0:
         raise ConfigError(f"fence must be a lease's fence, not {fence!r}", parameter="fence")
     data = raw_key(key)
-    times = (fence, milliseconds(options.seconds(keep, "keep", KEEP)))
+    times = (fence, milliseconds(options.seconds(keep, "keep", KEEP_S)))
     return Run(FENCE_CHECK, (data, side_key(data, b"fence")), (*times, *value), 1.0)
 
 

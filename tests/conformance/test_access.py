@@ -29,11 +29,11 @@ from conformance.test_scripts_of_permits import PERMIT_CASES
 from conformance.test_scripts_of_several import SEVERAL_CASES
 from holdfast import _lua, fencing
 from holdfast._api import access
-from holdfast._core.lock.ports import Place
+from holdfast._core.lock.ports import InboxAddress
 from holdfast._lua import source
 from holdfast._net.cluster import Cluster, Shard
 from holdfast._net.url import from_url
-from holdfast._runtime.keeper.cluster_connection import place_of
+from holdfast._runtime.keeper.cluster_connection import inbox_address_of
 from live.clusters import cluster
 from live.witness import in_thread, until
 
@@ -454,7 +454,10 @@ def test_what_is_sent_as_it_is_stands_in_the_table() -> None:
             for key in re.findall(r'f?"(hf:\w[^"{]*)', text):
                 assert any(pattern.startswith(key) for pattern in keys), f"{path.name}: {key}"
     assert allowed - sent <= {"AUTH", "HELLO", "SELECT", "SUBSCRIBE", "SSUBSCRIBE"}, "nobody sends these"
-    assert {Place("").subscribe, place_of(Shard(_nowhere(), 0, sharded=True), "").subscribe} == {"SUBSCRIBE", "SSUBSCRIBE"}
+    assert {InboxAddress("").subscribe, inbox_address_of(Shard(_nowhere(), 0, sharded=True), "").subscribe} == {
+        "SUBSCRIBE",
+        "SSUBSCRIBE",
+    }
 
 
 def _nowhere() -> Cluster:

@@ -244,7 +244,7 @@ def test_given_back(voter: Box) -> None:
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_buried(voter: Box, held: bool) -> None:
+def test_revoked(voter: Box, held: bool) -> None:
     if held:
         vote(voter, A)
     assert give(voter, A, "bury") == held

@@ -127,7 +127,7 @@ def test_a_load_that_fails_leaves_it_to_the_next(box: Box) -> None:
     assert land(box, A, fence) == [0]
 
 
-def test_a_token_that_was_buried_gets_nothing(box: Box) -> None:
+def test_a_token_that_was_revoked_gets_nothing(box: Box) -> None:
     assert abort(box, A, "bury") == 0
     assert look(box, A) == [-1]
     assert not box.redis.exists(LOAD)

@@ -102,7 +102,7 @@ def test_each_goes_to_the_next_in_its_line(box: Box) -> None:
     assert box.keys_for_ever() == []
 
 
-def test_who_waits_with_a_token_that_is_buried_waits_no_more(box: Box) -> None:
+def test_who_waits_with_a_token_that_is_revoked_waits_no_more(box: Box) -> None:
     run(box, "lock/acquire", B, 30_000, 0, keys=OTHERS)
     gather(box, A, B)
     run(box, "lock/acquire", A2, 30_000, 1, keys=OTHERS)

@@ -84,7 +84,7 @@ class Rule:
         self.done = threading.Event()
         """The server has answered it (or the message was read), and the harm is done."""
         self.requests: list[Request] = []
-        self._gate = threading.Event()
+        self._local_queue = threading.Event()
 
     def takes(self, request: Request) -> bool:
         """Whether this one is to be harmed. The proxy's mutex is held."""
@@ -100,10 +100,10 @@ class Rule:
     def go(self) -> None:
         """Let go of what is held, and harm nothing any more."""
         self.left = 0
-        self._gate.set()
+        self._local_queue.set()
 
     def wait_for_go(self) -> None:
-        self._gate.wait()
+        self._local_queue.wait()
 
 
 class _Buffer:

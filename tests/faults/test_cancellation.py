@@ -14,7 +14,7 @@ import holdfast
 from faults.faces import Admin, at_most, until
 from faults.proxy import Action, Proxy
 from holdfast import aio
-from holdfast._core.lock.replies import CLAIM
+from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._local.server.process import PrivateServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
@@ -128,7 +128,7 @@ def test_row_8_cancelled_after_the_grant_and_before_its_message(
             await holder.release()
             await soon(rule.seen.is_set)
             assert admin.token() == token
-            with at_most(CLAIM / 2):
+            with at_most(CLAIM_WINDOW_S / 2):
                 await cancelled(task)
                 assert await taken
             rule.go()
@@ -166,7 +166,7 @@ def test_row_8_cancelled_at_any_moment_of_the_hand_over(server: PrivateServer, a
                 assert await task
                 await lock.release()
             outcomes.add(task.cancelled())
-            assert await asyncio.wait_for(taken, CLAIM / 2)
+            assert await asyncio.wait_for(taken, CLAIM_WINDOW_S / 2)
             await other.release()
             admin.nothing_left()
         assert outcomes == {True, False}, "both ends of the race were seen"
@@ -201,7 +201,7 @@ def test_row_8_cancelled_at_every_step_of_the_loop(server: PrivateServer, admin:
                     with suppress(holdfast.LockTimeout, asyncio.CancelledError):
                         await task
                 await soon(lambda: admin.places() == [], 1)
-                assert admin.token() == (holder.lease._tenure.token if holder.lease else None)
+                assert admin.token() == (holder.lease._held_lease.token if holder.lease else None)
             assert 0 < finished < 80
 
     run(main)
@@ -354,7 +354,7 @@ def test_row_9_cancelled_in_release_hands_over(proxy: Proxy, server: PrivateServ
         await soon(rule.seen.is_set)
         await cancelled(task)
         rule.go()
-        assert await asyncio.wait_for(taken, 0.75 * CLAIM)
+        assert await asyncio.wait_for(taken, 0.75 * CLAIM_WINDOW_S)
         await asyncio.sleep(0.05)
         assert not other.lease.lost.is_set()  # type: ignore[union-attr]
         await other.release()

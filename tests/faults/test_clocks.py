@@ -23,7 +23,7 @@ import holdfast
 import holdfast.fencing
 from faults.faces import Admin, Aio, Sync, at_most, until
 from faults.peer import Peer
-from holdfast._core.lock.server_queue import REFRESH_EVERY
+from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._local.server import binary
 from holdfast._local.server.process import PrivateServer
 from holdfast.schedule import Every
@@ -129,7 +129,7 @@ def test_the_servers_clock_jumps_forward_while_others_wait(
         clock.set(step=40)
         until(holder.lease.lost.is_set)
         for _ in waiters:
-            until(lambda: any(lock.lease is not None for _, lock in waiters), REFRESH_EVERY + 0.8)
+            until(lambda: any(lock.lease is not None for _, lock in waiters), REFRESH_EVERY_S + 0.8)
             ((face, lock),) = [(face, lock) for face, lock in waiters if lock.lease is not None]
             assert lock.lease.fence > fence
             fence = lock.lease.fence
@@ -178,7 +178,7 @@ def test_the_servers_clock_jumps_back_and_the_holder_is_gone(
         taken = any_face.start(lock.acquire, timeout=5)
         until(lambda: len(admin.places()) == 1)
         admin.redis.delete(admin.lock)
-        assert taken.result(REFRESH_EVERY + 0.8)
+        assert taken.result(REFRESH_EVERY_S + 0.8)
         any_face.call(lock.release)
         admin.nothing_left()
 
@@ -240,12 +240,12 @@ def test_one_of_several_servers_has_a_clock_that_jumps(
         clock.set()
         lock = face.Redlock(urls, f"{name} {face.name}", ttl=TTL, max_ttl=TTL)
         assert face.call(lock.acquire, timeout=2)
-        fence, votes = lock.lease.fence, lock.lease._tenure.votes
+        fence, votes = lock.lease.fence, lock.lease._held_lease.node_leases
         until(lambda votes=votes: all(vote.believed for vote in votes.values()))  # type: ignore[misc]
         clock.set(step=step)
         for _ in range(2):
-            before = lock.lease._tenure.deadline
-            until(lambda lock=lock, before=before: lock.lease._tenure.deadline > before)  # type: ignore[misc]
+            before = lock.lease._held_lease.deadline
+            until(lambda lock=lock, before=before: lock.lease._held_lease.deadline > before)  # type: ignore[misc]
         assert not lock.lease.lost.is_set()
         face.call(lock.release)
         assert face.call(lock.acquire, timeout=2)

@@ -22,7 +22,7 @@ from holdfast._local.server.process import PrivateServer
 from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._runtime.process import current
 from live.test_redlock import Group
-from live.witness import gate, waiting_here
+from live.witness import local_queue, waiting_here
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -198,7 +198,7 @@ def test_a_turn_that_a_closed_loop_has_not_looked_at_is_taken_from_it(server: Pr
     task = loop.create_task(aio.Lock(server.url, name, ttl=5).acquire())
     while waiting_here(holder) == 0:
         loop.run_until_complete(asyncio.sleep(0.001))
-    until(lambda: gate(holder).node.reachable)
+    until(lambda: local_queue(holder).node.reachable)
     holder.release()
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     loop.close()
@@ -276,7 +276,7 @@ def given_back_when_it_hung_in_a_closed_loop(lock: Any) -> None:
     taken_in_a_closed_loop(lock)
     lease = lock.lease
     assert lease is not None
-    until(lambda: bool(lease._tenure.lost))
+    until(lambda: bool(lease._held_lease.lost))
     with pytest.raises(holdfast.LeaseLost, match="no progress"):
         asyncio.run(lease.release())
 
@@ -301,7 +301,7 @@ def test_a_lease_of_a_closed_loop_whose_key_is_gone_counts_as_lost_once(server: 
     taken_in_a_closed_loop(lock)
     lease = lock.lease
     assert lease is not None
-    lease._tenure.lose("nobody was told")
+    lease._held_lease.lose("nobody was told")
     with pytest.raises(holdfast.LeaseLost):
         asyncio.run(lease.release())
     assert lock.statistics().losses == 1

@@ -17,7 +17,7 @@ import holdfast
 import holdfast.aio
 from faults.faces import Admin, Face, at_most, until
 from faults.peer import Peer
-from holdfast._core.lock.replies import CLAIM
+from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._local.server.process import PrivateServer
 
 if TYPE_CHECKING:
@@ -112,13 +112,13 @@ def test_row_7_a_child_has_locks_of_its_own(face: Face, server: PrivateServer, a
             async with shared as lease:
                 await asyncio.to_thread(renewed, shared.name)
                 lease.check()
-                return [lease._tenure.token, await own.acquire(timeout=0.2)]
+                return [lease._held_lease.token, await own.acquire(timeout=0.2)]
 
         def use() -> list[Any]:
             with shared as lease:
                 renewed(shared.name)
                 lease.check()
-                return [lease._tenure.token, own.acquire(timeout=0.2)]
+                return [lease._held_lease.token, own.acquire(timeout=0.2)]
 
         return [*run(face, use_async if face.name == "asyncio" else use), len(admin_places())]
 
@@ -187,7 +187,7 @@ def test_danger_inherited_sockets_do_not_outlive_the_parent(face: Face, new_serv
             lock = face.FairLock(server.url, name, ttl=5)
             taken = face.start(lock.acquire, timeout=5)
             until(lambda: len(admin.places()) == 2)
-            with at_most(CLAIM / 2):  # nothing is claimed for the one that is dead
+            with at_most(CLAIM_WINDOW_S / 2):  # nothing is claimed for the one that is dead
                 blocker.release()
                 assert taken.result(5)
             face.call(lock.release)

@@ -21,7 +21,7 @@ from faults.test_interrupts import at_every_line
 from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
 from live.crowd import Crowd, Turn, in_order
-from live.witness import gate, waiting_here
+from live.witness import local_queue, waiting_here
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -42,7 +42,7 @@ def line_up(
         lock = face.Lock(url, name, **options)
         waiters.append((lock, face.start(lock.acquire, timeout=wait)))
         until(lambda: waiting_here(holder) == number + 1)  # noqa: B023
-    until(lambda: gate(holder).reachable)  # or nothing would be passed on
+    until(lambda: local_queue(holder).reachable)  # or nothing would be passed on
     return holder, waiters
 
 
@@ -97,7 +97,7 @@ def test_given_back_before_the_loss_is_known(server: PrivateServer, admin: Admin
     with pytest.raises(holdfast.LeaseLost):
         second.release()
     assert patient.result(5)
-    assert admin.token() == third.lease._tenure.token
+    assert admin.token() == third.lease._held_lease.token
     third.release()
     admin.nothing_left()
 
@@ -111,8 +111,8 @@ def test_stopped_for_longer_than_the_lease_with_others_in_line(server: PrivateSe
         fence = peer.ask("lock.lease.fence")
         peer.ask(f"globals().update(other=holdfast.Lock(url, {name!r}, ttl={TTL}))")
         peer.ask("start(lambda: globals().update(got=other.acquire()))")
-        peer.ask("globals().update(gate=other._new_attempt(other._driver().process).gate)")
-        until(lambda: peer.ask("len(gate.line)") == 1)
+        peer.ask("globals().update(local_queue=other._new_attempt(other._driver().process).local_queue)")
+        until(lambda: peer.ask("len(local_queue.queue)") == 1)
         peer.stop()
         assert ours.acquire(timeout=5)
         peer.go_on()

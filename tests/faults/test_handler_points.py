@@ -230,7 +230,7 @@ def test_row_11_what_was_handed_over_is_given_back(server: PrivateServer, name: 
                 for _ in range(2)
             )
             if kind == "Lock":
-                return Handing(lock, other, lambda: lock._gate is not None and lock._gate.line)
+                return Handing(lock, other, lambda: lock._local_queue is not None and lock._local_queue.queue)
             return Handing(lock, other, lambda: look.zcard(f"hf:{{{this}}}:queue"))
 
         prepare().use()

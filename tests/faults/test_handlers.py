@@ -137,7 +137,7 @@ def test_a_handler_comes_at_the_first_use(server: PrivateServer, admin: Admin, n
         with holdfast.Lock(server.url, name, ttl=30) as lease:
             keeper = current().keeper
             (node,) = keeper._nodes.values()
-            assert node.renewing.get(lease._tenure.token) is lease._tenure
+            assert node.renewing.get(lease._held_lease.token) is lease._held_lease
 
     def handler() -> None:
         with holdfast.Lock(server.url, f"{name} other", ttl=30, wait=0):

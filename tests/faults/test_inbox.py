@@ -10,9 +10,9 @@ import pytest
 
 from faults.faces import Admin, Face, Sync, at_most, stays, until
 from faults.proxy import Proxy
-from holdfast._core.lock.node import PING_EVERY
-from holdfast._core.lock.replies import CLAIM
-from holdfast._core.lock.server_queue import REFRESH_EVERY
+from holdfast._core.lock.node import PING_EVERY_S
+from holdfast._core.lock.replies import CLAIM_WINDOW_S
+from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._local.server.process import PrivateServer
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 MAPPED = [b"%1\r\n*1\r\n+a\r\n+x\r\n", b"%1\r\n~0\r\n+x\r\n", b"*1\r\n%1\r\n%1\r\n+a\r\n:1\r\n+x\r\n"]
 """RESP3: maps with a key that is an array, a set, or another map."""
 
-AT_ONCE = 0.8 * REFRESH_EVERY
+AT_ONCE = 0.8 * REFRESH_EVERY_S
 """Seconds: less than until one who has just asked asks by himself."""
-LATE = REFRESH_EVERY + 0.8
+LATE = REFRESH_EVERY_S + 0.8
 """Seconds: enough for one to ask by himself, and less than a claim lasts."""
 
 
@@ -138,7 +138,7 @@ def test_row_27_a_message_read_when_its_claim_is_over(proxy: Proxy, server: Priv
     (token,) = admin.places()
     face.call(holder.release)
     assert admin.token() == token
-    until(lambda: face.call(holder.acquire, blocking=False), CLAIM + 0.8, every=0.02)
+    until(lambda: face.call(holder.acquire, blocking=False), CLAIM_WINDOW_S + 0.8, every=0.02)
     message.go()
     assert message.done.wait(1)
     stays(lambda: not taken.done(), 0.1)
@@ -217,7 +217,7 @@ def test_row_21_a_half_open_inbox(face: Face, proxy: Proxy, server: PrivateServe
     time.sleep(0.9)  # until that lease would have ended: it has asked
     proxy.cut()
     proxy.thaw()
-    assert taken.result(PING_EVERY - 1)
+    assert taken.result(PING_EVERY_S - 1)
     face.call(lock.release)
     admin.nothing_left()
 

@@ -19,7 +19,7 @@ import pytest
 import holdfast
 from faults.faces import Admin, until
 from faults.proxy import Action, Proxy, Rule
-from holdfast._core.lock.replies import CLAIM
+from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._local.server.process import PrivateServer
 from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._runtime.drivers.sync import Driver
@@ -124,7 +124,7 @@ def test_row_11_interrupted_after_the_grant_and_before_its_message(
     with interrupt_when(rule.seen.is_set):
         lock.acquire()
     helper.join()
-    assert taken.wait(0.75 * CLAIM)
+    assert taken.wait(0.75 * CLAIM_WINDOW_S)
     rule.go()
     assert rule.done.wait(1)
     other.release()

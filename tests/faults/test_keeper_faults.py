@@ -18,7 +18,7 @@ from faults.faces import Admin, Face, at_most, stays, until
 from faults.proxy import Proxy
 from holdfast._clock import clock
 from holdfast._core.lock import node as nodes
-from holdfast._core.lock.server_queue import REFRESH_EVERY
+from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._core.requests import Command, NotSent
 from holdfast._local.server.process import PrivateServer
 from holdfast._net.pipelined_connection import PipelinedConnection
@@ -121,9 +121,9 @@ def test_row_5_an_error_in_the_keeper_while_waiting(
     if method != "_on_push":
         until(failed.is_set)
         asked = len(proxy.names("refresh"))
-        until(lambda: len(proxy.names("refresh")) > asked, REFRESH_EVERY + 0.8)
+        until(lambda: len(proxy.names("refresh")) > asked, REFRESH_EVERY_S + 0.8)
     holder.release()
-    assert taken.result(REFRESH_EVERY + 0.8), "before its claim was over"
+    assert taken.result(REFRESH_EVERY_S + 0.8), "before its claim was over"
     any_face.call(lock.release)
     admin.nothing_left()
 
@@ -265,9 +265,9 @@ def test_trap_a_lease_lost_and_released_at_once(face: Face, server: PrivateServe
         lock = face.Lock(server.url, name, ttl=5, on_lost=told.append)  # a release that is asked twice could not know
         assert face.call(lock.acquire)
         admin.redis.delete(admin.lock)
-        tenure = lock.lease._tenure
-        tenure.renew_at = clock() + 0.01
-        current().keeper.watch(lock._endpoint, tenure)
+        held_lease = lock.lease._held_lease
+        held_lease.renew_at = clock() + 0.01
+        current().keeper.watch(lock._endpoint, held_lease)
         time.sleep(0.008 + number * 0.0005)
         with pytest.raises(holdfast.LeaseLost):
             face.call(lock.release)

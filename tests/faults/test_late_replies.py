@@ -111,9 +111,9 @@ def late(rules: Sequence[Rule], admins: Sequence[Admin], ttl: float, by: int) ->
 
 def used_up(lock: Any) -> None:
     """Its process has passed the lock on as often as it has fences, and at once: the next one here asks for more."""
-    gate = lock._gate
-    until(lambda: gate.line and gate.reachable)
-    gate.fence, gate.taken = gate.last, gate.clock()
+    local_queue = lock._local_queue
+    until(lambda: local_queue.queue and local_queue.reachable)
+    local_queue.fence, local_queue.taken = local_queue.last, local_queue.clock()
 
 
 @pytest.mark.fault(20)

@@ -16,7 +16,7 @@ import holdfast
 from faults.faces import Admin, Face, at_most, stays, until
 from faults.proxy import Proxy
 from holdfast import aio
-from holdfast._core.lock.server_queue import REFRESH_EVERY
+from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._local.server.process import PrivateServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
@@ -121,7 +121,7 @@ def test_row_52_the_next_in_line_gets_what_was_deleted(face: Face, server: Priva
     until(lambda: len(admin.places()) == 1)
     take_away(admin)
     assert face.call(passer_by.acquire, blocking=False) is False
-    assert taken.result(0.8 * REFRESH_EVERY), "it was told, and has not asked"
+    assert taken.result(0.8 * REFRESH_EVERY_S), "it was told, and has not asked"
     assert waiter.lease.fence > lock.lease.fence
     with pytest.raises(holdfast.LeaseLost):
         face.call(lock.release)
@@ -293,7 +293,7 @@ def test_loss_noticed_after_a_body_that_never_awaits(server: PrivateServer, admi
         with pytest.raises(holdfast.LeaseLost):
             async with aio.Lock(server.url, name, ttl=TTL) as lease:
                 take_away(admin)
-                until(lambda: lease._tenure.lost)
+                until(lambda: lease._held_lease.lost)
         await asyncio.sleep(0.01)
         task = asyncio.current_task()
         assert task is not None

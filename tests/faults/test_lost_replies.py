@@ -14,8 +14,8 @@ import pytest
 import holdfast
 from faults.faces import Admin, Aio, Face, Sync, at_most, until
 from faults.proxy import Action, Proxy, Rule
-from holdfast._core.lock.replies import CLAIM
-from holdfast._core.lock.server_queue import REFRESH_EVERY
+from holdfast._core.lock.replies import CLAIM_WINDOW_S
+from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._local.server.process import PrivateServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
@@ -138,7 +138,7 @@ def wait_and_hold(face: Face, proxy: Proxy, admin: Admin, holder: holdfast.Lease
     until(lambda: len(admin.places()) == 1 and "SUBSCRIBE" in proxy.names("SUBSCRIBE"))
     assert not taken.done()
     holder.release()
-    assert taken.result(REFRESH_EVERY + 0.8)
+    assert taken.result(REFRESH_EVERY_S + 0.8)
     assert lock.lease.fence == admin.fence() > holder.fence
     until(lambda: 0 < admin.ttl_ms() <= TTL * 1000, 1.5)  # the claim window has become the lease
     assert not lock.lease.lost.is_set()
@@ -229,7 +229,7 @@ def test_row_16_giving_up_that_never_arrives(
     until(lambda: len(admin.places()) == 2)
     rule = proxy.on("message", action="pass")
     holder.release()
-    assert taken.result(CLAIM / 2)
+    assert taken.result(CLAIM_WINDOW_S / 2)
     assert rule.seen.is_set(), "it was granted to the one that is gone, and came on from there"
     face.call(other.release)
     admin.nothing_left()

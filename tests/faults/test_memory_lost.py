@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from faults.faces import Admin, Aio, Face, Sync, stays, until
-from holdfast._core.lock.server_queue import REFRESH_EVERY
+from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -125,7 +125,7 @@ def test_everything_is_flushed(face: Face, new_server: NewServer, name: str, how
         until(lambda: len(busy.places()) == 1)
         admin.redis.execute_command(*how.split())
         taken_by_another(face, admin, server.url, lock, fence)
-        assert taken.result(REFRESH_EVERY + 1)
+        assert taken.result(REFRESH_EVERY_S + 1)
         assert waiter.lease.fence > busy_fence
         until(holder.lease.lost.is_set)
         with pytest.raises(holdfast.LeaseLost, match=BY_RENEWAL):
@@ -183,6 +183,6 @@ def test_a_server_that_loads_its_data(both_faces: tuple[Sync, Aio], new_server: 
         assert admin.places() == place
         assert not holder.lease.lost.is_set()
         sync.call(holder.release)
-        assert taken.result(REFRESH_EVERY + 1)
+        assert taken.result(REFRESH_EVERY_S + 1)
         aio.call(waiter.release)
         admin.nothing_left()

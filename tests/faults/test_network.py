@@ -21,7 +21,7 @@ import holdfast
 from faults.faces import Admin, Aio, Face, Sync, at_most, stays, until
 from faults.peer import Peer
 from faults.proxy import Proxy, _Buffer, _parts
-from holdfast._core.lock.server_queue import REFRESH_EVERY
+from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._local.server import binary
 from holdfast._local.server.process import PrivateServer
 
@@ -110,7 +110,7 @@ def test_the_inbox_is_dropped_without_a_word(face: Face, proxy: Proxy, server: P
     until(lambda: len(admin.places()) == 1)
     message = proxy.on("message", action="lose", times=100)
     face.call(holder.release)
-    assert taken.result(REFRESH_EVERY + 1)
+    assert taken.result(REFRESH_EVERY_S + 1)
     assert message.done.wait(5)
     face.call(lock.release)
     admin.nothing_left()
@@ -131,7 +131,7 @@ def test_a_dropped_inbox_is_found_out_and_opened_again(
     until(lambda: len(proxy.names("SUBSCRIBE")) == 2, 3)
     until(lambda: admin.listeners(admin.places()[0].split(".")[0]) >= 1)
     any_face.call(holder.release)
-    assert taken.result(REFRESH_EVERY / 2)
+    assert taken.result(REFRESH_EVERY_S / 2)
     any_face.call(lock.release)
     admin.nothing_left()
 
@@ -268,7 +268,7 @@ def test_behind_a_proxy_that_speaks_the_protocol(both_faces: tuple[Sync, Aio], n
         server.kill()
         server.restart()
         until(lambda: all(lease.lost.is_set() for lease in leases))
-        assert all("its key is gone" in lease._tenure.lost for lease in leases)
+        assert all("its key is gone" in lease._held_lease.lost for lease in leases)
         assert proxy.clients == clients, "nobody could have noticed by his connection"
         for face, lock in locks:
             with pytest.raises(holdfast.LeaseLost):
@@ -298,8 +298,8 @@ class Vault(redis.CredentialProvider):
 
 def renewed(*leases: Any) -> None:
     """Returns when all of them have been renewed once more."""
-    before = [lease._tenure.deadline for lease in leases]
-    until(lambda: all(lease._tenure.deadline > old for lease, old in zip(leases, before, strict=True)))
+    before = [lease._held_lease.deadline for lease in leases]
+    until(lambda: all(lease._held_lease.deadline > old for lease, old in zip(leases, before, strict=True)))
 
 
 @pytest.mark.fault(50)

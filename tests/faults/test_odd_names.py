@@ -153,7 +153,7 @@ def test_row_48_data_of_another_type_comes_while_holding(
     before = put(raw, key, kind)
     if which == "lock":
         until(lease.lost.is_set)
-        assert lease._tenure.lost == "somebody else's value is in its key", "by its next renewal"
+        assert lease._held_lease.lost == "somebody else's value is in its key", "by its next renewal"
         with pytest.raises(holdfast.LeaseLost):
             face.call(lock.release)
     else:

@@ -148,7 +148,7 @@ def test_what_was_taken_without_quarantine_is_not_passed_on_to_one_with_it(new_s
     def kept() -> bool:
         with bare:
             pass
-        return bare._gate is not None and bare._gate.tenure is not None
+        return bare._local_queue is not None and bare._local_queue.held_lease is not None
 
     until(kept)  # once its inbox is open
     assert refused(Sync(), server.url, name, kind="Lock"), "the server is asked, and it is new"

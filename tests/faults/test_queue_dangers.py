@@ -236,7 +236,7 @@ def test_danger_with_of_a_shared_lock_object(server: PrivateServer, admin: Admin
     assert lock.lease is theirs
     assert theirs is not None
     assert theirs is not lease
-    assert admin.token() == theirs._tenure.token
+    assert admin.token() == theirs._held_lease.token
     lock.release()
     admin.nothing_left()
 
@@ -262,7 +262,7 @@ def test_danger_async_with_of_a_shared_lock_object(server: PrivateServer, admin:
         (theirs,) = others
         assert theirs is not None
         assert lock.lease is theirs is not lease
-        assert admin.token() == theirs._tenure.token
+        assert admin.token() == theirs._held_lease.token
         await lock.release()
 
     asyncio.run(main())

@@ -52,7 +52,7 @@ def listening(look: redis.Redis, name: str, prefix: str = "hf:") -> bool:
 
 def all_hear(number: int) -> bool:
     """This process has leases on so many servers, and can be told something by each of them."""
-    nodes = [node for node in current().keeper._nodes.values() if node.renewing.tenures()]
+    nodes = [node for node in current().keeper._nodes.values() if node.renewing.held_leases()]
     return len(nodes) == number and all(node.reachable(b"hf:") for node in nodes)
 
 

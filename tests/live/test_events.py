@@ -124,7 +124,7 @@ def test_who_waits_polls_nothing(server: PrivateServer, name: str, look: redis.R
 def test_a_message_that_got_lost_is_made_good(
     face: str, server: PrivateServer, name: str, look: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core, "SPAN", 0.2)
+    monkeypatch.setattr(core, "LISTEN_S", 0.2)
     event = Either(face, "Event", server.url, name)
     waiting = event.later("wait", 10.0)
     until(lambda: listed(look, name))
@@ -242,7 +242,7 @@ def test_users_that_disagree_are_told_so(server: PrivateServer, name: str) -> No
 def test_who_waits_is_told_when_the_server_has_lost_what_was_counted(
     face: str, server: PrivateServer, name: str, look: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core, "SPAN", 0.2)
+    monkeypatch.setattr(core, "LISTEN_S", 0.2)
     latch = Either(face, "CountDownLatch", server.url, name, 3)
     latch("count_down")
     waiting = latch.later("wait", 10.0)

@@ -138,7 +138,7 @@ def test_who_does_not_wait_is_told_who_loads(server: PrivateServer, entry: Entry
     load = loading(server, entry)
     result = run(server, entry, flight.get_or_lease(entry, LookupPolicy(wait=0)))
     assert isinstance(result, Loading)
-    assert load.tenure.token.startswith(result.process)
+    assert load.held_lease.token.startswith(result.process)
     assert result.remaining is not None
     assert 0 < result.remaining <= 2
     assert 0 <= result.since < 5

@@ -16,7 +16,7 @@ from holdfast import aio
 from holdfast._core.lock.records import Attempt
 from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
-from live.witness import gate, in_thread, queue_length, until, until_in_loop
+from live.witness import in_thread, local_queue, queue_length, until, until_in_loop
 
 HOLDS_TO_THE_END = """
 import sys, time, holdfast
@@ -49,7 +49,7 @@ atexit.register(lambda: setattr(threading.Thread, "start", start))
 
 def stands_alone(look: redis.Redis, lock: holdfast.Lock) -> bool:
     """Somebody whose event loop is not closed asks the server for all of this process, and nobody else stands in its queue."""
-    who = gate(lock).who
+    who = local_queue(lock).turn_of
     if not isinstance(who, Attempt) or who.slot is None or who.slot.gone():
         return False
     return bool(look.zrange(f"hf:{{{lock.name}}}:queue", 0, -1) == [who.token])
@@ -66,7 +66,7 @@ def test_a_loop_is_closed_whose_task_stands_in_the_servers_queue(
         loop = asyncio.new_event_loop()
         left = [face(server.url, name) for _ in range(3)]
         tasks = [loop.create_task(lock.acquire()) for lock in left]
-        here = gate(left[0]).node.waiting
+        here = local_queue(left[0]).node.waiting
         places = 3 if face is aio.FairLock else 1
 
         async def stand_in_line() -> None:

@@ -13,10 +13,10 @@ import holdfast
 from faults.peer import Peer
 from holdfast import LeaseLost, Lock, aio
 from holdfast._clock import clock
-from holdfast._core.lock.local_queue import LIMIT
+from holdfast._core.lock.local_queue import PASS_LIMIT_S
 from holdfast._local.server.process import PrivateServer
 from live.crowd import Crowd
-from live.witness import Monitor, gate, in_thread, until, waiting_here
+from live.witness import Monitor, in_thread, local_queue, until, waiting_here
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -46,7 +46,7 @@ def test_taken_again_without_a_trip(server: PrivateServer, monitor: Monitor, nam
     holdfast.close()  # an inbox that is open for long is tested now and then, which stirs it
     lock = linger(server.url, name)
     fences = []
-    taken = gate(lock).taken
+    taken = local_queue(lock).taken
     monitor.commands()
     for _ in range(30):
         with lock as lease:
@@ -54,7 +54,7 @@ def test_taken_again_without_a_trip(server: PrivateServer, monitor: Monitor, nam
             fences.append(lease.fence)
     sent = monitor.names(name)
     assert fences == sorted(set(fences))
-    assert sent == [] or clock() > taken + LIMIT
+    assert sent == [] or clock() > taken + PASS_LIMIT_S
     holdfast.close()
 
 
@@ -90,7 +90,7 @@ def test_any_lock_of_the_process_takes_it_again(server: PrivateServer, monitor: 
 def test_it_ends_on_time(server: PrivateServer, look: redis.Redis, name: str) -> None:
     lock = linger(server.url, name, 0.3)
     with lock:
-        until(lambda: not gate(lock).node.has_unread())  # what comes may say that somebody outside wants it
+        until(lambda: not local_queue(lock).node.has_unread())  # what comes may say that somebody outside wants it
         released = time.monotonic()
     until(lambda: not look.exists(lock.key))
     assert 0.3 <= time.monotonic() - released < 0.3 + SOON
@@ -130,7 +130,7 @@ def test_another_process_that_does_not_wait_gets_it_too(server: PrivateServer, n
     """Never "busy"."""
     with Peer("sync", server.url, name) as peer:
         # Whoever has it may be slow; the quarter of a second that he is given is not the point.
-        peer.ask("setattr(sys.modules['holdfast._core.lock.acquire'], 'RECALL', 5.0)")
+        peer.ask("setattr(sys.modules['holdfast._core.lock.acquire'], 'RECALL_WITHIN_S', 5.0)")
         for _ in range(5):
             lock = linger(server.url, name)
             assert peer.ask("lock.acquire(False)") is True
@@ -145,7 +145,7 @@ def test_even_if_it_was_taken_by_one_that_does_not_linger(server: PrivateServer,
         for _ in range(5):
             plain.acquire()
             taken = in_thread(lingering.acquire)
-            until(lambda: waiting_here(plain) == 1 and gate(plain).reachable)
+            until(lambda: waiting_here(plain) == 1 and local_queue(plain).reachable)
             plain.release()
             assert taken.result(5)
             lingering.release()
@@ -233,13 +233,13 @@ def test_a_killed_process_blocks_nobody_for_longer_than_its_lease(server: Privat
 def test_lost_while_it_lingers(server: PrivateServer, look: redis.Redis, name: str, how: str) -> None:
     """Nobody has it, so nobody is told; the next one asks the server."""
     lock = linger(server.url, name, ttl=1)
-    tenure, fence = gate(lock).tenure, gate(lock).fence
-    assert tenure is not None
+    held_lease, fence = local_queue(lock).held_lease, local_queue(lock).fence
+    assert held_lease is not None
     if how == "deleted":
         look.delete(lock.key)
     else:
         look.set(lock.key, "somebody else", px=60_000)
-    until(lambda: tenure.lost)
+    until(lambda: held_lease.lost)
     if how == "overwritten":
         assert lock.acquire(blocking=False) is False, "somebody else has it"
         look.delete(lock.key)

@@ -15,10 +15,10 @@ import redis
 from faults.peer import Peer
 from holdfast import FairLock, Lock, aio
 from holdfast._api.lock import BaseLock
-from holdfast._core.lock.local_queue import LIMIT
+from holdfast._core.lock.local_queue import PASS_LIMIT_S
 from holdfast._local.server.process import PrivateServer
 from live.crowd import Crowd
-from live.witness import PATIENCE, Monitor, gate, in_thread, queue_length, until, until_in_loop, waiting_here
+from live.witness import PATIENCE, Monitor, in_thread, local_queue, queue_length, until, until_in_loop, waiting_here
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -31,7 +31,7 @@ short_lease = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.Ho
 
 def lined_up(lock: BaseLock[Any], count: int) -> bool:
     """So many stand in line, and the lock can be passed on to them: those outside could say that they want it."""
-    return waiting_here(lock) == count and gate(lock).reachable
+    return waiting_here(lock) == count and local_queue(lock).reachable
 
 
 def test_threads_and_tasks_of_several_loops_take_turns(server: PrivateServer, monitor: Monitor, name: str) -> None:
@@ -233,7 +233,7 @@ def test_who_cannot_say_that_he_waits_is_served_in_a_second(new_server: NewServe
             took = time.monotonic() - started
             crowd.stop()
             turns = crowd.done()
-    assert took < LIMIT + 1
+    assert took < PASS_LIMIT_S + 1
     assert any(turn.fence > fence for turn in turns)
 
 

@@ -14,7 +14,7 @@ import redis
 
 import holdfast
 from holdfast import FairLock, HoldfastWarning, Lease, LeaseLost, Lock, NotHeld, ServerError
-from holdfast._core.lock.node import RECORD_AFTER
+from holdfast._core.lock.node import RECORD_AFTER_S
 from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
 from live.witness import PATIENCE, Monitor, connections, in_thread, queue_length, until, warned_of_drop
@@ -54,15 +54,15 @@ def test_many_leases_are_renewed_in_batches(new_server: NewServer) -> None:
     server = new_server()
     locks = [Lock(server.url, f"many:{number}", ttl=1.5) for number in range(2000)]
     assert all(lock.acquire() for lock in locks)
-    tenures = [lock.lease._tenure for lock in locks if lock.lease is not None]
+    held_leases = [lock.lease._held_lease for lock in locks if lock.lease is not None]
     with redis.Redis.from_url(server.url) as look:
         look.config_resetstat()
-        taken = max(tenure.deadline for tenure in tenures)
-        until(lambda: min(tenure.deadline for tenure in tenures) > taken + 1.5)
-        assert not any(tenure.lost for tenure in tenures)
+        taken = max(held_lease.deadline for held_lease in held_leases)
+        until(lambda: min(held_lease.deadline for held_lease in held_leases) > taken + 1.5)
+        assert not any(held_lease.lost for held_lease in held_leases)
         runs = look.info("commandstats")["cmdstat_evalsha"]["calls"]
         assert runs < 2000 * 3 / 10, "three renewals of each, at least"
-        assert look.exists(*(tenure.spec.keys[0] for tenure in tenures)) == 2000
+        assert look.exists(*(held_lease.spec.keys[0] for held_lease in held_leases)) == 2000
     for lock in locks:
         lock.release()
 
@@ -341,7 +341,7 @@ def test_a_quick_use_pays_for_nothing_at_the_end(
     server: PrivateServer, monitor: Monitor, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No record of the process was written, so none has to be removed."""
-    monkeypatch.setattr("holdfast._core.lock.node.RECORD_AFTER", 250 * RECORD_AFTER)  # however slow this quick use is
+    monkeypatch.setattr("holdfast._core.lock.node.RECORD_AFTER_S", 250 * RECORD_AFTER_S)  # however slow this quick use is
     holdfast.close()
     monitor.commands()
     with Lock(server.url, name):

@@ -132,7 +132,7 @@ def test_the_claim_becomes_a_full_lease(server: PrivateServer, look: redis.Redis
 def test_the_end_of_a_dead_holders_lease_wakes_the_next(
     server: PrivateServer, look: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast._core.lock.server_queue.REFRESH_EVERY", 60.0)  # who asks all the time finds it free, too
+    monkeypatch.setattr("holdfast._core.lock.server_queue.REFRESH_EVERY_S", 60.0)  # who asks all the time finds it free, too
     started = time.monotonic()
     look.set(f"hf:{{{name}}}", "somebody who died", px=400)
     with Lock(server.url, name, wait=PATIENCE) as lease:

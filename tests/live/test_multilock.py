@@ -32,7 +32,7 @@ from holdfast import (
 from holdfast._api.multilock import _place
 from holdfast._core.lock.multilock import MULTI_ACQUIRE, MULTI_RELEASE
 from holdfast._local.server.process import PrivateServer
-from live.witness import Monitor, gate, in_thread, queue_length, until, waiting_here
+from live.witness import Monitor, in_thread, local_queue, queue_length, until, waiting_here
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -183,11 +183,11 @@ def test_one_order_whatever_the_servers_are_called() -> None:
 def test_what_is_passed_on_in_the_process_and_what_lingers(server: PrivateServer, look: redis.Redis, names: list[str]) -> None:
     single = Lock(server.url, names[0], linger=5)
     with single:
-        gate(single).node.be_reachable(b"hf:")
-        until(lambda: gate(single).reachable and not gate(single).node.has_unread())
+        local_queue(single).node.be_reachable(b"hf:")
+        until(lambda: local_queue(single).reachable and not local_queue(single).node.has_unread())
     with single as lease:
         fence = lease.fence
-        until(lambda: not gate(single).node.has_unread())  # what comes may say that somebody outside wants it
+        until(lambda: not local_queue(single).node.has_unread())  # what comes may say that somebody outside wants it
     assert held(look, *names) == [True, False, False], "it lingers"
     with MultiLock([single, Lock(server.url, names[1])]) as both:
         assert both.fences[names[0]] == fence + 1, "taken without a trip"
@@ -206,7 +206,7 @@ def test_one_that_gives_up_leaves_the_line_of_its_process_to_the_others(
 ) -> None:
     with Lock(server.url, names[1]):
         assert not MultiLock(server.url, names, wait=0.05).acquire()
-    assert all(gate(Lock(server.url, name)).who is None for name in names)
+    assert all(local_queue(Lock(server.url, name)).turn_of is None for name in names)
     with MultiLock(server.url, names):
         pass
 

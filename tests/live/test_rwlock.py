@@ -156,7 +156,7 @@ def test_a_writer_who_has_lost_his_lease_cannot_go_on_as_a_reader(
     face: Face, server: PrivateServer, look: redis.Redis, name: str
 ) -> None:
     lease = face.held(make(face, server, name).write)
-    look.zrem(lease.key, lease._tenure.token)
+    look.zrem(lease.key, lease._held_lease.token)
     with pytest.raises(LeaseLost, match="taken away"):
         face.do(lease.downgrade)
     assert not lease.downgraded

@@ -128,12 +128,12 @@ def test_both_faces_serve_one_schedule(own: PrivateServer, serving: Any) -> None
 @pytest.mark.parametrize(("overlap", "expected"), [("skip", {"ok", "skipped"}), ("queue", {"ok"}), ("allow", {"ok"})])
 def test_overlap(own: PrivateServer, serving: Any, overlap: str, expected: set[str]) -> None:
     going, most = [0], [0]
-    gate = threading.Event()
+    local_queue = threading.Event()
 
     def job() -> None:
         going[0] += 1
         most[0] = max(most[0], going[0])
-        gate.wait(0.25)
+        local_queue.wait(0.25)
         going[0] -= 1
 
     schedule = serving(own.url, job, overlap=overlap, misfire="all")  # a tick that comes late is left out for no other reason
@@ -142,7 +142,7 @@ def test_overlap(own: PrivateServer, serving: Any, overlap: str, expected: set[s
     assert (most[0] > 1) is (overlap == "allow")
     if overlap == "queue":
         assert schedule.status()[0].queued
-    gate.set()
+    local_queue.set()
 
 
 @pytest.mark.parametrize(("misfire", "late"), [("skip", 0), ("once", 1), ("all", 5)])

@@ -212,7 +212,7 @@ def test_a_permit_that_was_lost_is_told_and_the_others_are_given_back(
     assert face.do(semaphore.acquire)
     second = semaphore.lease
     assert second.fence > first.fence
-    token = second._tenure.token
+    token = second._held_lease.token
     look.zrem(semaphore.key, token)
     until(lambda: lost == [second])
     first.check()

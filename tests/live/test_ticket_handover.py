@@ -200,8 +200,8 @@ def test_a_redeemed_lease_is_renewed_and_handed_on(face: Face, server: PrivateSe
         heir = face.redeem(server.url, face.call(holder.ticket), ttl=0.9)
         assert face.call(heir.acquire)
         fences.append(heir.lease.fence)
-        deadline = heir.lease._tenure.deadline
-        until(lambda heir=heir, deadline=deadline: heir.lease._tenure.deadline > deadline)  # type: ignore[misc]
+        deadline = heir.lease._held_lease.deadline
+        until(lambda heir=heir, deadline=deadline: heir.lease._held_lease.deadline > deadline)  # type: ignore[misc]
         holder = heir
     assert fences == sorted(set(fences))
     face.call(holder.release)

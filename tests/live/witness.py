@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from holdfast._api.lock import BaseLock
-from holdfast._core.lock.local_queue import Gate
+from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._runtime.process import current
 from holdfast.fencing import FENCE_CHECK
@@ -115,14 +115,14 @@ def queue_length(look: redis.Redis, name: str) -> int:
     return int(look.zcard(f"hf:{{{name}}}:queue"))
 
 
-def gate(lock: BaseLock[Any]) -> Gate:
+def local_queue(lock: BaseLock[Any]) -> LocalQueue:
     """Where those of this process line up who want a lock."""
-    return current().keeper.gate(lock._endpoint, lock._spec)
+    return current().keeper.local_queue(lock._endpoint, lock._spec)
 
 
 def waiting_here(lock: BaseLock[Any]) -> int:
     """How many stand in line for a lock in this process."""
-    return len(gate(lock).line)
+    return len(local_queue(lock).queue)
 
 
 def connections(look: redis.Redis) -> set[str]:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from holdfast._core import timestamp
-from holdfast._core.requests import Command, Now, Sleep, Wall, WireError
+from holdfast._core.requests import Command, Now, Sleep, UnixTime, WireError
 from holdfast._core.timestamp import Hold, Stamp
 from holdfast.errors import LeaseLost, LockTimeout
 from holdfast.legacy import _migrating
@@ -91,7 +91,7 @@ class Deployed(Old):
     async def take(self, wait: float | None) -> Hold:
         now = units = 0.0
         while True:
-            units, now = await Wall() * self.stamp.unit, await Now()
+            units, now = await UnixTime() * self.stamp.unit, await Now()
             mine = b"%d" % (int(units) + int(self.stamp.ttl * self.stamp.unit) + 1)
             if await self.ask("SETNX", KEY, mine):
                 break

@@ -1,4 +1,4 @@
-"""Deliberate defects in the gate of a process, where a lock is passed on and kept, see `mutations`."""
+"""Deliberate defects in the local queue of a process, where a lock is passed on and kept, see `mutations`."""
 
 from __future__ import annotations
 
@@ -23,49 +23,49 @@ PASSING = (
     Mutation(
         "passed-beyond-the-block",
         "_core/lock/local_queue.py",
-        "Gate._grant",
+        "LocalQueue._grant",
         Nth("operand dropped"),
         "a lock is passed on under fences that the server has not issued",
     ),
     Mutation(
         "passed-under-one-fence",
         "_core/lock/local_queue.py",
-        "Gate._grant",
+        "LocalQueue._grant",
         Instead("fence = self.fence = self.fence + 1", "fence = self.fence + 1"),
         "two who are passed a lock have the same fence",
     ),
     Mutation(
         "passed-for-ever",
         "_core/lock/local_queue.py",
-        "Gate._may_keep",
+        "LocalQueue._may_keep",
         Instead("not self.asked or (self.passes < spec.max_passes and now < self.taken + spec.max_pass_time)", "True"),
         "a lock is passed on although another process is known to wait",
     ),
     Mutation(
         "passed-too-often",
         "_core/lock/local_queue.py",
-        "Gate._may_keep",
+        "LocalQueue._may_keep",
         Nth("operand dropped", 7),
         "the number of passes has no bound when another process waits",
     ),
     Mutation(
         "passed-for-too-long",
         "_core/lock/local_queue.py",
-        "Gate._may_keep",
+        "LocalQueue._may_keep",
         Nth("operand dropped", 8),
         "the time for which a lock is passed on has no bound when another process waits",
     ),
     Mutation(
         "passed-without-limit",
         "_core/lock/local_queue.py",
-        "Gate._may_keep",
-        Instead("min(self.taken + LIMIT, tenure.deadline)", "tenure.deadline"),
+        "LocalQueue._may_keep",
+        Instead("min(self.taken + PASS_LIMIT_S, held_lease.deadline)", "held_lease.deadline"),
         "a lock is passed on for ever when nobody is known to wait",
     ),
     Mutation(
         "asked-forgotten",
         "_core/lock/local_queue.py",
-        "Gate.on_asked",
+        "LocalQueue.on_asked",
         Nth("dropped"),
         "a process forgets that it was asked for the lock",
     ),
@@ -79,28 +79,28 @@ PASSING = (
     Mutation(
         "asked-while-asking",
         "_core/lock/local_queue.py",
-        "Gate.took",
+        "LocalQueue.note_grant",
         Instead("self.asked |= self.crowded", "self.asked = self.crowded"),
         "what was heard while the lock was being asked for is forgotten when it is given",
     ),
     Mutation(
         "last-in-line-first",
         "_core/lock/local_queue.py",
-        "Gate._enter",
-        Instead("self.line.append", "self.line.appendleft"),
+        "LocalQueue._enter",
+        Instead("self.queue.append", "self.queue.appendleft"),
         "who comes last to the line of a process is served first",
     ),
     Mutation(
         "freshened-from-answer",
         "_core/lock/local_queue.py",
-        "Gate.freshened",
-        Instead("sent + tenure.ttl", "self.clock() + tenure.ttl"),
+        "LocalQueue.note_more_fences",
+        Instead("sent + held_lease.ttl", "self.clock() + held_lease.ttl"),
         "a lease that is made longer before it is passed on counts from when the answer came",
     ),
     Mutation(
         "freshened-fences-overlap",
         "_core/lock/local_queue.py",
-        "Gate.freshened",
+        "LocalQueue.note_more_fences",
         Nth("one more"),
         "after more fences were asked for, the last of the old ones is given once more",
     ),
@@ -110,14 +110,14 @@ LEAVING = (
     Mutation(
         "withdrawn-pass-dropped",
         "_core/lock/local_queue.py",
-        "Gate._hand_on",
+        "LocalQueue._hand_on",
         Nth("dropped"),
         "who is cancelled when he was passed the lock keeps it for ever",
     ),
     Mutation(
         "withdrawn-leader-stays",
         "_core/lock/local_queue.py",
-        "Gate.withdraw",
+        "LocalQueue.withdraw",
         Nth("dropped", 8),
         "who asked for all and is cancelled leaves the others waiting",
     ),
@@ -138,8 +138,8 @@ LEAVING = (
     Mutation(
         "failure-leaves-the-line",
         "_core/lock/local_queue.py",
-        "Gate.failed",
-        Instead("self._lead(None)", "self.who = None"),
+        "LocalQueue.failed",
+        Instead("self._ask_server(None)", "self.turn_of = None"),
         "when who asks for all has failed, nobody else asks",
     ),
     Mutation(
@@ -147,8 +147,9 @@ LEAVING = (
         "_core/lock/records.py",
         "Waiter.move_to",
         Instead(
-            "heir.token, heir.pending, heir.doubt = (former.token, former.pending, former.doubt)",
-            "heir.token, heir.pending = (former.token, former.pending)",
+            "heir.token, heir.may_be_on_server, heir.maybe_in_flight = "
+            "(former.token, former.may_be_on_server, former.maybe_in_flight)",
+            "heir.token, heir.may_be_on_server = (former.token, former.may_be_on_server)",
         ),
         "who inherits a place does not know that a copy of the request for it may still come",
     ),
@@ -158,14 +159,14 @@ KEEPING = (
     Mutation(
         "kept-when-asked",
         "_core/lock/local_queue.py",
-        "Gate.on_asked",
+        "LocalQueue.on_asked",
         Nth("never"),
         "a lease that is only kept does not go to who asks for it",
     ),
     Mutation(
         "kept-for-ever",
         "_core/lock/local_queue.py",
-        "Gate.on_time",
+        "LocalQueue.on_time",
         Instead("now >= self.linger_until", "now >= self.linger_until + 5.0"),
         "a lease is kept for longer than its lock says",
     ),

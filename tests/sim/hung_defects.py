@@ -9,14 +9,14 @@ HUNG = (
     Mutation(
         "hung-and-renewed",
         "_core/lock/records.py",
-        "Tenure.good_until",
+        "HeldLease.good_until",
         Instead("min(self.deadline, self.ends_at, self.stalled_at)", "min(self.deadline, self.ends_at)"),
         "who hangs keeps the lock: its renewals go on, as fast as they are answered",
     ),
     Mutation(
         "progress-ignored",
         "_core/lock/records.py",
-        "Tenure.progressed",
+        "HeldLease.progressed",
         Nth("dropped"),
         "who checks in is held to be hung all the same",
     ),
@@ -24,7 +24,7 @@ HUNG = (
         "progress-revives",
         "_api/lease.py",
         "BaseLease.progress",
-        Instead("self.check()", "self._tenure.lost = ''"),
+        Instead("self.check()", "self._held_lease.lost = ''"),
         "who checks in too late has his lost lease back",
     ),
     Mutation(
@@ -37,7 +37,7 @@ HUNG = (
     Mutation(
         "progress-of-no-vote",
         "_core/quorum/lease.py",
-        "Mandate.progressed",
+        "QuorumLease.progressed",
         Nth("dropped", 2),
         "on several servers, who checks in is held to be hung all the same",
         of="quorum",

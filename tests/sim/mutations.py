@@ -35,21 +35,21 @@ HOLDING = (
     Mutation(
         "renewed-without-margin",
         "_core/lock/records.py",
-        "Tenure.renewed",
+        "HeldLease.renewed",
         Nth("term dropped"),
         "a renewed lease is believed without allowance for the drift of clocks",
     ),
     Mutation(
         "shorter-lease-not-believed",
         "_core/lock/records.py",
-        "Tenure.asks",
+        "HeldLease.note_request",
         Nth("dropped", 2),
         "who asks for a shorter lease goes on believing in the longer one until it is answered",
     ),
     Mutation(
         "renewed-too-late",
         "_core/lock/records.py",
-        "Tenure.renewed",
+        "HeldLease.renewed",
         Instead("self.due_at(sent + ttl * self.spec.renew_part)", "sent + ttl"),
         "a lease is renewed when it is over",
     ),
@@ -96,14 +96,14 @@ ASKING = (
         "never-pending",
         "_core/lock/acquire.py",
         "ask",
-        Instead("(attempt.doubt, True, True)", "(attempt.doubt, True, attempt.pending)"),
+        Instead("(attempt.maybe_in_flight, True, True)", "(attempt.maybe_in_flight, True, attempt.may_be_on_server)"),
         "an attempt does not know that it may have left something on the server",
     ),
     Mutation(
         "busy-forgets-a-copy",
         "_core/lock/acquire.py",
         "take",
-        Instead("attempt.pending = attempt.doubt", "attempt.pending = False"),
+        Instead("attempt.may_be_on_server = attempt.maybe_in_flight", "attempt.may_be_on_server = False"),
         "who is told that the lock is busy forgets an earlier request without an answer",
     ),
     Mutation(
@@ -124,7 +124,7 @@ ASKING = (
         "release-buries-nothing",
         "_core/lock/release.py",
         "release",
-        Instead("'bury' if doubt else 'release'", "'release'"),
+        Instead("'bury' if maybe_in_flight else 'release'", "'release'"),
         "after the release, a late copy of the request takes the lock again",
     ),
 )
@@ -133,7 +133,7 @@ WAITING = (
     Mutation(
         "joined-before-listening",
         "_core/lock/server_queue.py",
-        "Waiting.enlist",
+        "Waiting.register_waiter",
         Instead("return listens", "return True"),
         "who waits stands in line before its inbox listens",
     ),
@@ -141,7 +141,7 @@ WAITING = (
         "message-counted-from-reading",
         "_core/lock/server_queue.py",
         "Waiting.on_message",
-        Instead("waiter.told + CLAIM - margin(CLAIM)", "now + CLAIM - margin(CLAIM)"),
+        Instead("waiter.told + CLAIM_WINDOW_S - margin(CLAIM_WINDOW_S)", "now + CLAIM_WINDOW_S - margin(CLAIM_WINDOW_S)"),
         "the claim window counts from when the message was read",
     ),
     Mutation(
@@ -149,7 +149,8 @@ WAITING = (
         "_core/lock/server_queue.py",
         "Waiting.on_message",
         Instead(
-            "waiter.told + CLAIM - margin(CLAIM)", "waiter.told + waiter.attempt.spec.ttl - margin(waiter.attempt.spec.ttl)"
+            "waiter.told + CLAIM_WINDOW_S - margin(CLAIM_WINDOW_S)",
+            "waiter.told + waiter.attempt.spec.ttl - margin(waiter.attempt.spec.ttl)",
         ),
         "a hand-over is believed for the full lease",
     ),
@@ -164,7 +165,7 @@ WAITING = (
         "refreshed-too-rarely",
         "_core/lock/server_queue.py",
         "",
-        Instead("REFRESH_EVERY = 1.0", "REFRESH_EVERY = 10.0"),
+        Instead("REFRESH_EVERY_S = 1.0", "REFRESH_EVERY_S = 10.0"),
         "a sign of life is sent less often than a place counts",
     ),
     Mutation(
@@ -186,7 +187,8 @@ WAITING = (
         "_core/lock/server_queue.py",
         "Waiting.on_refreshed",
         Instead(
-            "Granted(fence, sent + ttl - margin(ttl), claim=False)", "Granted(fence, now + ttl - margin(ttl), claim=False)"
+            "Granted(fence, sent + ttl - margin(ttl), in_claim_window=False)",
+            "Granted(fence, now + ttl - margin(ttl), in_claim_window=False)",
         ),
         "a grant by refresh counts from when the answer came",
     ),

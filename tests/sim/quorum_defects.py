@@ -83,21 +83,21 @@ MAJORITY = (
     _defect(
         "until-the-last-vote-ends",
         "_core/quorum/lease.py",
-        "Mandate.deadline",
+        "QuorumLease.deadline",
         Instead("self.majority - 1", "0"),
         "the lease lasts as long as the last of its votes, whatever the majority does",
     ),
     _defect(
         "unanswered-counts",
         "_core/quorum/lease.py",
-        "Vote.counts",
+        "NodeLease.counts",
         Nth("operand dropped"),
         "a server that has not answered counts as one that has granted",
     ),
     _defect(
         "a-vote-too-few",
         "_core/quorum/lease.py",
-        "Mandate.lost_majority",
+        "QuorumLease.lost_majority",
         Instead("self.majority", "self.majority - 1"),
         "the lease is held on to when only a minority has it",
     ),
@@ -105,7 +105,7 @@ MAJORITY = (
         "more-time-than-was-asked-for",
         "_core/quorum/acquire.py",
         "again",
-        Instead("vote.answered_at >= vote.asked_at", "vote"),
+        Instead("node_lease.answered_at >= node_lease.asked_at", "node_lease"),
         "a lease that is made longer counts, though a renewal for less is under way and may come last",
     ),
     _defect(
@@ -118,7 +118,7 @@ MAJORITY = (
     _defect(
         "shorter-votes-not-believed",
         "_core/quorum/lease.py",
-        "Mandate.asks",
+        "QuorumLease.note_request",
         Nth("dropped", 2),
         "who asks for a shorter lease goes on believing in the longer one until it is answered",
     ),
@@ -161,7 +161,7 @@ UNDOING = (
         "_core/quorum/acquire.py",
         "_undo",
         Instead(
-            "Poll(calls, heard, timeout if heard.awaited else 0.0, otherwise=lambda number: GiveBack(bury, number, until))",
+            "Poll(calls, heard, timeout if heard.awaited else 0.0, otherwise=lambda number: GiveBack(revoke, number, until))",
             "Poll(calls, heard, timeout if heard.awaited else 0.0)",
         ),
         "who has not heard that the round is over, as the connection broke, is not told again",
@@ -171,7 +171,8 @@ UNDOING = (
         "_core/quorum/acquire.py",
         "release",
         Instead(
-            "Poll(calls, yes_count, attempt.spec.timeout, otherwise=lambda number: GiveBack(*mandate.giving_back_to(number)))",
+            "Poll(calls, yes_count, attempt.spec.timeout, "
+            "otherwise=lambda number: GiveBack(*quorum_lease.giving_back_to(number)))",
             "Poll(calls, yes_count, attempt.spec.timeout)",
         ),
         "who has not heard that the lock was given back, as the connection broke, is not told again",

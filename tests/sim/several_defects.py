@@ -105,7 +105,7 @@ SEVERAL = (
         "scatter-lies",
         "_core/lock/multilock.py",
         "scatter",
-        Instead("value == 1 or (resent and given[2])", "value == 1 or given[2]"),
+        Instead("value == 1 or (resent and given[2])", "value == 1 or turn[2]"),
         "who gives several back is told that one was his that somebody else has",
     ),
 )

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from holdfast._core.lock.acquire import RECALL
+from holdfast._core.lock.acquire import RECALL_WITHIN_S
 from holdfast._core.lock.server_queue import Waiting
 from holdfast.testing.explore import explore
 from holdfast.testing.scenarios.lock import SCENARIOS, Program, Scenario, once
@@ -78,7 +78,7 @@ def test_a_worker_in_the_line_of_its_process_looks_whenever_it_is_woken() -> Non
         world.work(world.now + 0.1, 1000)
     asked, lined, told = (event for event in world.history if event.who == "c1/2")
     assert (asked.kind, lined.kind, told.kind) == ("ask", "lined", "busy")
-    assert told.at - asked.at < RECALL / 10
+    assert told.at - asked.at < RECALL_WITHIN_S / 10
 
 
 # The exhaustive search

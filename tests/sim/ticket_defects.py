@@ -94,7 +94,7 @@ TICKETS = (
         "ticket-lock-held-twice",
         "_api/ticket.py",
         "Issue._begin",
-        Instead("self._begun = tenure.over = True", "self._begun = True"),
+        Instead("self._begun = held_lease.over = True", "self._begun = True"),
         "who has handed his lock over can still give it back, or use it",
     ),
 )

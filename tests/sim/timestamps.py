@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from holdfast._core import timestamp
-from holdfast._core.requests import Draw, Now
+from holdfast._core.requests import NewToken, Now
 from holdfast._core.timestamp import Hold, Stamp
 from holdfast.testing.ladder import Rung, Scenario
 from holdfast.testing.ladder.locks import KEY, TIMEOUT, TTL, TTL_MS, Held, Timestamp, TimestampIsMine, call
@@ -44,7 +44,7 @@ class AnotherTtl:
     """SETNX, GET, GETSET, as deployed; but the third client takes the lock for a shorter time than the others."""
 
     async def take(self) -> Held | None:
-        ttl_ms = int(TTL_MS * SHORT) if (await Draw()).startswith("c3") else TTL_MS
+        ttl_ms = int(TTL_MS * SHORT) if (await NewToken()).startswith("c3") else TTL_MS
         now_ms = int(await Now() * 1000)
         mine = now_ms + ttl_ms + 1
         held = Held(until=mine / 1000, token=str(mine))

@@ -14,20 +14,20 @@ from holdfast._core.lock.server_queue import Waiting
 from holdfast._core.requests import (
     Answer,
     Command,
-    Delist,
-    Draw,
-    Enlist,
+    NewToken,
     NotSent,
     Now,
     Outcome,
-    Park,
     Refused,
+    RegisterWaiter,
     Request,
     Run,
     Sleep,
     TimedOut,
     Unknown,
+    UnregisterWaiter,
     Wait,
+    WaitLocally,
 )
 from unit.server import KEYS, Server
 
@@ -91,7 +91,7 @@ def first(fault: Fault, kind: str) -> Failing:
 
 @dataclass
 class Slot:
-    """What `Waiting`, or a gate, has put for an attempt."""
+    """What `Waiting`, or a local queue, has put for an attempt."""
 
     outcomes: list[Outcome | None] = field(default_factory=list)
 
@@ -173,7 +173,7 @@ class Driver:
         match request:
             case Now():
                 return server.now
-            case Draw():
+            case NewToken():
                 self.tokens.append(f"{ME}.{len(self.tokens):032x}")
                 return self.tokens[-1]
             case Sleep(seconds):
@@ -188,16 +188,16 @@ class Driver:
                 return Answer(value, sent, server.now)
             case Command():
                 return Answer(None, server.now, server.now)
-            case Park(attempt):
+            case WaitLocally(attempt):
                 return self._park(attempt, attempt.until)
-            case Enlist(waiter, until):
-                return self._enlist(waiter, until)
+            case RegisterWaiter(waiter, until):
+                return self._register_waiter(waiter, until)
             case Wait(waiter, answer, until):
                 if answer is not None:
                     self.waiting.joined(waiter, answer, server.now)
                 return self._wait(waiter, until)
-            case Delist(waiter):
-                self.waiting.delist(waiter)
+            case UnregisterWaiter(waiter):
+                self.waiting.unregister_waiter(waiter)
                 return None
         raise AssertionError(request)
 
@@ -216,13 +216,13 @@ class Driver:
                     self.server.perform(leave)
 
     def _park(self, attempt: Attempt, until: float | None) -> None:
-        if attempt.given is None:
+        if attempt.turn is None:
             assert until is not None, "waits for ever: there is nobody else here"
             self.server.now = max(self.server.now, until)
 
-    def _enlist(self, waiter: Waiter, until: float | None) -> Outcome | None:
+    def _register_waiter(self, waiter: Waiter, until: float | None) -> Outcome | None:
         slot = slot_of(waiter.attempt)
-        if self.waiting.enlist(waiter, self.server.now):
+        if self.waiting.register_waiter(waiter, self.server.now):
             return None
         if self.enlist_outcome is not None:
             return self.enlist_outcome
@@ -266,7 +266,7 @@ class Driver:
     def undo(self, attempt: Attempt) -> None:
         """What the faces do when an acquisition was interrupted."""
         self.faults, self.failing = {}, never
-        if attempt.pending:
+        if attempt.may_be_on_server:
             self.run(give_up(attempt))
         self.deliver()
 

@@ -1,4 +1,5 @@
-"""What a gate needs of the node it belongs to: a clock that only the test moves, and lists of what it was asked to do."""
+"""What a local queue needs of the node it belongs to: a clock that only the test moves, and lists of what it was asked to
+do."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from holdfast._core.lock.records import Attempt, Queue, Tenure
+from holdfast._core.lock.records import Attempt, HeldLease, Queue
 from holdfast._core.lock.renewal import Renewing
 from holdfast._core.lock.server_queue import Waiting
 
@@ -27,9 +28,9 @@ class Node:
     opened: int = 0
     """How often the inbox was asked for."""
     looks: list[tuple[Queue, float]] = field(default_factory=list)
-    given_back: list[Tenure] = field(default_factory=list)
-    buried: list[Attempt] = field(default_factory=list)
-    questioned: list[Tenure] = field(default_factory=list)
+    given_back: list[HeldLease] = field(default_factory=list)
+    revoked: list[Attempt] = field(default_factory=list)
+    questioned: list[HeldLease] = field(default_factory=list)
     relabelled: list[str | None] = field(default_factory=list)
     """The labels that are to be told."""
     servers: int = 1
@@ -56,26 +57,26 @@ class Node:
     def somebody_waits(self) -> None:
         pass
 
-    def label_changed(self, tenure: Tenure) -> None:
-        self.relabelled.append(tenure.label)
+    def label_changed(self, held_lease: HeldLease) -> None:
+        self.relabelled.append(held_lease.label)
 
     def asked_for(self, token: str) -> bool:
         return token in self.asked_early
 
-    def look_at(self, gate: Queue, at: float) -> None:
-        self.looks.append((gate, at))
+    def look_at(self, local_queue: Queue, at: float) -> None:
+        self.looks.append((local_queue, at))
 
-    def forget(self, tenure: Tenure) -> None:
-        self.renewing.forget(tenure.token)
+    def forget(self, held_lease: HeldLease) -> None:
+        self.renewing.forget(held_lease.token)
 
-    def give_back(self, gate: Queue | None, tenure: Tenure) -> None:
-        tenure.end()
-        self.forget(tenure)
-        self.given_back.append(tenure)
+    def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
+        held_lease.end()
+        self.forget(held_lease)
+        self.given_back.append(held_lease)
 
-    def bury(self, gate: Queue, attempt: Attempt) -> None:
-        self.buried.append(attempt)
+    def revoke(self, local_queue: Queue, attempt: Attempt) -> None:
+        self.revoked.append(attempt)
 
-    def question(self, tenure: Tenure) -> tuple[int, int]:
-        self.questioned += [tenure] * (self.servers > 0)
+    def question(self, held_lease: HeldLease) -> tuple[int, int]:
+        self.questioned += [held_lease] * (self.servers > 0)
         return self.servers, self.servers // 2 + 1

@@ -12,15 +12,15 @@ from holdfast._core.lock.renewal import Renewing, renewals
 from holdfast._core.lock.replies import Busy
 from holdfast._core.names import lock_keys, side_key
 from holdfast._core.quorum import acquire
-from holdfast._core.quorum.lease import Mandate, Vote
+from holdfast._core.quorum.lease import NodeLease, QuorumLease
 from holdfast._core.quorum.votes import DECLARE_NEW, VOTE, QuorumAttempt, ServerSet
 from holdfast._core.requests import (
     Answer,
     AwaitNotice,
     Call,
     Command,
-    Draw,
     GiveBack,
+    NewToken,
     Now,
     Poll,
     Refused,
@@ -147,16 +147,16 @@ class Servers:
     def acquire(self, wait: float | None = 0.0, attempt: QuorumAttempt | None = None) -> Grant | Busy:
         return self.run(acquire.acquire(attempt or self.attempt(), wait))
 
-    def taken(self, attempt: QuorumAttempt | None = None) -> Mandate:
+    def taken(self, attempt: QuorumAttempt | None = None) -> QuorumLease:
         """The lease, which is to be had at once."""
         grant = self.acquire(0.0, attempt)
         assert isinstance(grant, Grant)
-        assert isinstance(grant.whole, Mandate)
+        assert isinstance(grant.whole, QuorumLease)
         return grant.whole
 
-    def release(self, mandate: Mandate, attempt: QuorumAttempt | None = None) -> bool:
-        mandate.end()
-        return self.run(acquire.release(attempt or self.attempt(), mandate))
+    def release(self, quorum_lease: QuorumLease, attempt: QuorumAttempt | None = None) -> bool:
+        quorum_lease.end()
+        return self.run(acquire.release(attempt or self.attempt(), quorum_lease))
 
     def run(self, operation: Coroutine[Any, Any, T], *, cancel: int = -1, applied: bool = False) -> T:
         """Drive an operation to its end. ``cancel``: the number of the request that is interrupted; ``applied``: its calls are
@@ -190,7 +190,7 @@ class Servers:
         match request:
             case Now():
                 return self.now
-            case Draw():
+            case NewToken():
                 self.tokens.append(f"{ME}.{len(self.tokens):032x}")
                 return self.tokens[-1]
             case Poll():
@@ -244,31 +244,31 @@ class Servers:
 
     # The keeper's part
 
-    def renewing(self, mandate: Mandate) -> dict[int, Renewing]:
+    def renewing(self, quorum_lease: QuorumLease) -> dict[int, Renewing]:
         """The books of the keeper, by server."""
-        books = {number: Renewing() for number in mandate.votes}
-        for number, vote in mandate.votes.items():
-            books[number].watch(vote)
+        books = {number: Renewing() for number in quorum_lease.node_leases}
+        for number, node_lease in quorum_lease.node_leases.items():
+            books[number].watch(node_lease)
         return books
 
-    def keep(self, books: dict[int, Renewing], *, away: frozenset[int] = frozenset()) -> list[Mandate]:
+    def keep(self, books: dict[int, Renewing], *, away: frozenset[int] = frozenset()) -> list[QuorumLease]:
         """What the keeper does now, server after server: the leases that are found lost."""
-        found: list[Mandate] = []
+        found: list[QuorumLease] = []
         for number, book in books.items():
             due, lost = book.due(self.now)
             for renew in due:
                 if number in away:
                     book.on_failed(renew, self.now)
                 elif not book.on_answer(renew, self.perform(number, renewals([renew]))[0], self.now, self.now):
-                    lost.append(renew.tenure)
-            for vote in lost:
-                assert isinstance(vote, Vote)
-                whole = vote.lost_with_it()
-                if isinstance(whole, Mandate):
+                    lost.append(renew.held_lease)
+            for node_lease in lost:
+                assert isinstance(node_lease, NodeLease)
+                whole = node_lease.lost_with_it()
+                if isinstance(whole, QuorumLease):
                     found.append(whole)
         return found
 
-    def kept_for(self, seconds: float, books: dict[int, Renewing], *, away: frozenset[int] = frozenset()) -> list[Mandate]:
+    def kept_for(self, seconds: float, books: dict[int, Renewing], *, away: frozenset[int] = frozenset()) -> list[QuorumLease]:
         """Time passes, and the keeper does what is due."""
         end, found = self.now + seconds, []
         while (at := min(book.next_at() for book in books.values())) <= end:

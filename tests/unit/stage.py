@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast._api import aio_lock, error_map, lock, sync_lock
-from holdfast._core.lock.local_queue import Gate
-from holdfast._core.lock.records import Queue, Spec, Tenure
+from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.records import HeldLease, Queue, Spec
 from holdfast._core.lock.renewal import Renewing, renewal
 from holdfast._core.lock.replies import RELEASE
 from holdfast._core.requests import Run
@@ -34,11 +34,11 @@ class StageNode(Node):
     def clock(self) -> float:
         return self._server.now
 
-    def give_back(self, gate: Queue | None, tenure: Tenure) -> None:
-        super().give_back(gate, tenure)
-        self._server.perform(Run(RELEASE, tenure.spec.keys, (tenure.token, "release"), 1.0))
-        if gate is not None:
-            gate.left()
+    def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
+        super().give_back(local_queue, held_lease)
+        self._server.perform(Run(RELEASE, held_lease.spec.keys, (held_lease.token, "release"), 1.0))
+        if local_queue is not None:
+            local_queue.on_released()
 
 
 class Keeper:
@@ -47,19 +47,19 @@ class Keeper:
     def __init__(self, script: Driver) -> None:
         self.node = StageNode(script)
         self.renewing: Renewing = self.node.renewing
-        self._gates: dict[bytes, Gate] = {}
+        self._local_queues: dict[bytes, LocalQueue] = {}
 
-    def gate(self, _endpoint: Endpoint, spec: Spec) -> Gate:
-        return self._gates.setdefault(spec.keys[0], Gate(self.node, spec.prefix))
+    def local_queue(self, _endpoint: Endpoint, spec: Spec) -> LocalQueue:
+        return self._local_queues.setdefault(spec.keys[0], LocalQueue(self.node, spec.prefix))
 
-    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
-        self.renewing.watch(tenure)
+    def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:
+        self.renewing.watch(held_lease)
 
     def label_of(self, _key: bytes) -> str | None:
         return None
 
-    def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
-        self.renewing.forget(tenure.token)
+    def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
+        self.renewing.forget(held_lease.token)
 
     def refer(self, owner: Any, dropped: Callable[[], None]) -> Callable[[], Any]:
         return weakref.ref(owner, lambda _: dropped())
@@ -143,16 +143,16 @@ class Stage:
         """What was sent: script, then its arguments without the token."""
         return [(r.script.name.rpartition("/")[2], *r.args[1:]) for r in self.script.trace if isinstance(r, Run)]
 
-    def keep(self) -> list[Tenure]:
+    def keep(self) -> list[HeldLease]:
         """What the keeper does now: the leases found lost are reported to their owners."""
         renewals, lost = self.process.keeper.renewing.due(self.server.now)
         for renew in renewals:
-            tenure = renew.tenure
-            answer = self.server.perform(renewal(tenure.spec, tenure.token, renew.ttl, renew.made))
+            held_lease = renew.held_lease
+            answer = self.server.perform(renewal(held_lease.spec, held_lease.token, renew.ttl, renew.made))
             if not self.process.keeper.renewing.on_answer(renew, answer[0], self.server.now, self.server.now):
-                lost.append(tenure)
-        for tenure in lost:
-            owner = tenure.owner()
+                lost.append(held_lease)
+        for held_lease in lost:
+            owner = held_lease.owner()
             if owner is not None:
                 owner.notice_loss()
         return lost

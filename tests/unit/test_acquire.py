@@ -9,7 +9,7 @@ import pytest
 
 from holdfast._core.lock.acquire import KeyConflict, acquire
 from holdfast._core.lock.records import Attempt, Grant, milliseconds
-from holdfast._core.lock.replies import GRACE, Busy
+from holdfast._core.lock.replies import GRACE_S, Busy
 from holdfast._core.requests import Command, NotSent, Refused, Request, Run, TimedOut, Unknown, WireError
 from unit.driver import OTHER, Driver, Fault, always, first, kind_of, some, spec
 from unit.scenarios import SCENARIOS, Scenario, freed, held, holder_releases, nothing
@@ -72,7 +72,7 @@ def test_without_faults(scenario: Scenario) -> None:
     if isinstance(result, Grant):
         check_grant(driver, result)
     else:
-        assert not attempt.pending
+        assert not attempt.may_be_on_server
         assert driver.nothing_left()
     assert not len(driver.waiting), "nobody is waited for any more"
 
@@ -106,7 +106,7 @@ def test_wire_fault_at_every_request(scenario: Scenario) -> None:
             check_grant(driver, result)
             continue
         assert isinstance(result, Busy | WireError | KeyConflict), f"{what}: {result!r}"
-        assert not attempt.pending, what
+        assert not attempt.may_be_on_server, what
         if isinstance(fault.error, Refused) and not fault.error.transient and kind_of(request) == "release":
             continue  # the clean-up itself is refused for good: the claim window and the lease end what is there
         assert driver.nothing_left(), what
@@ -175,7 +175,7 @@ def test_two_scripts_for_a_hand_over() -> None:
     driver = Driver(held(), events=[holder_releases])
     grant = driver.run(acquire(Attempt(spec()), None))
     assert isinstance(grant, Grant)
-    assert grant.claim
+    assert grant.in_claim_window
     assert scripts(driver) == ["acquire", "acquire"]
 
 
@@ -183,7 +183,7 @@ def test_without_renewal_the_claim_is_made_a_full_lease() -> None:
     driver = Driver(held(), events=[holder_releases])
     grant = driver.run(acquire(Attempt(spec(renew=False)), None))
     assert isinstance(grant, Grant)
-    assert not grant.claim
+    assert not grant.in_claim_window
     assert driver.server.expires - driver.server.now == pytest.approx(30, abs=0.1)
 
 
@@ -207,7 +207,7 @@ def test_an_answer_is_waited_for_a_little_longer_than_the_lock() -> None:
     driver = Driver(freed())
     driver.run(acquire(Attempt(spec()), 0.1))
     run = next(request for request in driver.trace if isinstance(request, Run))
-    assert run.timeout == pytest.approx(min(spec().timeout, 0.1 + GRACE))
+    assert run.timeout == pytest.approx(min(spec().timeout, 0.1 + GRACE_S))
 
 
 def test_it_was_taken_when_the_answer_came() -> None:
@@ -277,7 +277,7 @@ def test_a_lost_first_answer_is_asked_for_again_with_the_same_token() -> None:
         assert isinstance(grant, Grant)
         assert [request.args[0] for request in driver.trace if isinstance(request, Run)] == [driver.tokens[0]] * 2
         check_grant(driver, grant)
-        assert grant.attempt.doubt, "whoever gives it back has to see to the late copy"
+        assert grant.attempt.maybe_in_flight, "whoever gives it back has to see to the late copy"
 
 
 def test_a_server_that_never_answers_is_given_up_after_three_tries() -> None:

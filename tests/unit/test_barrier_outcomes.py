@@ -9,7 +9,7 @@ from holdfast._core.rendezvous.barrier import Broken, Participant, _outcome, _Ov
 
 def participant() -> Participant:
     me = Participant()
-    me.listener_id, me.pending = "0123456789ab.hope", True
+    me.listener_id, me.may_be_on_server = "0123456789ab.hope", True
     return me
 
 
@@ -20,7 +20,7 @@ def test_how_long_the_others_are_waited_for() -> None:
 def test_who_passes_has_a_number() -> None:
     me = participant()
     assert _outcome(me, _Passed(3)) == 3
-    assert not me.pending
+    assert not me.may_be_on_server
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,4 @@ def test_who_does_not_pass_is_told_why_and_by_whom(said: _Over, why: str, proces
     me = participant()
     with pytest.raises(Broken) as broken:
         _outcome(me, said)
-    assert (broken.value.why, broken.value.process, me.pending) == (why, process, False)
+    assert (broken.value.why, broken.value.process, me.may_be_on_server) == (why, process, False)

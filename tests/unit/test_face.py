@@ -15,8 +15,8 @@ from holdfast._api import sync_lease, sync_lock
 from holdfast._api.lease import BaseLease
 from holdfast._api.sync_lock import Lock
 from holdfast._api.sync_semaphore import Semaphore
-from holdfast._core.lock.records import Grant, Tenure, margin
-from holdfast._core.lock.replies import UNHEARD, Busy
+from holdfast._core.lock.records import Grant, HeldLease, margin
+from holdfast._core.lock.replies import NO_ANSWER, Busy
 from holdfast._core.quorum.votes import ServerSet, VoteRound
 from holdfast._core.requests import NotSent, Refused, Unknown
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
@@ -184,18 +184,18 @@ def test_threads_that_ask_for_the_event_at_the_same_moment_get_the_same(stage: S
         assert theirs[1:] in ([], [mine]), "the other has to wait, or gets the same"
 
 
-def told(tenure: Tenure) -> None:
+def told(held_lease: HeldLease) -> None:
     """The keeper reports a loss to whoever has the lease now, as `Keeper.report` does."""
-    owner = tenure.owner()
+    owner = held_lease.owner()
     assert owner is not None
     owner.notice_loss()
 
 
 def lost_on_its_way(lease: BaseLease) -> Grant:
     """The lease was passed on, and is lost before the next one here has made his own of it. The keeper has not said so yet."""
-    tenure = lease._tenure
-    tenure.lose("its key is gone")
-    return Grant(lease._attempt, lease.fence + 1, tenure.deadline - 29, tenure.deadline, tenure=tenure)
+    held_lease = lease._held_lease
+    held_lease.lose("its key is gone")
+    return Grant(lease._attempt, lease.fence + 1, held_lease.deadline - 29, held_lease.deadline, held_lease=held_lease)
 
 
 def test_a_loss_is_told_once_however_many_notice_it(stage: Stage) -> None:
@@ -204,7 +204,7 @@ def test_a_loss_is_told_once_however_many_notice_it(stage: Stage) -> None:
     with pytest.raises(LeaseLost), lock as first:
         lease = sync_lock.Lease(first._driver, lost_on_its_way(first), lock._on_lost)
         assert lease.lost.is_set(), "found lost when it was made"
-        told(first._tenure)
+        told(first._held_lease)
         for thread in threading.enumerate():
             if thread.name == "holdfast-on-lost":
                 thread.join(10)
@@ -234,7 +234,7 @@ def test_a_loss_is_told_once_in_asyncio_and_who_is_told_may_take_his_time(stage:
             for _ in range(3):
                 await asyncio.sleep(0)
             assert calls == [lease]
-            told(first._tenure)
+            told(first._held_lease)
             gc.collect()
         task = tasks[0]()
         assert task is not None, "collected while it waited"
@@ -378,7 +378,7 @@ def test_a_foreign_holder(stage: Stage) -> None:
 def test_an_unknown_holder_is_not_a_foreign_one() -> None:
     """Several servers whose votes were split, or a time that ran out before any server had answered."""
     nobody_else = VoteRound(ServerSet(("a", "b", "c"), "", 60.0)).busy()
-    for busy in (UNHEARD, nobody_else):
+    for busy in (NO_ANSWER, nobody_else):
         error = Lock(URL, "x")._busy(busy, None, 0.6)
         assert "no server has said who holds it" in str(error)
         assert (error.holder, error.foreign, error.remaining) == (None, False, None)

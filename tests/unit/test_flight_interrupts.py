@@ -12,9 +12,9 @@ from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.requests import (
     Answer,
     AwaitNotice,
-    Draw,
     GetCoalescer,
     KeepAlive,
+    NewToken,
     NotSent,
     Now,
     Request,
@@ -62,7 +62,7 @@ class Keeper:
         match request:
             case Now():
                 return 1000.0
-            case Draw():
+            case NewToken():
                 return f"aaaaaaaaaaaa.{len(self.trace)}"
             case GetCoalescer():
                 return self.coalescer
@@ -109,7 +109,7 @@ def test_who_was_granted_the_load_has_it_whatever_another_one_was_told() -> None
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_look_that_ends_is_buried_if_a_copy_of_it_may_still_come(lost: bool) -> None:
+def test_a_look_that_ends_is_revoked_if_a_copy_of_it_may_still_come(lost: bool) -> None:
     """The late copy would be granted a load that nobody carries out."""
     keeper = Keeper(crowd_of(), loading)
     if lost:

@@ -52,7 +52,7 @@ def requests_of(operation: Coroutine[Any, Any, object]) -> list[Request[Any]]:
 
 @pytest.mark.parametrize(("doubt", "how"), [(False, "release"), (True, "bury")])
 def test_a_load_that_may_have_been_asked_for_twice_refuses_late_copies(doubt: bool, how: str) -> None:
-    attempt = Attempt(SITE.spec, "0123456789ab.0", pending=True, doubt=doubt)
+    attempt = Attempt(SITE.spec, "0123456789ab.0", may_be_on_server=True, maybe_in_flight=doubt)
     load = Load(SITE, Grant(attempt, 7, 1000.0, 1002.0), None)
     (landing,) = [each for each in requests_of(flight.store_loaded(load, "v", b"data", ttl=60.0)) if isinstance(each, Run)]
     assert landing.args[:3] == ("0123456789ab.0", 7, how)

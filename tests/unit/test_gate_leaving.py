@@ -12,9 +12,9 @@ import pytest
 
 from faults.test_interrupts import leaves_a_handler
 from holdfast._core.lock import local_queue, server_queue
-from holdfast._core.lock.records import Attempt, Failed, Grant, Lead, Tenure
+from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, HeldLease
 from holdfast._core.requests import NotSent
-from unit.gates import House, Slot, woken
+from unit.local_queues import House, Slot, woken
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ class Scene:
 
     def __init__(self, others: int) -> None:
         self.house = House()
-        self.gate = self.house.gate
+        self.local_queue = self.house.local_queue
         self.before: list[Attempt] = []
         """Who comes before him all the same."""
         self.first: Attempt
@@ -39,51 +39,51 @@ class Scene:
         self.others = [self.house.in_line() for _ in range(self._others)]
 
     def in_line(self) -> None:
-        self.first, tenure = self.house.holder()
+        self.first, held_lease = self.house.holder()
         self.before = [self.house.in_line()]
         self.line()
-        self.house.is_done(self.first, tenure)
+        self.house.is_done(self.first, held_lease)
 
     def behind_a_leader(self) -> None:
         self.first = self.house.leader()
         self.line()
-        self.gate.withdraw(self.him)
+        self.local_queue.withdraw(self.him)
         self.house.is_done(self.first, self.house.taken(self.first))
 
     def behind_the_keeper(self) -> None:
-        self.first, tenure = self.house.holder(linger=5.0)
-        self.house.is_done(self.first, tenure)
-        self.gate.on_asked()
+        self.first, held_lease = self.house.holder(linger=5.0)
+        self.house.is_done(self.first, held_lease)
+        self.local_queue.on_asked()
         self.line()
 
     def given_a_pass(self) -> None:
-        self.first, tenure = self.house.holder()
+        self.first, held_lease = self.house.holder()
         self.line()
-        assert self.house.pass_on(self.first, tenure)
+        assert self.house.pass_on(self.first, held_lease)
 
     def given_what_cannot_be_passed_on_again(self) -> None:
         self.given_a_pass()
-        self.gate.on_asked()
+        self.local_queue.on_asked()
         self.house.node.now += 0.5
 
     def with_a_pass(self) -> None:
         self.given_a_pass()
-        assert isinstance(self.gate.received(self.him), Grant)
+        assert isinstance(self.local_queue.received(self.him), Grant)
 
     def with_a_pass_that_is_lost(self) -> None:
         self.with_a_pass()
-        assert self.gate.tenure is not None
-        self.house.lose(self.gate.tenure)
-        self.gate.lost()
+        assert self.local_queue.held_lease is not None
+        self.house.lose(self.local_queue.held_lease)
+        self.local_queue.drop_lease()
 
     def given_the_lead(self) -> None:
         self.first = self.house.leader()
         self.line()
-        self.gate.left(self.first)
+        self.local_queue.on_released(self.first)
 
     def leading(self) -> None:
         self.given_the_lead()
-        assert self.gate.received(self.him) == Lead()
+        assert self.local_queue.received(self.him) == AskServer()
 
     def holding(self) -> None:
         self.leading()
@@ -93,14 +93,14 @@ class Scene:
         self.first = self.house.leader()
         self.line()
         self.place = self.house.place_of(self.first)
-        assert self.gate.bequeath(self.first, self.place)
+        assert self.local_queue.pass_place_on(self.first, self.place)
 
     def told_of_a_failure(self) -> None:
         self.first = self.house.leader()
         self.line()
         for this in self.others:
             this.until = 2000.0
-        self.gate.failed(self.first, NotSent("away"))
+        self.local_queue.failed(self.first, NotSent("away"))
 
 
 STATES = [
@@ -127,27 +127,27 @@ def test_who_leaves_leaves_no_trace(state: Callable[[Scene], None], others: int,
     scene = Scene(others)
     state(scene)
     for _ in range(times):
-        scene.gate.withdraw(scene.him)
+        scene.local_queue.withdraw(scene.him)
     expected = [*scene.before, *scene.others]
     assert [this for this, _ in scene.house.served(*expected)] == expected
     assert scene.house.idle
 
 
 def test_what_is_left_without_an_heir_is_given_back(house: House) -> None:
-    holder, tenure = house.holder()
+    holder, held_lease = house.holder()
     heir = house.in_line()
-    house.pass_on(holder, tenure)
-    house.gate.withdraw(heir)
-    assert house.node.given_back == [tenure]
+    house.pass_on(holder, held_lease)
+    house.local_queue.withdraw(heir)
+    assert house.node.given_back == [held_lease]
     late = house.in_line()
     assert [this for this, _ in house.served(late)] == [late], "who comes meanwhile waits for that"
 
 
 def test_who_times_out_in_line_stands_there_no_more(house: House) -> None:
-    holder, tenure = house.holder()
+    holder, held_lease = house.holder()
     him, other = house.in_line(until=1001.0), house.in_line()
-    assert house.gate.received(him) is None
-    house.is_done(holder, tenure)
+    assert house.local_queue.received(him) is None
+    house.is_done(holder, held_lease)
     assert woken(him) == 0
     assert [this for this, _ in house.served(other)] == [other]
 
@@ -155,16 +155,16 @@ def test_who_times_out_in_line_stands_there_no_more(house: House) -> None:
 @pytest.mark.parametrize("given", ["a pass", "the lead"])
 def test_who_was_given_it_just_as_he_timed_out_has_it(house: House, given: str) -> None:
     if given == "a pass":
-        holder, tenure = house.holder()
+        holder, held_lease = house.holder()
         him = house.in_line(until=1001.0)
-        house.pass_on(holder, tenure)
+        house.pass_on(holder, held_lease)
     else:
         leader = house.leader()
         him = house.in_line(until=1001.0)
-        house.gate.left(leader)
+        house.local_queue.on_released(leader)
     house.node.now += 2
-    assert house.gate.received(him) is not None
-    assert house.gate.who is him
+    assert house.local_queue.received(him) is not None
+    assert house.local_queue.turn_of is him
 
 
 # The place in the queue at the server
@@ -174,11 +174,11 @@ def test_the_place_is_inherited_in_order(house: House) -> None:
     leader = house.leader()
     place = house.place_of(leader)
     first, second = house.in_line(), house.in_line()
-    assert house.gate.bequeath(leader, place)
-    assert house.gate.received(first) == Lead(place)
-    assert (place.attempt, first.token, first.pending) == (first, "aaaaaaaaaaaa.9", True)
-    assert (leader.token, leader.pending) == ("", False), "there is nothing left that he might give up"
-    assert house.gate.bequeath(first, place)
+    assert house.local_queue.pass_place_on(leader, place)
+    assert house.local_queue.received(first) == AskServer(place)
+    assert (place.attempt, first.token, first.may_be_on_server) == (first, "aaaaaaaaaaaa.9", True)
+    assert (leader.token, leader.may_be_on_server) == ("", False), "there is nothing left that he might give up"
+    assert house.local_queue.pass_place_on(first, place)
     assert [this for this, _ in house.served(second)] == [second]
     assert house.idle
 
@@ -186,28 +186,28 @@ def test_the_place_is_inherited_in_order(house: House) -> None:
 def test_a_place_without_an_heir_stays_with_who_has_it(house: House) -> None:
     leader = house.leader()
     place = house.place_of(leader)
-    assert not house.gate.bequeath(leader, place)
+    assert not house.local_queue.pass_place_on(leader, place)
     house.in_line(closed=True)
-    assert not house.gate.bequeath(leader, place)
-    assert (place.attempt, leader.token, leader.pending) == (leader, "aaaaaaaaaaaa.9", True)
+    assert not house.local_queue.pass_place_on(leader, place)
+    assert (place.attempt, leader.token, leader.may_be_on_server) == (leader, "aaaaaaaaaaaa.9", True)
 
 
 def test_a_place_that_is_no_more_is_not_inherited(house: House) -> None:
     leader = house.leader()
     place = house.place_of(leader)
     heir = house.in_line()
-    house.node.waiting.delist(place)
-    assert not house.gate.bequeath(leader, place)
-    house.gate.left(leader)
-    assert house.gate.received(heir) == Lead()
+    house.node.waiting.unregister_waiter(place)
+    assert not house.local_queue.pass_place_on(leader, place)
+    house.local_queue.on_released(leader)
+    assert house.local_queue.received(heir) == AskServer()
 
 
 def test_who_leads_no_more_has_no_place_to_leave(house: House) -> None:
     leader = house.leader()
     place = house.place_of(leader)
     first, _ = house.in_line(), house.in_line()
-    house.gate.bequeath(leader, place)
-    assert not house.gate.bequeath(leader, place)
+    house.local_queue.pass_place_on(leader, place)
+    assert not house.local_queue.pass_place_on(leader, place)
     assert place.attempt is first
 
 
@@ -215,32 +215,32 @@ def test_who_leads_no_more_has_no_place_to_leave(house: House) -> None:
 
 
 def a_pass(house: House, come: Callable[[], None]) -> None:
-    holder, tenure = house.holder()
+    holder, held_lease = house.holder()
     come()
-    house.is_done(holder, tenure)
+    house.is_done(holder, held_lease)
 
 
 def a_pass_or_it_lingers(house: House, come: Callable[[], None]) -> None:
-    holder, tenure = house.holder(linger=5.0)
+    holder, held_lease = house.holder(linger=5.0)
     come()
-    house.is_done(holder, tenure)
+    house.is_done(holder, held_lease)
 
 
 def the_lead(house: House, come: Callable[[], None]) -> None:
     leader = house.leader()
     come()
-    house.gate.left(leader)
+    house.local_queue.on_released(leader)
 
 
 def the_lead_after_a_failure(house: House, come: Callable[[], None]) -> None:
     leader = house.leader()
     come()
-    house.gate.failed(leader, NotSent("away"))
+    house.local_queue.failed(leader, NotSent("away"))
 
 
 def the_lead_by_the_keeper(house: House, come: Callable[[], None]) -> None:
     a_pass_or_it_lingers(house, lambda: None)
-    house.gate.on_asked()
+    house.local_queue.on_asked()
     come()
 
 
@@ -265,11 +265,11 @@ def test_closed_loops_are_skipped(
 
     given(house, come)
     assert [this for this, _ in house.served(*living)] == living
-    house.gate.on_asked()  # what lingers still is given back
+    house.local_queue.on_asked()  # what lingers still is given back
     house.served()
     assert house.idle
     last = house.leader()
-    assert house.gate.who is last, "and the lock can be had again"
+    assert house.local_queue.turn_of is last, "and the lock can be had again"
 
 
 class Settled(Attempt):
@@ -290,20 +290,20 @@ class Settled(Attempt):
 
 def test_who_is_settled_while_it_is_woken_harms_nobody(house: House) -> None:
     like = house.attempt()
-    house.gate.untold.append((Settled(like.spec, slot=like.slot, gate=house.gate), None))
-    house.gate.tell()
+    house.local_queue.untold.append((Settled(like.spec, slot=like.slot, local_queue=house.local_queue), None))
+    house.local_queue.wake_changed()
     assert woken(like) == 1
-    assert not house.gate.untold
+    assert not house.local_queue.untold
 
 
 def test_what_a_closed_loop_has_asked_for_is_given_back_before_the_next_one_asks(house: House) -> None:
     """Its answer may say that it has the lock; nobody would read it."""
     asking = house.leader()
-    asking.token, asking.pending = "aaaaaaaaaaaa.1", True
+    asking.token, asking.may_be_on_server = "aaaaaaaaaaaa.1", True
     assert isinstance(asking.slot, Slot)
     asking.slot.closed = True
     following = house.in_line()
-    assert house.node.buried == [asking]
+    assert house.node.revoked == [asking]
     assert not woken(following)
     assert house.served(following)
     assert house.idle
@@ -311,10 +311,10 @@ def test_what_a_closed_loop_has_asked_for_is_given_back_before_the_next_one_asks
 
 def test_who_does_not_wait_asks_no_more_beside_a_closed_loop(house: House) -> None:
     asking = house.leader()
-    assert house.gate.leads()
+    assert house.local_queue.is_asking()
     assert isinstance(asking.slot, Slot)
     asking.slot.closed = True
-    assert not house.gate.leads()
+    assert not house.local_queue.is_asking()
 
 
 # Interrupts
@@ -324,7 +324,7 @@ TRACED = {local_queue.__file__, server_queue.__file__}
 
 
 class _At:
-    """Raises KeyboardInterrupt at one line of the gate."""
+    """Raises KeyboardInterrupt at one line of the local queue."""
 
     def __init__(self, number: int) -> None:
         self.left = number
@@ -345,10 +345,10 @@ class _At:
 
 def interrupted_at_every_line(
     prepare: Callable[[], Scene], action: Callable[[Scene], object]
-) -> Iterator[tuple[Scene, str, Tenure | None]]:
+) -> Iterator[tuple[Scene, str, HeldLease | None]]:
     for number in range(1000):
         scene, tracer = prepare(), _At(number)
-        tenure = scene.gate.tenure
+        held_lease = scene.local_queue.held_lease
         before = sys.gettrace()
         sys.settrace(tracer)
         try:
@@ -360,7 +360,7 @@ def interrupted_at_every_line(
         if not tracer.where:
             assert number > 2, "nothing was interrupted"
             return
-        yield scene, tracer.where, tenure
+        yield scene, tracer.where, held_lease
     raise AssertionError("it never ends")
 
 
@@ -379,37 +379,37 @@ def lingers(scene: Scene) -> None:
 
 
 def passes_on(scene: Scene) -> None:
-    tenure = scene.gate.tenure
-    assert tenure is not None
-    scene.house.pass_on(scene.him, tenure)
+    held_lease = scene.local_queue.held_lease
+    assert held_lease is not None
+    scene.house.pass_on(scene.him, held_lease)
 
 
 def gives_back(scene: Scene) -> None:
     """What cannot be passed on goes to the server."""
-    scene.gate.on_asked()
+    scene.local_queue.on_asked()
     scene.house.node.now += 0.5
     passes_on(scene)
-    assert scene.gate.tenure is not None
-    scene.house.ended(scene.gate.tenure)
-    scene.gate.left(scene.him)
+    assert scene.local_queue.held_lease is not None
+    scene.house.ended(scene.local_queue.held_lease)
+    scene.local_queue.on_released(scene.him)
 
 
 def fails(scene: Scene) -> None:
-    scene.gate.failed(scene.him, NotSent("away"))
+    scene.local_queue.failed(scene.him, NotSent("away"))
 
 
 def receives(scene: Scene) -> None:
-    scene.gate.received(scene.him)
+    scene.local_queue.received(scene.him)
 
 
 def withdraws(scene: Scene) -> None:
-    scene.gate.withdraw(scene.him)
+    scene.local_queue.withdraw(scene.him)
 
 
 def is_told_that_it_is_lost(scene: Scene) -> None:
-    assert scene.gate.tenure is not None
-    scene.house.lose(scene.gate.tenure)
-    scene.gate.left(scene.him)
+    assert scene.local_queue.held_lease is not None
+    scene.house.lose(scene.local_queue.held_lease)
+    scene.local_queue.on_released(scene.him)
 
 
 INTERRUPTED = [
@@ -428,17 +428,17 @@ INTERRUPTED = [
 @pytest.mark.parametrize("others", [0, 2])
 def test_interrupted_at_every_line(state: Callable[[Scene], None], action: Callable[[Scene], None], others: int) -> None:
     """The face withdraws then. Nobody else is stuck, nobody is served twice, and the lease is not lost."""
-    for scene_, where, tenure in interrupted_at_every_line(scene(state, others), action):
-        if tenure is not None and tenure.over:
-            scene_.house.ended(tenure)
-        scene_.gate.withdraw(scene_.him)
-        told = [this for this in scene_.others if isinstance(this.given, Failed)]
+    for scene_, where, held_lease in interrupted_at_every_line(scene(state, others), action):
+        if held_lease is not None and held_lease.over:
+            scene_.house.ended(held_lease)
+        scene_.local_queue.withdraw(scene_.him)
+        told = [this for this in scene_.others if isinstance(this.turn, Failed)]
         assert all(woken(this) for this in told), where
-        assert [type(scene_.gate.received(this)) for this in told] == [Failed] * len(told), where
+        assert [type(scene_.local_queue.received(this)) for this in told] == [Failed] * len(told), where
         expected = [this for this in [*scene_.before, *scene_.others] if this not in told]
-        if scene_.gate.tenure is not None and scene_.gate.who is None:
+        if scene_.local_queue.held_lease is not None and scene_.local_queue.turn_of is None:
             assert scene_.house.node.looks, f"{where}: it lingers for ever"
-            scene_.gate.on_asked()
+            scene_.local_queue.on_asked()
         seen = scene_.house.served(*expected)
         assert [this for this, _ in seen] == expected, where
         assert [fence for _, fence in seen] == sorted({fence for _, fence in seen}), where
@@ -446,7 +446,7 @@ def test_interrupted_at_every_line(state: Callable[[Scene], None], action: Calla
 
 
 def comes(scene: Scene) -> None:
-    scene.gate.enter(scene.him)
+    scene.local_queue.enter(scene.him)
 
 
 @pytest.mark.parametrize("lingering", [False, True])
@@ -455,14 +455,14 @@ def test_interrupted_at_every_line_of_coming(kind: dict[str, Any], lingering: bo
     def prepare() -> Scene:
         scene = Scene(0)
         if lingering:
-            holder, tenure = scene.house.holder(linger=5.0)
-            scene.house.is_done(holder, tenure)
+            holder, held_lease = scene.house.holder(linger=5.0)
+            scene.house.is_done(holder, held_lease)
         scene.him = scene.house.attempt(**kind)
         return scene
 
     for scene_, where, _ in interrupted_at_every_line(prepare, comes):
-        scene_.gate.withdraw(scene_.him)
-        scene_.gate.on_asked()
+        scene_.local_queue.withdraw(scene_.him)
+        scene_.local_queue.on_asked()
         scene_.house.served()
         assert scene_.house.idle, where
 
@@ -473,13 +473,13 @@ def test_an_heir_who_cannot_be_woken_does_not_take_the_lease_with_him(house: Hou
     def interrupted(_outcome: object, /) -> bool:
         raise KeyboardInterrupt
 
-    holder, tenure = house.holder()
+    holder, held_lease = house.holder()
     heir, other = house.in_line(), house.in_line()
     put, slot = heir.slot.put, heir.slot  # type: ignore[union-attr]
     slot.put = interrupted  # type: ignore[union-attr, method-assign]
     with pytest.raises(KeyboardInterrupt):
-        house.pass_on(holder, tenure)
+        house.pass_on(holder, held_lease)
     slot.put = put  # type: ignore[union-attr, method-assign]
-    house.gate.withdraw(holder)
+    house.local_queue.withdraw(holder)
     assert [this for this, _ in house.served(heir, other)] == [heir, other]
     assert house.idle

@@ -12,7 +12,7 @@ from holdfast._core.lock.acquire import start_over
 from holdfast._core.lock.records import Attempt, margin
 from holdfast._core.lock.release import give_up, release
 from holdfast._core.lock.renewal import renew
-from holdfast._core.lock.replies import Dead
+from holdfast._core.lock.replies import Revoked
 from holdfast._core.requests import NotSent, Refused, Run, Unknown, WireError
 from unit.driver import ME, OTHER, Driver, Fault, always, first, kind_of, never, some, spec
 from unit.server import Server
@@ -130,7 +130,7 @@ def test_release_refused_for_good_is_not_repeated() -> None:
 def test_release_in_doubt_refuses_the_copy_that_took_the_lock() -> None:
     driver = holding()
     assert driver.run(releasing(doubt=True)) is True
-    assert isinstance(driver.server.acquire(TOKEN), Dead)
+    assert isinstance(driver.server.acquire(TOKEN), Revoked)
     assert driver.nothing_left()
 
 
@@ -209,7 +209,7 @@ def test_a_late_copy_of_a_renewal_brings_nothing_back() -> None:
 
 
 def attempt(*, pending: bool = True, doubt: bool = False) -> Attempt:
-    return Attempt(SPEC, TOKEN, pending=pending, doubt=doubt)
+    return Attempt(SPEC, TOKEN, may_be_on_server=pending, maybe_in_flight=doubt)
 
 
 def test_nothing_to_give_up_costs_nothing() -> None:
@@ -227,7 +227,7 @@ def test_give_up_leaves_nothing(start: Callable[[], Driver], doubt: bool, fault:
     trying = attempt(doubt=doubt)
     driver.run(give_up(trying))
     assert driver.nothing_left()
-    assert not trying.pending
+    assert not trying.may_be_on_server
     assert driver.server.current() == ("" if start is holding else OTHER)
 
 
@@ -240,9 +240,9 @@ def test_give_up_hands_over_what_was_granted_meanwhile() -> None:
 def test_give_up_in_doubt_declares_the_token_dead() -> None:
     driver = queued()
     driver.run(give_up(attempt(doubt=True)))
-    assert isinstance(driver.server.acquire(TOKEN, join=True), Dead)
+    assert isinstance(driver.server.acquire(TOKEN, join=True), Revoked)
     driver.server.release(OTHER)
-    assert isinstance(driver.server.acquire(TOKEN, join=True), Dead)
+    assert isinstance(driver.server.acquire(TOKEN, join=True), Revoked)
 
 
 def test_give_up_without_an_answer_declares_the_token_dead() -> None:
@@ -251,7 +251,7 @@ def test_give_up_without_an_answer_declares_the_token_dead() -> None:
         driver = queued()
         driver.failing = first(fault, "release")
         driver.run(give_up(attempt()))
-        assert isinstance(driver.server.acquire(TOKEN, join=True), Dead)
+        assert isinstance(driver.server.acquire(TOKEN, join=True), Revoked)
 
 
 def test_give_up_never_raises_and_ends_in_less_than_a_second() -> None:
@@ -273,7 +273,7 @@ def test_give_up_interrupted_at_every_request_is_still_pending(start: Callable[[
             trying = attempt()
             with pytest.raises(type(interrupt.error)):
                 driver.run(give_up(trying))
-            assert trying.pending, "or nobody would clean up"
+            assert trying.may_be_on_server, "or nobody would clean up"
             driver.undo(trying)
             driver.late_copies_arrive()
             assert driver.nothing_left()
@@ -285,8 +285,8 @@ def test_a_new_token_buries_the_old_one_if_in_doubt() -> None:
         trying = attempt(doubt=doubt)
         driver.run(start_over(trying))
         assert trying.token == driver.tokens[-1] != TOKEN
-        assert (trying.pending, trying.doubt) == (False, False)
-        assert isinstance(driver.server.acquire(TOKEN), Dead) is doubt
+        assert (trying.may_be_on_server, trying.maybe_in_flight) == (False, False)
+        assert isinstance(driver.server.acquire(TOKEN), Revoked) is doubt
 
 
 def test_every_script_has_a_time_limit_far_below_the_lease() -> None:

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.lock.local_queue import Gate
-from holdfast._core.lock.node import LABELS_EVERY, RECORD_AFTER, RECORD_EVERY, Node
+from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.node import LABELS_EVERY_S, RECORD_AFTER_S, RECORD_EVERY_S, Node
 from holdfast._core.lock.ports import Then
-from holdfast._core.lock.records import Attempt, Grant, Lead, Tenure, margin
-from holdfast._core.lock.renewal import EARLY, renewal
-from holdfast._core.lock.replies import CLAIM, RELEASE, RENEW
+from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease, margin
+from holdfast._core.lock.renewal import EARLY_HINTS_MAX, renewal
+from holdfast._core.lock.replies import CLAIM_WINDOW_S, RELEASE, RENEW
 from holdfast._core.requests import Answer, Call, Granted, NotSent, Refused, Run, Unknown
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.pipelined_connection import PipelinedConnection
-from holdfast._runtime.keeper.long_leases import LONG, LongLeases
+from holdfast._runtime.keeper.long_leases import LONG_S, LongLeases
 from unit.driver import Slot, spec
 from unit.waiters import busy, enlisted, put, waiter
 
@@ -66,7 +66,7 @@ class Stage:
         self.now = 100.0
         self.sent: list[tuple[Call, Then]] = []
         self.failed: list[str] = []
-        self.reported: list[Tenure] = []
+        self.reported: list[HeldLease] = []
         self.wakes: list[float] = []
         self.wake_by = self.wakes.append
         self.report = self.reported.append
@@ -153,16 +153,16 @@ def test_both_connections_are_opened_when_a_lease_is_one_second_old(stage: Stage
     start = stage.now
     for number, after in enumerate((0.0, 0.4)):  # the first one is given back soon
         stage.now = start + after
-        tenure = Tenure(Grant(Attempt(spec(), f"p.{number}", pending=True), 7, stage.now, stage.now + 29))
-        stage.node.renewing.watch(tenure)
+        held_lease = HeldLease(Grant(Attempt(spec(), f"p.{number}", may_be_on_server=True), 7, stage.now, stage.now + 29))
+        stage.node.renewing.watch(held_lease)
         lasting.look_later()
     stage.node.renewing.forget("p.0")
     keeper.go_on(stage)
-    assert stage.now == start + LONG
+    assert stage.now == start + LONG_S
     assert "SUBSCRIBE" not in stage.turn()
     assert stage.sent == []
     keeper.go_on(stage)
-    assert stage.now == pytest.approx(start + 0.4 + LONG)
+    assert stage.now == pytest.approx(start + 0.4 + LONG_S)
     assert [call.args[0] for call, _ in stage.sent] == ["EXISTS"]
     assert "SUBSCRIBE" in stage.turn()
     connected = [*stage.sent]
@@ -178,12 +178,12 @@ def test_connections_are_asked_for_again_when_a_later_lease_lasts(stage: Stage) 
     keeper: Any = Slow(stage)
     lasting = LongLeases(keeper, [stage.node])
     for number in range(2):
-        tenure = Tenure(Grant(Attempt(spec(), f"p.{number}", pending=True), 7, stage.now, stage.now + 29))
-        stage.node.renewing.watch(tenure)
+        held_lease = HeldLease(Grant(Attempt(spec(), f"p.{number}", may_be_on_server=True), 7, stage.now, stage.now + 29))
+        stage.node.renewing.watch(held_lease)
         lasting.look_later()
         keeper.go_on(stage)
         assert [call.args[0] for call, _ in stage.sent].count("EXISTS") == number + 1
-        stage.node.renewing.forget(tenure.token)
+        stage.node.renewing.forget(held_lease.token)
         keeper.go_on(stage)
         assert keeper.due == [], "nobody looks where nothing is held"
 
@@ -211,10 +211,10 @@ def test_what_nobody_reads_the_answer_to_is_given_up_until_it_cannot_be_there(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
-    monkeypatch.setattr(stage.node, "send_until_answered", lambda _call, until, _gate: asked.append(until))
-    attempt = Attempt(spec(), TOKEN, pending=True)
-    gate: Any = None
-    stage.node.bury(gate, attempt)
+    monkeypatch.setattr(stage.node, "send_until_answered", lambda _call, until, _local_queue: asked.append(until))
+    attempt = Attempt(spec(), TOKEN, may_be_on_server=True)
+    local_queue: Any = None
+    stage.node.revoke(local_queue, attempt)
     assert asked == [stage.now + attempt.spec.timeout + attempt.spec.first_ttl]
 
 
@@ -250,7 +250,7 @@ def test_an_inbox_that_is_heard_is_left_alone(stage: Stage) -> None:
 def test_a_message_hands_the_lock_over(stage: Stage) -> None:
     this = stage.queued()
     stage.node._on_push(message(b"1 p.1 6"))
-    assert put(this) == [Granted(6, stage.now + CLAIM - margin(CLAIM), claim=True)]
+    assert put(this) == [Granted(6, stage.now + CLAIM_WINDOW_S - margin(CLAIM_WINDOW_S), in_claim_window=True)]
 
 
 @pytest.mark.fault(28)
@@ -280,8 +280,8 @@ def test_a_push_of_another_shape_is_dropped(stage: Stage, reply: list[object]) -
 
 def test_a_grant_for_somebody_who_gave_up_is_handed_on(stage: Stage) -> None:
     this = stage.queued()
-    stage.node.waiting.delist(this)
-    this.attempt.pending = False
+    stage.node.waiting.unregister_waiter(this)
+    this.attempt.may_be_on_server = False
     stage.node._on_push(message(b"1 p.1 6"))
     call, _ = stage.sent[-1]
     assert isinstance(call, Run)
@@ -311,8 +311,8 @@ def test_a_script_that_the_server_has_forgotten_is_sent_whole(monkeypatch: pytes
 
 @pytest.mark.parametrize("failure", [Unknown("cut"), NotSent("away"), Refused("LOADING the dataset")])
 def test_a_renewal_without_an_answer_is_repeated(stage: Stage, failure: Exception) -> None:
-    tenure = Tenure(Grant(Attempt(spec(), TOKEN, pending=True), 7, stage.now, stage.now + 29))
-    stage.node.renewing.watch(tenure)
+    held_lease = HeldLease(Grant(Attempt(spec(), TOKEN, may_be_on_server=True), 7, stage.now, stage.now + 29))
+    stage.node.renewing.watch(held_lease)
     stage.now += 10
     stage.turn()
     stage.answer(failure)
@@ -322,15 +322,15 @@ def test_a_renewal_without_an_answer_is_repeated(stage: Stage, failure: Exceptio
 
 
 def test_a_renewal_that_finds_nothing_is_a_loss_and_reported_once(stage: Stage) -> None:
-    tenure = Tenure(Grant(Attempt(spec(), TOKEN, pending=True), 7, stage.now, stage.now + 29))
-    stage.node.renewing.watch(tenure)
+    held_lease = HeldLease(Grant(Attempt(spec(), TOKEN, may_be_on_server=True), 7, stage.now, stage.now + 29))
+    stage.node.renewing.watch(held_lease)
     stage.now += 10
     stage.turn()
     stage.answer([0])
-    assert stage.reported == [tenure]
+    assert stage.reported == [held_lease]
     stage.now += 100
     assert stage.turn() == []
-    assert stage.reported == [tenure]
+    assert stage.reported == [held_lease]
 
 
 @pytest.mark.parametrize(
@@ -338,9 +338,11 @@ def test_a_renewal_that_finds_nothing_is_a_loss_and_reported_once(stage: Stage) 
 )
 def test_a_batch_of_renewals_that_is_refused_is_sent_one_by_one(stage: Stage, fault: Exception) -> None:
     """Perhaps one lock is the reason: it must not take the others with it."""
-    tenures = [Tenure(Grant(Attempt(spec(), f"p.{n}", pending=True), 7, stage.now, stage.now + 29)) for n in range(3)]
-    for tenure in tenures:
-        stage.node.renewing.watch(tenure)
+    held_leases = [
+        HeldLease(Grant(Attempt(spec(), f"p.{n}", may_be_on_server=True), 7, stage.now, stage.now + 29)) for n in range(3)
+    ]
+    for held_lease in held_leases:
+        stage.node.renewing.watch(held_lease)
     stage.now += 10
     assert stage.turn() == ["renew"]
     stage.answer(fault)
@@ -351,62 +353,64 @@ def test_a_batch_of_renewals_that_is_refused_is_sent_one_by_one(stage: Stage, fa
     assert [token for token, _ in alone] == ["p.0", "p.1", "p.2"]
     for (_, then), answer in zip(alone, ([1], fault, [0]), strict=True):
         then(answer, stage.now)
-    assert stage.reported == [tenures[2]]
-    assert tenures[0].deadline == stage.now + 30 - margin(30.0)
-    assert tenures[1].deadline < tenures[0].deadline
+    assert stage.reported == [held_leases[2]]
+    assert held_leases[0].deadline == stage.now + 30 - margin(30.0)
+    assert held_leases[1].deadline < held_leases[0].deadline
     assert len(stage.sent) == 4, "what is refused alone waits for its next turn"
 
 
 def test_of_a_batch_each_lease_gets_its_own_answer(stage: Stage) -> None:
-    tenures = [Tenure(Grant(Attempt(spec(), f"p.{n}", pending=True), 7, stage.now, stage.now + 29)) for n in range(4)]
-    for tenure in tenures:
-        stage.node.renewing.watch(tenure)
+    held_leases = [
+        HeldLease(Grant(Attempt(spec(), f"p.{n}", may_be_on_server=True), 7, stage.now, stage.now + 29)) for n in range(4)
+    ]
+    for held_lease in held_leases:
+        stage.node.renewing.watch(held_lease)
     stage.now += 10
     assert stage.turn() == ["renew"]
     stage.answer([1, 0, -1, 2])
-    assert stage.reported == tenures[1:3]
+    assert stage.reported == held_leases[1:3]
     assert len(stage.node.renewing) == 2
 
 
 def test_a_lease_that_ends_unrenewed_is_reported(stage: Stage) -> None:
-    tenure = Tenure(Grant(Attempt(spec(), TOKEN, pending=True), 7, stage.now, stage.now + 29))
-    stage.node.renewing.watch(tenure)
+    held_lease = HeldLease(Grant(Attempt(spec(), TOKEN, may_be_on_server=True), 7, stage.now, stage.now + 29))
+    stage.node.renewing.watch(held_lease)
     stage.now += 30
     assert stage.turn() == []
-    assert stage.reported == [tenure]
+    assert stage.reported == [held_lease]
 
 
-# Gates
+# Local queues
 
 OTHER = (b"hf:{y}", b"hf:{y}:state", b"hf:{y}:queue")
 
 
-def taking(stage: Stage, *, linger: float = 0.0) -> tuple[Gate, Attempt, Grant]:
+def taking(stage: Stage, *, linger: float = 0.0) -> tuple[LocalQueue, Attempt, Grant]:
     """Somebody who leads is given the lock by the server; his lease is not made yet."""
     wanted = spec()._replace(linger=linger)
-    gate = stage.node.gate(wanted)
-    this = Attempt(wanted, TOKEN + "~" * (linger > 0), gate=gate)
-    assert gate.enter(this) == Lead()
-    return gate, this, Grant(this, 7, stage.now, stage.now + 29, last=39)
+    local_queue = stage.node.local_queue(wanted)
+    this = Attempt(wanted, TOKEN + "~" * (linger > 0), local_queue=local_queue)
+    assert local_queue.enter(this) == AskServer()
+    return local_queue, this, Grant(this, 7, stage.now, stage.now + 29, last=39)
 
 
-def lingering(stage: Stage) -> Gate:
-    gate, this, grant = taking(stage, linger=5.0)
+def lingering(stage: Stage) -> LocalQueue:
+    local_queue, this, grant = taking(stage, linger=5.0)
     stage.node.waiting.on_listening(stage.now, b"hf:")
-    gate.took(this, grant)
-    tenure = Tenure(grant)
-    stage.node.renewing.watch(tenure)
-    gate.had(this, tenure)
-    assert gate.pass_on(this, tenure, stage.now)
-    return gate
+    local_queue.note_grant(this, grant)
+    held_lease = HeldLease(grant)
+    stage.node.renewing.watch(held_lease)
+    local_queue.note_lease(this, held_lease)
+    assert local_queue.pass_on(this, held_lease, stage.now)
+    return local_queue
 
 
-def test_a_gate_is_one_for_all_who_want_the_lock_and_gone_with_them(stage: Stage) -> None:
-    gate = stage.node.gate(spec())
-    assert stage.node.gate(spec()) is gate
-    assert stage.node.gate(spec(keys=OTHER)) is not gate
-    last = weakref.ref(gate)
-    del gate
+def test_a_local_queue_is_one_for_all_who_want_the_lock_and_gone_with_them(stage: Stage) -> None:
+    local_queue = stage.node.local_queue(spec())
+    assert stage.node.local_queue(spec()) is local_queue
+    assert stage.node.local_queue(spec(keys=OTHER)) is not local_queue
+    last = weakref.ref(local_queue)
+    del local_queue
     gc.collect()
     assert last() is None
 
@@ -414,42 +418,42 @@ def test_a_gate_is_one_for_all_who_want_the_lock_and_gone_with_them(stage: Stage
 @pytest.mark.parametrize("when", ["before it was taken", "before it was watched", "before the gate had it", "while held"])
 def test_somebody_outside_asks(stage: Stage, when: str) -> None:
     """However early the message is, it is not forgotten: or a lease might linger with somebody waiting for it."""
-    gate, this, grant = taking(stage)
-    tenure = Tenure(grant)
+    local_queue, this, grant = taking(stage)
+    held_lease = HeldLease(grant)
     steps: dict[str, Callable[[], object]] = {
-        "before it was taken": lambda: gate.took(this, grant),
-        "before it was watched": lambda: stage.node.renewing.watch(tenure),
-        "before the gate had it": lambda: gate.had(this, tenure),
+        "before it was taken": lambda: local_queue.note_grant(this, grant),
+        "before it was watched": lambda: stage.node.renewing.watch(held_lease),
+        "before the gate had it": lambda: local_queue.note_lease(this, held_lease),
         "while held": lambda: None,
     }
     for name, step in steps.items():
         if name == when:
-            assert not gate.asked
+            assert not local_queue.asked
             stage.node._on_push(message(b"2 p.1"))
         step()
-    assert gate.asked
+    assert local_queue.asked
 
 
 def test_strangers_who_ask_are_not_remembered_for_ever(stage: Stage) -> None:
-    for n in range(10 * EARLY):
+    for n in range(10 * EARLY_HINTS_MAX):
         stage.node._on_push(message(b"2 p.%d" % n))
-    assert stage.node.asked_for(f"p.{10 * EARLY - 1}")
-    assert not stage.node.asked_for(f"p.{10 * EARLY - 1}"), "told once"
+    assert stage.node.asked_for(f"p.{10 * EARLY_HINTS_MAX - 1}")
+    assert not stage.node.asked_for(f"p.{10 * EARLY_HINTS_MAX - 1}"), "told once"
     assert not stage.node.asked_for("p.0")
-    assert len(stage.node._asked_early) < EARLY
+    assert len(stage.node._asked_early) < EARLY_HINTS_MAX
 
 
 def test_what_lingers_is_given_back_when_somebody_asks(stage: Stage) -> None:
-    gate = lingering(stage)
+    local_queue = lingering(stage)
     stage.node._on_push(message(b"2 p.1~"))
     call, _ = stage.sent[-1]
     assert isinstance(call, Run)
     assert (call.script, call.args) == (RELEASE, ("p.1~", "release"))
     assert len(stage.node.renewing) == 0, "it is renewed no more"
-    heir = Attempt(spec(), slot=Slot(), gate=gate)
-    assert gate.enter(heir) is None, "until it is back"
+    heir = Attempt(spec(), slot=Slot(), local_queue=local_queue)
+    assert local_queue.enter(heir) is None, "until it is back"
     stage.answer(1)
-    assert gate.received(heir) == Lead()
+    assert local_queue.received(heir) == AskServer()
 
 
 def test_what_lingers_is_given_back_in_time(stage: Stage) -> None:
@@ -473,19 +477,19 @@ def test_the_keeper_is_woken_in_time_for_what_lingers(stage: Stage) -> None:
 @pytest.mark.parametrize("failure", [Unknown("cut"), NotSent("away"), Refused("LOADING the dataset")])
 def test_what_cannot_be_given_back_is_tried_again_until_its_end(stage: Stage, failure: Exception) -> None:
     """A copy of the first request may arrive late: the token is buried. Who waits here asks the server meanwhile."""
-    gate = lingering(stage)
+    local_queue = lingering(stage)
     stage.node._on_push(message(b"2 p.1~"))
-    heir = Attempt(spec(), slot=Slot(), gate=gate)
-    gate.enter(heir)
-    assert heir.given is None
+    heir = Attempt(spec(), slot=Slot(), local_queue=local_queue)
+    local_queue.enter(heir)
+    assert heir.turn is None
     stage.answer(failure, to="release")
-    assert gate.received(heir) == Lead()
+    assert local_queue.received(heir) == AskServer()
     since = stage.now
     while (at := stage.node.next_at()) < float("inf"):
         stage.now = at
         if "release" in stage.turn():
             stage.answer(failure, to="release")
-            assert gate.who is heir
+            assert local_queue.turn_of is heir
     modes = [call.args[1] for call, _ in stage.sent if isinstance(call, Run) and call.script is RELEASE]
     assert modes[:3] == ["release", "bury", "bury"]
     assert 10 < len(modes) < 40
@@ -493,25 +497,25 @@ def test_what_cannot_be_given_back_is_tried_again_until_its_end(stage: Stage, fa
 
 
 def test_the_inbox_is_opened_for_who_stands_in_line_here(stage: Stage) -> None:
-    gate, _, _ = taking(stage)
+    local_queue, _, _ = taking(stage)
     assert stage.turn() == []
-    gate.enter(Attempt(spec(), gate=gate))
+    local_queue.enter(Attempt(spec(), local_queue=local_queue))
     assert stage.now in stage.wakes
     assert stage.turn() == ["SUBSCRIBE"]
 
 
-def test_a_gate_that_is_looked_at_already_is_looked_at_in_time_again(stage: Stage) -> None:
+def test_a_local_queue_that_is_looked_at_already_is_looked_at_in_time_again(stage: Stage) -> None:
     """It was taken again meanwhile, and lingers anew: the wake-up that was planned first may be past."""
-    gate = lingering(stage)
+    local_queue = lingering(stage)
     stage.turn()
     stage.now += 4
     stage.wakes.clear()
-    this = Attempt(spec()._replace(linger=0.5), gate=gate)
-    grant = gate.retake(this)
+    this = Attempt(spec()._replace(linger=0.5), local_queue=local_queue)
+    grant = local_queue.retake(this)
     assert grant is not None
-    assert grant.tenure is not None
-    gate.taken = stage.now
-    assert gate.pass_on(this, grant.tenure, stage.now)
+    assert grant.held_lease is not None
+    local_queue.taken = stage.now
+    assert local_queue.pass_on(this, grant.held_lease, stage.now)
     assert stage.wakes == [stage.now + 0.5]
     assert stage.node.next_at() == stage.now + 0.5
 
@@ -525,53 +529,55 @@ def listens_again(stage: Stage) -> None:
 
 def test_whoever_asked_while_nobody_listened_is_taken_to_have_asked(stage: Stage) -> None:
     """At the first subscription and at every other one, and of all locks."""
-    gate, this, grant = taking(stage)
-    other = stage.node.gate(spec(keys=OTHER))
-    gate.took(this, grant)
-    gate.enter(Attempt(spec(), slot=Slot(), gate=gate))
+    local_queue, this, grant = taking(stage)
+    other = stage.node.local_queue(spec(keys=OTHER))
+    local_queue.note_grant(this, grant)
+    local_queue.enter(Attempt(spec(), slot=Slot(), local_queue=local_queue))
     assert stage.turn() == ["SUBSCRIBE"]
-    assert not gate.asked
+    assert not local_queue.asked
     stage.answer([b"subscribe", b"hf:inbox:aaaaaaaaaaaa", 1])
     for _ in range(2):
-        assert gate.asked
+        assert local_queue.asked
         assert other.asked
-        gate.asked = other.asked = False
+        local_queue.asked = other.asked = False
         listens_again(stage)
 
 
 def test_nobody_is_taken_to_have_asked_while_the_inbox_cannot_be_opened(stage: Stage) -> None:
-    gate, this, grant = taking(stage)
-    gate.took(this, grant)
-    gate.enter(Attempt(spec(), slot=Slot(), gate=gate))
+    local_queue, this, grant = taking(stage)
+    local_queue.note_grant(this, grant)
+    local_queue.enter(Attempt(spec(), slot=Slot(), local_queue=local_queue))
     stage.turn()
     stage.answer(NotSent("away"))
-    assert not gate.asked
+    assert not local_queue.asked
     assert not stage.node.reachable(b"hf:")
 
 
 def test_what_lingers_is_given_back_when_the_inbox_was_away(stage: Stage) -> None:
     """Nobody looks at it again before its time is up: who asked for it meanwhile would wait for that."""
-    gate = lingering(stage)
+    local_queue = lingering(stage)
     stage.node.be_reachable(b"hf:")
     listens_again(stage)
     call, _ = stage.sent[-1]
     assert isinstance(call, Run)
     assert (call.script, call.args) == (RELEASE, ("p.1~", "release"))
     stage.answer(1)
-    assert gate.enter(Attempt(spec(), slot=Slot(), gate=gate)) == Lead()
+    assert local_queue.enter(Attempt(spec(), slot=Slot(), local_queue=local_queue)) == AskServer()
 
 
 # The process record
 
 
-def holds(stage: Stage, prefix: str, *, label: str | None = None, key: bytes = b"key") -> Tenure:
+def holds(stage: Stage, prefix: str, *, label: str | None = None, key: bytes = b"key") -> HeldLease:
     """A lease of a lock with a key of the user's own, which the keeper looks after from now on."""
     this = spec(keys=(key, b"state", b"queue"))._replace(home=prefix.encode(), label=label)
-    tenure = Tenure(Grant(Attempt(this, f"p.{prefix}{stage.now}", pending=True), 7, stage.now, stage.now + 2900))
+    held_lease = HeldLease(
+        Grant(Attempt(this, f"p.{prefix}{stage.now}", may_be_on_server=True), 7, stage.now, stage.now + 2900)
+    )
     stage.node.want_record(stage.now, this.prefix)
     stage.node.want_label(stage.now, this, label)
-    stage.node.renewing.watch(tenure)
-    return tenure
+    stage.node.renewing.watch(held_lease)
+    return held_lease
 
 
 def recorded(stage: Stage) -> set[str]:
@@ -585,7 +591,7 @@ def recorded(stage: Stage) -> set[str]:
 def one_prefix_of_two_falls_idle(stage: Stage) -> None:
     holds(stage, "a:")
     b = holds(stage, "b:")
-    stage.now += RECORD_AFTER
+    stage.now += RECORD_AFTER_S
     assert recorded(stage) == {"a:", "b:"}
     stage.node.renewing.forget(b.token)
 
@@ -594,12 +600,12 @@ def test_a_record_that_expired_is_written_as_soon_as_its_prefix_is_used_again(st
     """It was written with the others of the process, up to 20 s later."""
     one_prefix_of_two_falls_idle(stage)
     for _ in range(3):
-        stage.now += RECORD_EVERY
+        stage.now += RECORD_EVERY_S
         assert recorded(stage) == {"a:"}
     stage.now += 1
     holds(stage, "b:")
-    assert stage.node.next_at() <= stage.now + RECORD_AFTER
-    stage.now += RECORD_AFTER
+    assert stage.node.next_at() <= stage.now + RECORD_AFTER_S
+    stage.now += RECORD_AFTER_S
     assert recorded(stage) == {"a:", "b:"}
 
 
@@ -607,15 +613,15 @@ def test_a_record_is_written_before_it_expires(stage: Stage) -> None:
     """There is one still, but not until the others are written."""
     one_prefix_of_two_falls_idle(stage)
     for _ in range(2):
-        stage.now += RECORD_EVERY
+        stage.now += RECORD_EVERY_S
         assert recorded(stage) == {"a:"}
     again = stage.node.next_at()
     holds(stage, "b:")
     assert stage.node.next_at() < again
-    stage.now += RECORD_AFTER
+    stage.now += RECORD_AFTER_S
     assert recorded(stage) == {"a:", "b:"}
     holds(stage, "b:")
-    stage.now += RECORD_AFTER
+    stage.now += RECORD_AFTER_S
     assert recorded(stage) == set(), "it lives long enough"
 
 
@@ -633,10 +639,10 @@ def test_who_just_holds_a_lock_starts_no_look_for_waits(stage: Stage) -> None:
 def test_records_that_expired_are_forgotten(stage: Stage) -> None:
     holds(stage, "always:")
     for n in range(20):
-        tenure = holds(stage, f"tenant-{n}:")
-        stage.now += RECORD_EVERY
+        held_lease = holds(stage, f"tenant-{n}:")
+        stage.now += RECORD_EVERY_S
         assert f"tenant-{n}:" in recorded(stage)
-        stage.node.renewing.forget(tenure.token)
+        stage.node.renewing.forget(held_lease.token)
     _, calls = stage.node.farewell()
     deleted = [call.args[1] for call in calls if not isinstance(call, Run) and call.args[0] == "DEL"]
     assert set(deleted) == {b"%b:proc:aaaaaaaaaaaa" % which for which in (b"always", b"tenant-17", b"tenant-18", b"tenant-19")}
@@ -646,10 +652,10 @@ def test_a_label_is_written_in_the_record_of_each_prefix(stage: Stage) -> None:
     """One key under two prefixes, with one label: that of the second was taken to be written already."""
     holds(stage, "a:", label="importer")
     b = holds(stage, "b:")
-    stage.now += RECORD_AFTER
+    stage.now += RECORD_AFTER_S
     assert recorded(stage) == {"a:", "b:"}
     stage.node.renewing.forget(b.token)
-    stage.now += LABELS_EVERY
+    stage.now += LABELS_EVERY_S
     holds(stage, "b:", label="importer")
-    stage.now += RECORD_AFTER
+    stage.now += RECORD_AFTER_S
     assert recorded(stage) == {"a:", "b:"}

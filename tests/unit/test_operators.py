@@ -13,7 +13,7 @@ PYTHON = dedent(
     """
     LIMIT = 3000
 
-    class Gate:
+    class LocalQueue:
         def leave(self, now, answer):
             if self.open and now < answer.sent + LIMIT - 2:
                 self.count -= 1  # one less
@@ -60,7 +60,7 @@ LUA = dedent(
     ],
 )
 def test_operators_on_python(operator: Operator, number: int, old: str, new: str) -> None:
-    assert python.plant(PYTHON, "Gate.leave", Nth(operator, number)) == PYTHON.replace(old, new)
+    assert python.plant(PYTHON, "LocalQueue.leave", Nth(operator, number)) == PYTHON.replace(old, new)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_what_stands_in_no_function() -> None:
 @pytest.mark.parametrize(
     ("language", "source", "function", "change", "old", "new"),
     [
-        (python, PYTHON, "Gate.leave", Instead("self . tell('PX',\nnow)", "now"), 'self.tell("PX", now)', "now"),
-        (python, PYTHON, "Gate.leave", Instead("now", "0", 3), "min(now, 5)", "min(0, 5)"),
+        (python, PYTHON, "LocalQueue.leave", Instead("self . tell('PX',\nnow)", "now"), 'self.tell("PX", now)', "now"),
+        (python, PYTHON, "LocalQueue.leave", Instead("now", "0", 3), "min(now, 5)", "min(0, 5)"),
         (lua, LUA, "leave", Instead("count=count-1", "count = 0"), "count = count - 1", "count = 0"),
         (lua, LUA, "leave", Instead("now", "0", 4), "now, 'PX'", "0, 'PX'"),
     ],
@@ -118,6 +118,6 @@ def test_a_text_of_the_function(language: object, source: str, function: str, ch
 @pytest.mark.parametrize("change", [Nth("always", 4), Nth("time swapped", 0), Instead("nothing", "x"), Instead("now", "x")])
 def test_a_place_that_is_not_there_or_not_the_only_one(change: Change) -> None:
     with pytest.raises(LookupError):
-        python.plant(PYTHON, "Gate.leave", change)
+        python.plant(PYTHON, "LocalQueue.leave", change)
     with pytest.raises(LookupError):
         lua.plant(LUA, "leave", change)

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast._core.lock.records import Attempt, Lead, Waiter
+from holdfast._core.lock.records import AskServer, Attempt, Waiter
 from holdfast._core.lock.replies import Busy
-from holdfast._core.requests import Granted, Now, Outcome, Park, Wait
+from holdfast._core.requests import Granted, Now, Outcome, Wait, WaitLocally
 from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.drivers import aio, sync
 from holdfast._runtime.process import Process
 from unit.driver import spec
 
-HANDED_OVER = Granted(7, 1e9, claim=True)
+HANDED_OVER = Granted(7, 1e9, in_claim_window=True)
 ENOUGH = 0.5
 """Seconds until the wait ends, if the hand-over is lost."""
 
@@ -30,7 +30,7 @@ def process() -> Iterator[Process]:
 def inheriting(attempt: Attempt) -> Waiter:
     """The attempt is given a place in the queue, and the keeper tells of the hand-over before the attempt is woken for that."""
     place = Waiter(attempt, Busy(5.0, 6, "b", lingers=False))
-    attempt.given = Lead(place)
+    attempt.turn = AskServer(place)
     assert attempt.slot is not None
     attempt.slot.put(HANDED_OVER)
     attempt.slot.put(None)
@@ -40,7 +40,7 @@ def inheriting(attempt: Attempt) -> Waiter:
 async def inherits(attempt: Attempt) -> Outcome:
     attempt.until = await Now() + ENOUGH
     place = inheriting(attempt)
-    await Park(attempt)
+    await WaitLocally(attempt)
     return await Wait(place, None, attempt.until)
 
 

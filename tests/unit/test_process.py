@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast import _clock
-from holdfast._core.quorum.nodes import Board
+from holdfast._core.quorum.nodes import QuorumNodes
 from holdfast._core.requests import Command, NotSent
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.system import System
@@ -58,7 +58,7 @@ class Absent(System):
 def test_who_is_to_wait_wakes_the_keeper() -> None:
     keeper = Keeper("aaaaaaaaaaaa", no_record, Absent())
     keeper._wake_at = math.inf
-    assert not keeper.enlist(Endpoint(), waiter())
+    assert not keeper.register_waiter(Endpoint(), waiter())
     assert keeper._wake_at <= keeper.clock()
     keeper._stopping = True
     keeper.run()
@@ -81,7 +81,7 @@ def test_what_others_read_off_their_clocks_is_compared_with_this_one(monkeypatch
 def test_a_majority_is_more_than_half_of_the_servers() -> None:
     for there, reachable in ((1, False), (2, True)):
         nodes: Any = tuple(SimpleNamespace(reachable=lambda _prefix, yes=number < there: yes) for number in range(3))
-        assert Board(nodes).reachable(b"hf:") is reachable
+        assert QuorumNodes(nodes).reachable(b"hf:") is reachable
 
 
 def test_a_listener_is_told_nothing_any_more() -> None:

@@ -10,7 +10,7 @@ from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Grant, margin
 from holdfast._core.lock.replies import Busy
 from holdfast._core.quorum import acquire
-from holdfast._core.quorum.lease import Mandate
+from holdfast._core.quorum.lease import QuorumLease
 from holdfast._core.quorum.votes import QuorumAttempt, Yes, _read_vote
 from holdfast._core.requests import Answer, AwaitNotice, ConfigMismatch, NotSent, Poll, Refused, Run, TooFew, Unknown
 from unit.several import LOCK, LONGEST, ME, OTHER, STATE, Fate, Lost, Servers, Slow
@@ -50,12 +50,12 @@ def polled(servers: Servers, kind: str) -> list[dict[int, str]]:
 def test_a_majority_of_yes_ends_the_round(count: int) -> None:
     slow = range(count // 2 + 1, count)
     servers = Servers(count, fates=of(Slow(), *slow, kinds="vote"))
-    mandate = servers.taken()
+    quorum_lease = servers.taken()
     assert servers.now == pytest.approx(1000.001), "nobody waited for the slow"
-    assert servers.holders() == [mandate.token] * count, "and they were asked all the same"
-    assert mandate.deadline == pytest.approx(1000.0 + LENGTH)
-    assert [vote.believed for vote in mandate.votes.values()] == [n not in slow for n in range(count)]
-    assert servers.release(mandate)
+    assert servers.holders() == [quorum_lease.token] * count, "and they were asked all the same"
+    assert quorum_lease.deadline == pytest.approx(1000.0 + LENGTH)
+    assert [node_lease.believed for node_lease in quorum_lease.node_leases.values()] == [n not in slow for n in range(count)]
+    assert servers.release(quorum_lease)
     assert polled(servers, "release_vote") == [{n: "bury" if n in slow else "release" for n in range(count)}]
     assert servers.clean()
 
@@ -92,47 +92,49 @@ def test_a_busy_lock_is_busy_though_a_server_is_away(away: int, fate: Fate) -> N
 
 def test_who_was_not_asked_or_has_refused_has_no_vote() -> None:
     servers = Servers(5, fates=lambda _kind, _nth, server: (AWAY, Refused("OOM no"), None, None, None)[server])
-    assert list(servers.taken().votes) == [2, 3, 4]
+    assert list(servers.taken().node_leases) == [2, 3, 4]
 
 
 def test_late_votes_count_from_their_first_renewal() -> None:
     servers = Servers(5, fates=of(Slow(), 3, 4, kinds="vote"))
-    mandate = servers.taken()
-    books = servers.renewing(mandate)
+    quorum_lease = servers.taken()
+    books = servers.renewing(quorum_lease)
     assert servers.kept_for(1.0, books) == []
-    assert all(vote.believed for vote in mandate.votes.values()), "they are asked soon: then the lease bears the loss of two"
+    assert all(node_lease.believed for node_lease in quorum_lease.node_leases.values()), (
+        "they are asked soon: then the lease bears the loss of two"
+    )
     for number in (0, 1):
         servers.forget(number)
     assert servers.kept_for(60.0, books) == []
-    assert mandate.remaining(servers.now) > 15
+    assert quorum_lease.remaining(servers.now) > 15
     servers.forget(2)
-    assert servers.kept_for(12.0, books) == [mandate]
-    assert "s0: its key is gone" in mandate.lost
-    assert mandate.remaining(servers.now) == 0.0
+    assert servers.kept_for(12.0, books) == [quorum_lease]
+    assert "s0: its key is gone" in quorum_lease.lost
+    assert quorum_lease.remaining(servers.now) == 0.0
 
 
 def test_the_answer_to_an_earlier_renewal_makes_no_late_vote_believed() -> None:
     """A renewal for less was made after it, and may be carried out last."""
     servers = Servers(3, fates=of(Slow(), 2, kinds="vote"))
-    mandate = servers.taken()
-    vote = mandate.votes[2]
-    earlier = mandate.asks(servers.now, TTL)
-    later = mandate.asks(servers.now, 5.0)
-    vote.renewed(earlier, servers.now, TTL)
-    assert not vote.believed
-    vote.renewed(later, servers.now, 5.0)
-    assert vote.believed
+    quorum_lease = servers.taken()
+    node_lease = quorum_lease.node_leases[2]
+    earlier = quorum_lease.note_request(servers.now, TTL)
+    later = quorum_lease.note_request(servers.now, 5.0)
+    node_lease.renewed(earlier, servers.now, TTL)
+    assert not node_lease.believed
+    node_lease.renewed(later, servers.now, 5.0)
+    assert node_lease.believed
 
 
 def test_a_vote_that_never_came_is_no_vote() -> None:
     servers = Servers(3, fates=of(Lost(), 2, kinds="vote"))
-    mandate = servers.taken()
-    books = servers.renewing(mandate)
+    quorum_lease = servers.taken()
+    books = servers.renewing(quorum_lease)
     assert servers.kept_for(60.0, books) == []
-    assert mandate.votes[2].lost
+    assert quorum_lease.node_leases[2].lost
     servers.late_ones_arrive()
-    assert servers.holders()[2] == mandate.token
-    assert servers.release(mandate)
+    assert servers.holders()[2] == quorum_lease.token
+    assert servers.release(quorum_lease)
     assert servers.clean(), "not even what came after all"
 
 
@@ -173,7 +175,7 @@ def test_fences_rise_whoever_votes() -> None:
         servers.fates = of(AWAY, *away)
         grant = servers.acquire()
         assert isinstance(grant, Grant)
-        assert isinstance(grant.whole, Mandate)
+        assert isinstance(grant.whole, QuorumLease)
         fences.append(grant.fence)
         servers.now += 0.01
         servers.fates = lambda *_: None
@@ -225,8 +227,8 @@ def test_what_comes_too_late_is_given_back(kind: str) -> None:
 
 def test_the_lease_ends_with_the_last_vote_of_a_majority() -> None:
     servers = Servers(5, resent={0: 0.1, 1: 0.05, 2: 0.07}, fates=of(0.15, 0, 1, 2))
-    mandate = servers.taken()
-    assert mandate.deadline == pytest.approx(1000.0 + LENGTH), "3 and 4 were quicker; of them all, three last so long"
+    quorum_lease = servers.taken()
+    assert quorum_lease.deadline == pytest.approx(1000.0 + LENGTH), "3 and 4 were quicker; of them all, three last so long"
     servers = Servers(3, resent={0: 0.1, 1: 0.05})
     assert servers.taken().deadline == pytest.approx(1000.05 + LENGTH)
 
@@ -248,10 +250,10 @@ def test_a_lease_that_is_over_before_its_fence_is_confirmed_is_no_lock(late: flo
 
 def test_max_hold_bounds_the_lease() -> None:
     servers = Servers(3)
-    mandate = servers.taken(servers.attempt(max_hold=2.0))
-    books = servers.renewing(mandate)
-    assert servers.kept_for(3.0, books) == [mandate]
-    assert "max_hold has passed" in mandate.lost
+    quorum_lease = servers.taken(servers.attempt(max_hold=2.0))
+    books = servers.renewing(quorum_lease)
+    assert servers.kept_for(3.0, books) == [quorum_lease]
+    assert "max_hold has passed" in quorum_lease.lost
 
 
 # Undo
@@ -327,8 +329,8 @@ def test_others_have_agreed_on_something_else(field: str, value: str, parameter:
 def test_data_of_somebody_else() -> None:
     servers = Servers(3)
     servers.node(0).execute("LPUSH", LOCK, "x")
-    mandate = servers.taken()
-    assert servers.release(mandate)
+    quorum_lease = servers.taken()
+    assert servers.release(quorum_lease)
     for number, key in ((1, LOCK), (2, STATE)):
         servers.node(number).execute("DEL", key)
         servers.node(number).execute("LPUSH", key, "x")
@@ -343,9 +345,9 @@ def test_data_of_somebody_else() -> None:
 def test_a_server_that_forgot_does_not_vote() -> None:
     servers = Servers(3)
     servers.forget(1)
-    mandate = servers.taken()
-    assert list(mandate.votes) == [0, 2]
-    assert servers.release(mandate)
+    quorum_lease = servers.taken()
+    assert list(quorum_lease.node_leases) == [0, 2]
+    assert servers.release(quorum_lease)
     servers.forget(2)
     with pytest.raises(TooFew) as caught:
         servers.acquire(wait=30.0)
@@ -472,7 +474,7 @@ def test_pauses_of_those_who_share_the_votes() -> None:
     # Tokens are drawn in order here, and give the same jitter but for their last digits: let them differ.
     draw = servers._perform
     servers._perform = lambda request: (  # type: ignore[method-assign]
-        f"{ME}.{len(servers.trace) * 7919:032x}" if type(request).__name__ == "Draw" else draw(request)
+        f"{ME}.{len(servers.trace) * 7919:032x}" if type(request).__name__ == "NewToken" else draw(request)
     )
     servers.acquire(wait=3.0)
     limits = [min(acquire.SPREAD_S * 2.0 ** (n + 2), acquire.SPREAD_MAX_S) for n in range(len(pauses))]
@@ -495,69 +497,69 @@ def test_a_listener_waits_for_inboxes_no_longer_than_it_may() -> None:
 def test_renewed_by_a_majority() -> None:
     servers = Servers(3)
     attempt = servers.attempt(renew=False)
-    mandate = servers.taken(attempt)
+    quorum_lease = servers.taken(attempt)
     servers.fates = of(Slow(), 0)
     servers.now += 20
-    made = mandate.asks(servers.now, 10.0)
-    servers.run(acquire.renew(attempt, mandate, 10.0, made))
-    assert mandate.deadline == pytest.approx(1020.001 + 10 - margin(10), abs=0.01)
+    made = quorum_lease.note_request(servers.now, 10.0)
+    servers.run(acquire.renew(attempt, quorum_lease, 10.0, made))
+    assert quorum_lease.deadline == pytest.approx(1020.001 + 10 - margin(10), abs=0.01)
 
 
 def test_a_shorter_lease_of_a_silent_server_is_renewed_in_time() -> None:
     """Its own turn would have come when the shorter lease was over."""
     servers = Servers(3)
     attempt = servers.attempt()
-    mandate = servers.taken(attempt)
-    books = servers.renewing(mandate)
+    quorum_lease = servers.taken(attempt)
+    books = servers.renewing(quorum_lease)
     servers.kept_for(1.0, books)
     servers.fates = of(Slow(), 2)
-    made = mandate.asks(servers.now, 3.0)
-    servers.run(acquire.renew(attempt, mandate, 3.0, made))
-    for number, vote in mandate.votes.items():
-        books[number].watch(vote)
+    made = quorum_lease.note_request(servers.now, 3.0)
+    servers.run(acquire.renew(attempt, quorum_lease, 3.0, made))
+    for number, node_lease in quorum_lease.node_leases.items():
+        books[number].watch(node_lease)
     servers.fates = lambda *_: None
     assert servers.kept_for(20.0, books) == []
-    assert not mandate.votes[2].lost
+    assert not quorum_lease.node_leases[2].lost
 
 
 def test_renewal_without_answer_is_an_error_and_no_loss() -> None:
     servers = Servers(3)
     attempt = servers.attempt()
-    mandate = servers.taken(attempt)
+    quorum_lease = servers.taken(attempt)
     servers.fates = of(Lost(), 1, 2)
-    made = mandate.asks(servers.now, 10.0)
+    made = quorum_lease.note_request(servers.now, 10.0)
     with pytest.raises(TooFew) as caught:
-        servers.run(acquire.renew(attempt, mandate, 10.0, made))
+        servers.run(acquire.renew(attempt, quorum_lease, 10.0, made))
     assert caught.value.nodes == {"s0": "renewed", "s1": "no answer in time", "s2": "no answer in time"}
-    assert not mandate.lost
-    assert mandate.remaining(servers.now) <= 10, "the shorter one may count"
+    assert not quorum_lease.lost
+    assert quorum_lease.remaining(servers.now) <= 10, "the shorter one may count"
 
 
 @pytest.mark.parametrize("why", ["gone", "taken"])
 def test_a_majority_that_says_no_is_a_loss(why: str) -> None:
     servers = Servers(3)
     attempt = servers.attempt()
-    mandate = servers.taken(attempt)
+    quorum_lease = servers.taken(attempt)
     for number in (0, 1):
         servers.node(number).execute("DEL", LOCK)
         if why == "taken":
             servers.take(number)
-    made = mandate.asks(servers.now, 10.0)
-    servers.run(acquire.renew(attempt, mandate, 10.0, made))
-    assert "no majority of its servers" in mandate.lost
-    assert not servers.release(mandate)
+    made = quorum_lease.note_request(servers.now, 10.0)
+    servers.run(acquire.renew(attempt, quorum_lease, 10.0, made))
+    assert "no majority of its servers" in quorum_lease.lost
+    assert not servers.release(quorum_lease)
     assert servers.clean()
 
 
 def test_minutes_with_a_minority_away() -> None:
     servers = Servers(5)
-    mandate = servers.taken()
-    books = servers.renewing(mandate)
+    quorum_lease = servers.taken()
+    books = servers.renewing(quorum_lease)
     assert servers.kept_for(300.0, books, away=frozenset({1, 3})) == []
-    assert mandate.remaining(servers.now) > 15
-    assert servers.kept_for(35.0, books, away=frozenset({0, 1, 3})) == [mandate]
-    assert mandate.lost.count("its time ran out") == 3
-    assert mandate.remaining(servers.now) == 0.0
+    assert quorum_lease.remaining(servers.now) > 15
+    assert servers.kept_for(35.0, books, away=frozenset({0, 1, 3})) == [quorum_lease]
+    assert quorum_lease.lost.count("its time ran out") == 3
+    assert quorum_lease.remaining(servers.now) == 0.0
 
 
 # Release
@@ -567,10 +569,10 @@ def test_minutes_with_a_minority_away() -> None:
 @pytest.mark.parametrize("fate", [Lost, Slow, lambda: AWAY])
 def test_released_though_a_minority_is_silent(silent: int, fate: Callable[[], Fate]) -> None:
     servers = Servers(5)
-    mandate = servers.taken()
+    quorum_lease = servers.taken()
     servers.fates = of(fate, *range(silent))
     before = servers.now
-    assert servers.release(mandate)
+    assert servers.release(quorum_lease)
     assert servers.now < before + 0.01
     servers.fates = lambda *_: None
     servers.late_ones_arrive()
@@ -581,8 +583,8 @@ def test_released_though_a_minority_is_silent(silent: int, fate: Callable[[], Fa
 def test_who_has_nothing_is_not_told() -> None:
     """Of a server that owes an answer, such requests would pile up, and after them what the keeper sends again."""
     servers = Servers(5, fates=of(AWAY, 0))
-    mandate = servers.taken()
-    assert servers.release(mandate)
+    quorum_lease = servers.taken()
+    assert servers.release(quorum_lease)
     assert [sorted(told) for told in polled(servers, "release_vote")] == [[1, 2, 3, 4]]
     assert servers.given_back == []
 
@@ -606,8 +608,8 @@ def test_who_knows_a_listener_is_told_though_it_could_not_be_asked_any_more() ->
     servers.fates = lambda kind, nth, server: gone(kind, nth, server) if servers.now > 1002 else None
     grant = servers.acquire(5.0)
     assert isinstance(grant, Grant)
-    assert isinstance(grant.whole, Mandate)
-    assert sorted(grant.whole.votes) == [1, 2, 3, 4]
+    assert isinstance(grant.whole, QuorumLease)
+    assert sorted(grant.whole.node_leases) == [1, 2, 3, 4]
     assert servers.listener_ids()[0]
     assert servers.release(grant.whole)
     assert servers.clean()
@@ -616,10 +618,10 @@ def test_who_knows_a_listener_is_told_though_it_could_not_be_asked_any_more() ->
 @pytest.mark.parametrize("fate", [Lost, Slow, lambda: AWAY, lambda: Unknown("cut")])
 def test_released_while_a_majority_is_silent(fate: Callable[[], Fate]) -> None:
     servers = Servers(3)
-    mandate = servers.taken()
+    quorum_lease = servers.taken()
     servers.fates = of(fate, 1, 2)
     with pytest.raises(TooFew) as caught:
-        servers.release(mandate)
+        servers.release(quorum_lease)
     assert caught.value.nodes["s0"] == "given back"
     servers.fates = lambda *_: None
     servers.late.clear()
@@ -631,9 +633,9 @@ def test_a_vote_for_more_that_was_not_waited_for_takes_nothing_later() -> None:
     """Who passes the lock on asks for more time and fences; the release may overtake that, on another connection."""
     servers = Servers(3, fates=lambda kind, nth, server: Slow() if (kind, nth, server) == ("vote", 1, 0) else None)
     attempt = servers.attempt()
-    mandate = servers.taken(attempt)
-    assert servers.run(acquire.again(attempt, mandate, 33)) is not None
-    assert servers.release(mandate)
+    quorum_lease = servers.taken(attempt)
+    assert servers.run(acquire.again(attempt, quorum_lease, 33)) is not None
+    assert servers.release(quorum_lease)
     assert polled(servers, "release_vote") == [{0: "bury", 1: "release", 2: "release"}]
     asked = [poll for poll in servers.trace if isinstance(poll, Poll)][1].calls[0]
     assert isinstance(asked, Run)
@@ -645,38 +647,38 @@ def test_a_vote_for_more_that_was_not_waited_for_takes_nothing_later() -> None:
 def test_who_could_not_be_asked_first_and_has_granted_more_is_told() -> None:
     servers = Servers(3, fates=lambda kind, nth, server: AWAY if (kind, nth, server) == ("vote", 0, 0) else None)
     attempt = servers.attempt()
-    mandate = servers.taken(attempt)
-    assert sorted(mandate.votes) == [1, 2]
-    assert servers.run(acquire.again(attempt, mandate, 33)) is not None
+    quorum_lease = servers.taken(attempt)
+    assert sorted(quorum_lease.node_leases) == [1, 2]
+    assert servers.run(acquire.again(attempt, quorum_lease, 33)) is not None
     assert servers.holders()[0]
-    assert servers.release(mandate)
+    assert servers.release(quorum_lease)
     assert servers.clean()
 
 
 def test_interrupted_while_it_asks_for_more() -> None:
     servers = Servers(3)
     attempt = servers.attempt()
-    mandate = servers.taken(attempt)
+    quorum_lease = servers.taken(attempt)
     with pytest.raises(KeyboardInterrupt):
-        servers.run(acquire.again(attempt, mandate, 33), cancel=2)
-    servers.release(mandate)
+        servers.run(acquire.again(attempt, quorum_lease, 33), cancel=2)
+    servers.release(quorum_lease)
     servers.late_ones_arrive()
     assert servers.clean()
 
 
 def test_released_after_a_majority_forgot() -> None:
     servers = Servers(3)
-    mandate = servers.taken()
+    quorum_lease = servers.taken()
     for number in (1, 2):
         servers.forget(number)
-    assert servers.release(mandate) is False
+    assert servers.release(quorum_lease) is False
 
 
 def test_released_after_a_minority_forgot() -> None:
     servers = Servers(3)
-    mandate = servers.taken()
+    quorum_lease = servers.taken()
     servers.forget(0)
-    assert servers.release(mandate) is True
+    assert servers.release(quorum_lease) is True
 
 
 # Interrupted
@@ -693,9 +695,9 @@ def interrupted(prepare: Callable[[Servers], None], wait: float, *, release: boo
             attempt = servers.attempt()
             try:
                 if release:
-                    mandate = servers.taken(attempt)
-                    mandate.end()
-                    servers.run(acquire.release(attempt, mandate), cancel=number, applied=applied)
+                    quorum_lease = servers.taken(attempt)
+                    quorum_lease.end()
+                    servers.run(acquire.release(attempt, quorum_lease), cancel=number, applied=applied)
                 else:
                     servers.run(acquire.acquire(attempt, wait), cancel=number, applied=applied)
                 break
@@ -739,9 +741,9 @@ def test_an_interrupted_release_is_finished_though_some_have_answered() -> None:
     """One has said that it is back; to the others, the request was never sent."""
     servers = Servers(3)
     attempt = servers.attempt()
-    mandate = servers.taken(attempt)
-    operation = acquire.release(attempt, mandate)
-    mandate.end()
+    quorum_lease = servers.taken(attempt)
+    operation = acquire.release(attempt, quorum_lease)
+    quorum_lease.end()
     poll = operation.send(None)
     assert isinstance(poll, Poll)
     call = poll.calls[0]

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast._core.lock.records import margin
 from holdfast._core.lock.replies import Busy, Held
-from holdfast._core.lock.server_queue import BATCH, REFRESH_EVERY, Waiting
+from holdfast._core.lock.server_queue import BATCH, REFRESH_EVERY_S, Waiting
 from holdfast._core.requests import Conflict, Down, Gone, Granted, NotSent
 from unit.waiters import INFINITY, busy, enlisted, put, queued, sent_by, waiter
 
@@ -36,13 +36,13 @@ def test_one_refresh_when_the_lease_that_was_reported_ends() -> None:
 def test_a_key_that_never_expires_is_asked_for_every_second() -> None:
     waiting = Waiting()
     queued(waiting, waiter(), answer=Busy(None, 5, "", lingers=False))
-    assert waiting.next_at() == REFRESH_EVERY
+    assert waiting.next_at() == REFRESH_EVERY_S
 
 
 def test_who_comes_after_a_quiet_time_is_not_asked_for_at_once() -> None:
     """The round of those who waited before is over."""
     waiting = Waiting()
-    waiting.delist(queued(waiting, waiter("p.1")))
+    waiting.unregister_waiter(queued(waiting, waiter("p.1")))
     assert waiting.next_at() == INFINITY
     queued(waiting, waiter("p.2"), sent=100.0, now=100.0)
     assert waiting.due(100.0) == []
@@ -91,14 +91,14 @@ def test_held_by_answer_is_the_full_lease_from_the_send_time() -> None:
     waiting = Waiting()
     this = queued(waiting, waiter())
     waiting.on_refreshed(waiting.due(1.0)[0].batch, [Held(6, 38)], 1.0, 1.2)
-    assert put(this) == [Granted(6, 1.0 + 30.0 - margin(30.0), claim=False)]
+    assert put(this) == [Granted(6, 1.0 + 30.0 - margin(30.0), in_claim_window=False)]
 
 
 def test_held_by_answer_respects_max_hold() -> None:
     waiting = Waiting()
     this = queued(waiting, waiter(max_hold=2.0))
     waiting.on_refreshed(waiting.due(1.0)[0].batch, [Held(6, 38)], 1.0, 1.2)
-    assert put(this) == [Granted(6, 1.0 + 2.0 - margin(2.0), claim=False)]
+    assert put(this) == [Granted(6, 1.0 + 2.0 - margin(2.0), in_claim_window=False)]
 
 
 def test_held_but_answered_after_the_lease_is_asked_again() -> None:
@@ -116,7 +116,7 @@ def test_gone_and_conflict_end_the_wait(reply: Gone | Conflict) -> None:
     waiting.on_refreshed(waiting.due(1.0)[0].batch, [reply], 1.0, 1.1)
     assert put(this) == [reply]
     assert len(waiting) == 0
-    this.attempt.pending = False
+    this.attempt.may_be_on_server = False
     assert waiting.on_message("p.1", 6, 1.2) is not None, "a grant that still comes is handed on"
 
 
@@ -124,7 +124,7 @@ def test_an_answer_for_somebody_who_left_meanwhile_is_dropped() -> None:
     waiting = Waiting()
     this = queued(waiting, waiter())
     batch = waiting.due(1.0)[0].batch
-    waiting.delist(this)
+    waiting.unregister_waiter(this)
     waiting.on_refreshed(batch, [Held(6, 38)], 1.0, 1.1)
     assert put(this) == []
 
@@ -148,7 +148,7 @@ def test_a_failed_refresh_is_repeated_soon_and_then_slower() -> None:
         waiting.on_failed(batch, NotSent("away"), now)
         pauses.append(this.refresh_at - now)
         now = this.refresh_at
-    assert all(0.05 <= pause <= REFRESH_EVERY for pause in pauses)
+    assert all(0.05 <= pause <= REFRESH_EVERY_S for pause in pauses)
     assert pauses == sorted(pauses)
     assert put(this) == []
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._core.lock.records import CLAIM_AFTER, GRID, Attempt, Grant, Tenure, margin
-from holdfast._core.lock.renewal import BATCH, EARLY, Renew, Renewing, renewals
-from holdfast._core.lock.replies import CLAIM
+from holdfast._core.lock.records import CLAIM_AFTER_S, GRID, Attempt, Grant, HeldLease, margin
+from holdfast._core.lock.renewal import BATCH, EARLY_HINTS_MAX, Renew, Renewing, renewals
+from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._lua import codes
 from unit.driver import spec
 
 INFINITY = float("inf")
 
 
-def tenure(
+def held_lease(
     *,
     ttl: float = 30.0,
     renew: bool = True,
@@ -26,13 +26,13 @@ def tenure(
     claim: bool = False,
     token: str = "p.1",  # noqa: S107
     fence: int = 7,
-) -> Tenure:
-    lease = CLAIM if claim else ttl if max_hold is None else min(ttl, max_hold)
+) -> HeldLease:
+    lease = CLAIM_WINDOW_S if claim else ttl if max_hold is None else min(ttl, max_hold)
     attempt = Attempt(spec(ttl=ttl, renew=renew, max_hold=max_hold), token)
-    return Tenure(Grant(attempt, fence, taken, taken + lease - margin(lease), claim=claim))
+    return HeldLease(Grant(attempt, fence, taken, taken + lease - margin(lease), in_claim_window=claim))
 
 
-def watched(this: Tenure) -> Renewing:
+def watched(this: HeldLease) -> Renewing:
     renewing = Renewing()
     renewing.watch(this)
     return renewing
@@ -47,7 +47,7 @@ def one(renewals: list[Renew]) -> Renew:
 
 
 def test_after_a_third_of_the_lease_or_a_little_less() -> None:
-    renewing = watched(tenure())
+    renewing = watched(held_lease())
     assert 100 + 10 * 7 / 8 - 0.1 < renewing.next_at() <= 110
     assert renewing.due(renewing.next_at() - 0.001) == ([], [])
     due, lost = renewing.due(110.0)
@@ -56,13 +56,13 @@ def test_after_a_third_of_the_lease_or_a_little_less() -> None:
 
 
 def test_a_claim_is_made_a_full_lease_soon() -> None:
-    renewing = watched(tenure(claim=True))
-    assert renewing.due(100 + CLAIM_AFTER - 0.001) == ([], [])
-    assert one(renewing.due(100 + CLAIM_AFTER + 1 / GRID)[0]).ttl == 30.0
+    renewing = watched(held_lease(claim=True))
+    assert renewing.due(100 + CLAIM_AFTER_S - 0.001) == ([], [])
+    assert one(renewing.due(100 + CLAIM_AFTER_S + 1 / GRID)[0]).ttl == 30.0
 
 
 def test_without_renewal_only_the_end_is_watched() -> None:
-    this = tenure(renew=False)
+    this = held_lease(renew=False)
     renewing = watched(this)
     assert renewing.next_at() == this.deadline
     assert renewing.due(this.deadline - 0.001) == ([], [])
@@ -70,7 +70,7 @@ def test_without_renewal_only_the_end_is_watched() -> None:
 
 
 def test_without_renewal_a_lease_renewed_by_hand_is_not_renewed_by_itself() -> None:
-    this = tenure(renew=False)
+    this = held_lease(renew=False)
     renewing = watched(this)
     renewing.forget(this.token)
     this.renewed(120.0, 120.0, 30.0)
@@ -81,7 +81,7 @@ def test_without_renewal_a_lease_renewed_by_hand_is_not_renewed_by_itself() -> N
 
 
 def test_each_confirmation_counts_from_its_send_time() -> None:
-    this = tenure()
+    this = held_lease()
     renewing = watched(this)
     renewal = one(renewing.due(110.0)[0])
     assert renewing.on_answer(renewal, 1, 110.0, 110.0)
@@ -92,21 +92,21 @@ def test_each_confirmation_counts_from_its_send_time() -> None:
 
 def test_a_shorter_lease_is_believed_for_less_before_it_is_asked_for() -> None:
     """The answer may get lost, and the server has done it all the same."""
-    this = tenure()
-    this.asks(101.0, 1.0)
+    this = held_lease()
+    this.note_request(101.0, 1.0)
     assert this.deadline == pytest.approx(102 - margin(1.0))
-    this.asks(101.0, 60.0)
+    this.note_request(101.0, 60.0)
     assert this.deadline == pytest.approx(102 - margin(1.0)), "never longer before it is confirmed"
 
 
-def many(count: int, ttl: float = 30.0, taken: float = 100.0) -> list[Tenure]:
+def many(count: int, ttl: float = 30.0, taken: float = 100.0) -> list[HeldLease]:
     """Leases of as many locks, taken at one moment."""
     found = []
     for number in range(count):
         key = b"hf:{order:%d}" % number
         described = spec(ttl=ttl)._replace(keys=(key, key + b":state", key + b":queue"))
         attempt = Attempt(described, f"p.{number}")
-        found.append(Tenure(Grant(attempt, 7, taken, taken + ttl - margin(ttl))))
+        found.append(HeldLease(Grant(attempt, 7, taken, taken + ttl - margin(ttl))))
     return found
 
 
@@ -142,7 +142,7 @@ def test_many_renewals_leave_in_batches_and_others_come_between() -> None:
         asked += batch
         sizes.append(len(batch))
         assert lost == []
-    assert sorted(renewal.tenure.token for renewal in asked) == sorted(this.token for this in these)
+    assert sorted(renewal.held_lease.token for renewal in asked) == sorted(this.token for this in these)
     assert sizes == [BATCH, BATCH, 50]
 
 
@@ -175,7 +175,7 @@ def test_one_request_for_a_batch() -> None:
 
 
 def test_a_failed_renewal_is_retried_until_the_deadline() -> None:
-    this = tenure()
+    this = held_lease()
     renewing = watched(this)
     now, tries = 110.0, 0
     while True:
@@ -195,7 +195,7 @@ def test_a_failed_renewal_is_retried_until_the_deadline() -> None:
 
 
 def test_a_success_after_failures_is_as_good_as_any() -> None:
-    this = tenure()
+    this = held_lease()
     renewing = watched(this)
     renewing.on_failed(one(renewing.due(110.0)[0]), 110.1)
     at = renewing.next_at()
@@ -205,7 +205,7 @@ def test_a_success_after_failures_is_as_good_as_any() -> None:
 
 
 def test_a_renewal_that_is_never_answered_nor_failed_is_asked_for_again() -> None:
-    renewing = watched(tenure())
+    renewing = watched(held_lease())
     one(renewing.due(110.0)[0])
     again = renewing.next_at()
     assert 110 < again < 120
@@ -214,7 +214,7 @@ def test_a_renewal_that_is_never_answered_nor_failed_is_asked_for_again() -> Non
 
 @pytest.mark.parametrize(("answer", "reason"), [(0, "gone"), (codes.NO_CLAIM, "somebody else")])
 def test_the_server_saying_it_is_not_ours_loses_it(answer: int, reason: str) -> None:
-    this = tenure()
+    this = held_lease()
     renewing = watched(this)
     assert renewing.on_answer(one(renewing.due(110.0)[0]), answer, 110.0, 110.0) is False
     assert reason in this.lost
@@ -223,7 +223,7 @@ def test_the_server_saying_it_is_not_ours_loses_it(answer: int, reason: str) -> 
 
 
 def test_what_is_lost_stays_lost() -> None:
-    this = tenure()
+    this = held_lease()
     renewing = watched(this)
     renewal = one(renewing.due(110.0)[0])
     assert renewing.due(this.deadline)[1] == [this]
@@ -237,7 +237,7 @@ def test_what_is_lost_stays_lost() -> None:
 
 
 def test_only_the_first_to_notice_reports() -> None:
-    this = tenure()
+    this = held_lease()
     assert this.lose("first") is True
     assert this.lose("second") is False
     renewing = watched(this)
@@ -250,7 +250,7 @@ def test_only_the_first_to_notice_reports() -> None:
 @pytest.mark.parametrize("answer", [1, 0, -1])
 def test_an_answer_that_comes_after_the_release_has_begun_is_ignored(answer: int) -> None:
     """The release overtook the renewal: "gone" is no loss, and "renewed" is no reason to look after it again."""
-    this = tenure()
+    this = held_lease()
     renewing = watched(this)
     renewal = one(renewing.due(110.0)[0])
     this.over = True
@@ -261,7 +261,7 @@ def test_an_answer_that_comes_after_the_release_has_begun_is_ignored(answer: int
 
 
 def test_a_failure_that_comes_after_the_release_has_begun_is_ignored() -> None:
-    this = tenure()
+    this = held_lease()
     renewing = watched(this)
     renewal = one(renewing.due(110.0)[0])
     this.over = True
@@ -271,7 +271,7 @@ def test_a_failure_that_comes_after_the_release_has_begun_is_ignored() -> None:
 
 
 def test_what_is_given_back_has_no_time_left_and_cannot_be_lost() -> None:
-    this = tenure()
+    this = held_lease()
     assert this.remaining(101.0) > 28
     this.over = True
     assert this.remaining(101.0) == 0.0
@@ -281,7 +281,7 @@ def test_what_is_given_back_has_no_time_left_and_cannot_be_lost() -> None:
 # max_hold
 
 
-def held_to_the_end(this: Tenure, latency: float = 0.001) -> Iterator[tuple[float, list[Renew], list[Tenure]]]:
+def held_to_the_end(this: HeldLease, latency: float = 0.001) -> Iterator[tuple[float, list[Renew], list[HeldLease]]]:
     renewing = watched(this)
     while renewing.next_at() < INFINITY:
         now = renewing.next_at()
@@ -295,7 +295,7 @@ def held_to_the_end(this: Tenure, latency: float = 0.001) -> Iterator[tuple[floa
 @pytest.mark.parametrize("max_hold", [0.05, 1.0, 30.0, 100.0])
 def test_max_hold_ends_the_renewals(claim: bool, max_hold: float) -> None:
     """The server's lease ends with it too, or others would wait in vain."""
-    this = tenure(max_hold=max_hold, claim=claim)
+    this = held_lease(max_hold=max_hold, claim=claim)
     end = 100 + max_hold
     steps = list(held_to_the_end(this))
     for now, due, _ in steps:
@@ -307,7 +307,7 @@ def test_max_hold_ends_the_renewals(claim: bool, max_hold: float) -> None:
 
 
 def test_renewal_with_max_hold_goes_on_until_there() -> None:
-    this = tenure(max_hold=100.0)
+    this = held_lease(max_hold=100.0)
     asked = [round(renewal.ttl, 1) for _, due, _ in held_to_the_end(this) for renewal in due]
     assert asked[0] == 30.0
     assert asked[-1] < 30.0
@@ -317,9 +317,9 @@ def test_renewal_with_max_hold_goes_on_until_there() -> None:
 # Checking in
 
 
-def hung_after(seconds: float, token: str = "p.1") -> Tenure:  # noqa: S107
+def hung_after(seconds: float, token: str = "p.1") -> HeldLease:  # noqa: S107
     attempt = Attempt(spec(ttl=30.0)._replace(progress_within=seconds), token)
-    return Tenure(Grant(attempt, 7, 100.0, 100.0 + 30.0 - margin(30.0)))
+    return HeldLease(Grant(attempt, 7, 100.0, 100.0 + 30.0 - margin(30.0)))
 
 
 @pytest.mark.parametrize("within", [0.05, 5.0, 20.0, 100.0])
@@ -374,13 +374,13 @@ def test_nothing_to_do_for_nobody() -> None:
     renewing.forget("p.unknown")
 
 
-def test_tenures_are_those_watched() -> None:
-    these = [tenure(token=f"p.{n}", taken=100.0 + n) for n in range(20)]
+def test_leases_are_those_watched() -> None:
+    these = [held_lease(token=f"p.{n}", taken=100.0 + n) for n in range(20)]
     renewing = Renewing()
     for this in these:
         renewing.watch(this)
     renewing.forget("p.3")
-    assert sorted(t.token for t in renewing.tenures()) == sorted(t.token for t in these if t.token != "p.3")
+    assert sorted(t.token for t in renewing.held_leases()) == sorted(t.token for t in these if t.token != "p.3")
 
 
 STEPS = st.lists(
@@ -401,13 +401,13 @@ def test_the_slots_agree_with_a_plain_list(steps: list[tuple[str, float, bool]])
     """After any sequence of events: every watched lease is there once, the next wake-up is that of the earliest, nothing is
     renewed before its time, nothing is lost before its deadline, and nothing over its deadline is left."""
     renewing, now = Renewing(), 1000.0
-    watching: dict[str, Tenure] = {}
+    watching: dict[str, HeldLease] = {}
     under_way: list[tuple[Renew, float]] = []
     for number, (what, value, flag) in enumerate(steps):
         chosen = list(watching.values())[int(value) % len(watching)] if watching and what in {"forget", "by hand"} else None
         pending = under_way.pop(int(value) % len(under_way)) if under_way and what in {"answer", "fail"} else None
         if what == "take":
-            this = tenure(ttl=value, renew=flag, taken=now, token=f"p.{number}")
+            this = held_lease(ttl=value, renew=flag, taken=now, token=f"p.{number}")
             watching[this.token] = this
             renewing.watch(this)
         elif what == "pass":
@@ -415,10 +415,10 @@ def test_the_slots_agree_with_a_plain_list(steps: list[tuple[str, float, bool]])
             before = {token: min(t.renew_at, t.deadline) for token, t in watching.items()}
             due, lost = renewing.due(now)
             assert {t.token for t in lost} == {token for token, t in watching.items() if t.deadline <= now}
-            assert {r.tenure.token for r in due} == {
+            assert {r.held_lease.token for r in due} == {
                 token for token, at in before.items() if at <= now < watching[token].deadline
             }
-            assert all(r.tenure.spec.renew for r in due)
+            assert all(r.held_lease.spec.renew for r in due)
             for this in lost:
                 del watching[this.token]
             under_way += [(renewal, now) for renewal in due]
@@ -432,13 +432,13 @@ def test_the_slots_agree_with_a_plain_list(steps: list[tuple[str, float, bool]])
             renewing.watch(chosen)
         elif pending is not None:
             renewal, sent = pending
-            token = renewal.tenure.token
+            token = renewal.held_lease.token
             if what == "fail":
                 renewing.on_failed(renewal, now)
             elif token in watching and renewing.on_answer(renewal, int(flag), sent, now) is False:
-                assert not flag or now >= renewal.tenure.deadline
+                assert not flag or now >= renewal.held_lease.deadline
                 del watching[token]
-        assert sorted(t.token for t in renewing.tenures()) == sorted(watching)
+        assert sorted(t.token for t in renewing.held_leases()) == sorted(watching)
         assert len(renewing) == len(watching)
         expected = min((min(t.renew_at, t.deadline, t.ends_at) for t in watching.values()), default=INFINITY)
         assert renewing.next_at() <= expected, "or a moment earlier, where the first was forgotten"
@@ -448,7 +448,7 @@ def test_the_slots_agree_with_a_plain_list(steps: list[tuple[str, float, bool]])
 def test_an_answer_that_is_read_too_late_brings_nothing_back() -> None:
     """The lease has ended, others have had the lock, and a late copy of our first request has taken it once more: the server
     says "renewed", of another holding than ours. The models' variant LATE_ANSWER."""
-    this = tenure()
+    this = held_lease()
     renewing = watched(this)
     renewal = one(renewing.due(110.0)[0])
     assert renewing.on_answer(renewal, 1, 110.0, this.deadline) is False
@@ -458,11 +458,11 @@ def test_an_answer_that_is_read_too_late_brings_nothing_back() -> None:
 
 def test_an_overtaken_renewal_does_not_lengthen_what_is_believed() -> None:
     """The server has gone by a renewal by hand that was made later, and shorter; its answer may be lost."""
-    this = tenure()
+    this = held_lease()
     renewing = Renewing()
     renewing.watch(this)
     (renewal,), _ = renewing.due(this.renew_at)
-    this.asks(this.renew_at, 0.5)
+    this.note_request(this.renew_at, 0.5)
     believed = this.deadline
     assert renewing.on_answer(renewal, 2, 0.0, 0.0)
     assert this.deadline == believed
@@ -470,9 +470,9 @@ def test_an_overtaken_renewal_does_not_lengthen_what_is_believed() -> None:
 
 
 def test_the_answer_to_an_earlier_renewal_changes_nothing() -> None:
-    this = tenure()
-    this.asks(199.0, 30.0)
-    this.asks(200.0, 60.0)
+    this = held_lease()
+    this.note_request(199.0, 30.0)
+    this.note_request(200.0, 60.0)
     this.renewed(200.0, 200.0, 60.0)
     believed = this.deadline
     this.renewed(199.0, 201.0, 30.0)
@@ -481,8 +481,8 @@ def test_the_answer_to_an_earlier_renewal_changes_nothing() -> None:
 
 def test_renewals_made_at_one_moment_have_an_order_too() -> None:
     """By hand and by the keeper: the server goes by the number, and so do we."""
-    this = tenure()
-    made = [this.asks(101.0, ttl) for ttl in (30.0, 1.0, 20.0)]
+    this = held_lease()
+    made = [this.note_request(101.0, ttl) for ttl in (30.0, 1.0, 20.0)]
     assert len({int(number * 1e6) for number in made}) == 3
     assert made == sorted(made)
     this.renewed(made[0], 101.0, 30.0)
@@ -491,9 +491,9 @@ def test_renewals_made_at_one_moment_have_an_order_too() -> None:
 
 def test_an_answer_lengthens_nothing_while_a_shorter_lease_is_asked_for() -> None:
     """Both wait for a connection, are sent at one moment, and the server goes by the later one: the judge's seed 15116."""
-    this = tenure()
-    this.asks(101.0, 30.0)
-    this.asks(102.0, 1.0)
+    this = held_lease()
+    this.note_request(101.0, 30.0)
+    this.note_request(102.0, 1.0)
     this.renewed(101.0, 103.0, 30.0)
     assert this.deadline == pytest.approx(103 - margin(1.0))
     this.renewed(102.0, 103.0, 1.0)
@@ -504,12 +504,12 @@ def test_an_answer_lengthens_nothing_while_a_shorter_lease_is_asked_for() -> Non
 
 
 def test_what_is_said_to_be_taken_away_is_asked_about_and_believed_when_the_server_confirms_it() -> None:
-    this = tenure()
+    this = held_lease()
     renewing = watched(this)
     renewing.hinted("p.1", "ops@host", 100.5)
     assert (this.lost, renewing.next_at()) == ("", 100.5), "anybody may have sent it"
     (question,), lost = renewing.due(100.5)
-    assert (question.tenure, question.ttl, lost) == (this, 30.0, [])
+    assert (question.held_lease, question.ttl, lost) == (this, 30.0, [])
     assert not renewing.on_answer(question, codes.TAKEN_AWAY, 100.5, 100.6)
     assert (this.lost, this.remaining(101.0), len(renewing)) == ("it was broken by ops@host", 0.0, 0)
 
@@ -518,7 +518,7 @@ def test_what_is_said_to_be_taken_away_is_asked_about_and_believed_when_the_serv
     ("answer", "why"), [(0, "expired"), (codes.NO_CLAIM, "somebody else"), (codes.TAKEN_AWAY, "it was taken away")]
 )
 def test_who_took_it_away_is_said_only_where_it_was(answer: int, why: str) -> None:
-    this = tenure()
+    this = held_lease()
     renewing = watched(this)
     if answer != codes.TAKEN_AWAY:
         renewing.hinted("p.1", "mallory", 100.5)
@@ -533,7 +533,7 @@ def test_who_took_it_away_is_said_only_where_it_was(answer: int, why: str) -> No
 
 @pytest.mark.parametrize("renew", [True, False])
 def test_a_flood_of_forged_messages_costs_one_question_a_second(renew: bool) -> None:
-    this = tenure(renew=renew)
+    this = held_lease(renew=renew)
     renewing, questions = watched(this), 0
     believed = this.deadline
     for step in range(5000):
@@ -550,7 +550,7 @@ def test_a_flood_of_forged_messages_costs_one_question_a_second(renew: bool) -> 
 
 
 def test_a_question_that_is_not_answered_leaves_what_is_believed_as_it_was() -> None:
-    this = tenure(renew=False)
+    this = held_lease(renew=False)
     renewing, believed = watched(this), this.deadline
     renewing.hinted("p.1", "mallory", 100.5)
     (question,), _ = renewing.due(100.5)
@@ -563,39 +563,39 @@ def test_a_question_that_is_not_answered_leaves_what_is_believed_as_it_was() -> 
 def test_who_is_told_so_before_it_is_known_that_he_has_it() -> None:
     renewing = Renewing()
     renewing.hinted("p.1", "ops@host", 99.0)
-    this, other = tenure(), tenure(token="p.2")
+    this, other = held_lease(), held_lease(token="p.2")
     renewing.watch(other)
     assert renewing.watch(this) < 100
     (question,), lost = renewing.due(100.1)
-    assert (question.tenure, lost) == (this, [])
+    assert (question.held_lease, lost) == (this, [])
     assert not renewing.on_answer(question, codes.TAKEN_AWAY, 100.1, 100.2)
     assert (this.lost, other.lost) == ("it was broken by ops@host", "")
 
 
 def test_what_was_told_too_early_is_not_remembered_without_end() -> None:
     renewing = Renewing()
-    for n in range(10 * EARLY):
+    for n in range(10 * EARLY_HINTS_MAX):
         renewing.hinted(f"p.{n}", "", 0.0)
-    assert len(renewing._hints) == EARLY
+    assert len(renewing._hints) == EARLY_HINTS_MAX
 
 
 # One of a key
 
 
 def test_a_lease_is_lost_by_a_later_one_of_its_key() -> None:
-    first, then = tenure(token="p.1"), tenure(token="p.2", fence=8)
+    first, then = held_lease(token="p.1"), held_lease(token="p.2", fence=8)
     renewing = watched(first)
     assert renewing.outdated_by(first) == []
     assert renewing.outdated_by(then) == [first]
     assert "the server has granted its key again" in first.lost
     renewing.watch(then)
-    assert renewing.tenures() == [then]
+    assert renewing.held_leases() == [then]
     assert renewing.outdated_by(then) == []
 
 
 @pytest.mark.parametrize("found", ["granted again", "gone", "read late"])
 def test_a_lease_that_was_broken_is_lost_by_that(found: str) -> None:
-    this, then = tenure(token="p.1"), tenure(token="p.2", fence=8)
+    this, then = held_lease(token="p.1"), held_lease(token="p.2", fence=8)
     renewing = watched(then if found == "read late" else this)
     renewing.hinted("p.1", "ops@host", 100.05)
     if found == "gone":
@@ -606,26 +606,26 @@ def test_a_lease_that_was_broken_is_lost_by_that(found: str) -> None:
 
 
 def test_an_answer_that_was_read_late_loses_what_it_has_brought() -> None:
-    first, then = tenure(token="p.1"), tenure(token="p.2", fence=8)
+    first, then = held_lease(token="p.1"), held_lease(token="p.2", fence=8)
     renewing = watched(then)
     assert renewing.outdated_by(first) == [first]
     assert renewing.watch(first) == INFINITY
-    assert renewing.tenures() == [then], "what is lost is not looked after"
+    assert renewing.held_leases() == [then], "what is lost is not looked after"
     assert not then.lost
-    assert renewing.outdated_by(tenure(token="p.3", fence=9)) == [then]
+    assert renewing.outdated_by(held_lease(token="p.3", fence=9)) == [then]
 
 
 def test_what_is_being_given_back_is_not_lost_by_the_next_grant() -> None:
-    first = tenure()
+    first = held_lease()
     renewing = watched(first)
     first.end()
-    assert renewing.outdated_by(tenure(token="p.2", fence=8)) == []
+    assert renewing.outdated_by(held_lease(token="p.2", fence=8)) == []
     renewing.forget(first.token)
     assert renewing.gone(first.spec.keys[0], 200.0) is None
 
 
 def test_a_key_that_is_gone_says_nothing_about_a_lease_that_came_later() -> None:
-    this = tenure(taken=100.0)
+    this = held_lease(taken=100.0)
     renewing = watched(this)
     assert renewing.gone(this.spec.keys[0], 100.0) is None
     assert renewing.gone(b"another", 101.0) is None

@@ -24,7 +24,7 @@ SPEC = spec(ttl=10.0, replicas=2)
 
 def answered(state: int, replicas: int, takes: float = 0.001) -> Grant:
     """The grant of a lock that was taken just now, where the server answers this."""
-    operation = acknowledged(Grant(Attempt(SPEC, "aaaaaaaaaaaa.1"), 7, 1000.0, 1002.0, claim=True))
+    operation = acknowledged(Grant(Attempt(SPEC, "aaaaaaaaaaaa.1"), 7, 1000.0, 1002.0, in_claim_window=True))
     assert isinstance(operation.send(None), Now)
     assert isinstance(operation.send(1000.0), Replicate)
     with pytest.raises(StopIteration) as ended:
@@ -35,7 +35,7 @@ def answered(state: int, replicas: int, takes: float = 0.001) -> Grant:
 
 def test_a_lock_that_enough_replicas_have_is_held_for_its_full_lease() -> None:
     grant = answered(1, 2)
-    assert (grant.deadline, grant.claim) == (1010.0 - margin(10.0), False)
+    assert (grant.deadline, grant.in_claim_window) == (1010.0 - margin(10.0), False)
 
 
 @pytest.mark.parametrize("state", [0, -1, 2])

@@ -12,10 +12,10 @@ import pytest
 
 from holdfast import aio
 from holdfast._api.sync_lock import Lock
-from holdfast._core.lock.records import Attempt, Grant, Tenure, Waiter
+from holdfast._core.lock.records import Attempt, Grant, HeldLease, Waiter
 from holdfast._core.lock.replies import ACQUIRE, Busy
 from holdfast._core.lock.server_queue import Refresh
-from holdfast._core.requests import Answer, Enlist, NotSent, Refused, Run, Unknown, Wait
+from holdfast._core.requests import Answer, NotSent, Refused, RegisterWaiter, Run, Unknown, Wait
 from holdfast._net import protocol
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.url import from_url
@@ -48,7 +48,7 @@ def check(thing: object) -> None:
 
 
 def test_what_the_core_passes_around() -> None:
-    attempt = Attempt(spec(), TOKEN, pending=True, doubt=True)
+    attempt = Attempt(spec(), TOKEN, may_be_on_server=True, maybe_in_flight=True)
     grant = Grant(attempt, 7, 0.0, 1.0)
     waiter = Waiter(attempt, Busy(1.0, 7, "q", lingers=False))
     run = Run(ACQUIRE, attempt.spec.keys, (TOKEN, 30000, 0), 1.0)
@@ -58,9 +58,9 @@ def test_what_the_core_passes_around() -> None:
         grant,
         waiter,
         run,
-        Tenure(grant),
+        HeldLease(grant),
         Refresh([waiter]),
-        Enlist(waiter, None),
+        RegisterWaiter(waiter, None),
         Wait(waiter, answer, None),
     ):
         check(thing)

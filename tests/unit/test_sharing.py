@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast._core.deadlock.abort_wait import abort_wait
-from holdfast._core.lock.acquire import RECALL
+from holdfast._core.lock.acquire import RECALL_WITHIN_S
 from holdfast._core.lock.local_acquire import acquire
-from holdfast._core.lock.local_queue import MORE, USEFUL, Gate
+from holdfast._core.lock.local_queue import MORE_FENCES, USEFUL_LEFT_S, LocalQueue
 from holdfast._core.lock.multilock import PartLost
-from holdfast._core.lock.records import Attempt, Grant, Tenure
+from holdfast._core.lock.records import Attempt, Grant, HeldLease
 from holdfast._core.lock.replies import ACQUIRE, BLOCK, RELEASE, Busy
-from holdfast._core.requests import Answer, Gone, NotSent, Park, Request, Run, TimedOut, Unknown, Wait
+from holdfast._core.requests import Answer, Gone, NotSent, Request, Run, TimedOut, Unknown, Wait, WaitLocally
 from unit.driver import ME, OTHER, Driver, Fault, Slot, always, kind_of, slot_of, spec
 from unit.node import Node
 from unit.server import Server
@@ -29,7 +29,7 @@ class Process(Node):
         self.driver = Driver(self.server)
         super().__init__(waiting=self.driver.waiting)
         self.waiting.on_listening(self.server.now, b"hf:")
-        self.gate = Gate(self, b"hf:")
+        self.local_queue = LocalQueue(self, b"hf:")
         self.tasks: list[Task] = []
 
     def clock(self) -> float:
@@ -41,10 +41,10 @@ class Process(Node):
 
     def keeper_is_done(self) -> None:
         """What was to be given back is at the server."""
-        for tenure in self.given_back:
-            self.server.release(tenure.token, "bury" if tenure.doubt else "release")
+        for held_lease in self.given_back:
+            self.server.release(held_lease.token, "bury" if held_lease.maybe_in_flight else "release")
         self.given_back.clear()
-        self.gate.left()
+        self.local_queue.on_released()
 
     def other_releases(self) -> None:
         self.server.release(OTHER)
@@ -58,7 +58,7 @@ class Task:
         self.process = process
         self.answers = answers
         """The server answers at once."""
-        self.attempt = Attempt(spec()._replace(**options), slot=Slot(), gate=process.gate)
+        self.attempt = Attempt(spec()._replace(**options), slot=Slot(), local_queue=process.local_queue)
         self.operation = acquire(self.attempt, wait)
         self.sent: list[Run[Any]] = []
         self.result: object = None
@@ -80,8 +80,8 @@ class Task:
                 assert len(self.sent) < 100, "it asks for ever"
                 if not self.answers:
                     return self
-            elif isinstance(self.asked, Park):
-                if self.attempt.given is None:
+            elif isinstance(self.asked, WaitLocally):
+                if self.attempt.turn is None:
                     return self
             elif isinstance(self.asked, Wait):
                 if self.asked.answer is not None:
@@ -92,13 +92,13 @@ class Task:
     def looks(self) -> Task:
         """It was woken, or is told what it was granted."""
         outcomes = [outcome for outcome in slot_of(self.attempt).outcomes if outcome is not None]
-        assert isinstance(self.asked, Park) or outcomes, "it has nothing to look at"
+        assert isinstance(self.asked, WaitLocally) or outcomes, "it has nothing to look at"
         return self.goes(outcomes[0] if isinstance(self.asked, Wait) else None)
 
     def times_out(self) -> Task:
         assert self.attempt.until is not None
         self.process.server.now = max(self.process.server.now, self.attempt.until)
-        return self.goes(None if isinstance(self.asked, Park) else TimedOut())
+        return self.goes(None if isinstance(self.asked, WaitLocally) else TimedOut())
 
     def is_cancelled(self) -> Task:
         self.answers = True
@@ -126,24 +126,24 @@ class Task:
     def commands(self) -> list[str]:
         return [kind_of(run) for run in self.sent]
 
-    def has(self) -> Tenure:
+    def has(self) -> HeldLease:
         """Its lease is made."""
-        if self.grant.tenure is None:
-            self.grant.tenure = Tenure(self.grant)
-            self.process.renewing.watch(self.grant.tenure)
-            self.process.gate.had(self.attempt, self.grant.tenure)
-        return self.grant.tenure
+        if self.grant.held_lease is None:
+            self.grant.held_lease = HeldLease(self.grant)
+            self.process.renewing.watch(self.grant.held_lease)
+            self.process.local_queue.note_lease(self.attempt, self.grant.held_lease)
+        return self.grant.held_lease
 
     def is_done(self) -> bool:
         """As `Lease.release` does it: True if the lease stays in this process."""
-        tenure = self.has()
-        kept = self.process.gate.pass_on(self.attempt, tenure, self.process.clock())
+        held_lease = self.has()
+        kept = self.process.local_queue.pass_on(self.attempt, held_lease, self.process.clock())
         if not kept:
-            tenure.end()
-            self.process.forget(tenure)
-            self.process.server.release(tenure.token)
+            held_lease.end()
+            self.process.forget(held_lease)
+            self.process.server.release(held_lease.token)
             self.process.driver.deliver()
-            self.process.gate.left(self.attempt)
+            self.process.local_queue.on_released(self.attempt)
         return bool(kept)
 
 
@@ -184,7 +184,7 @@ def test_one_place_in_the_queue_for_all(elsewhere: Process) -> None:
     fences = []
     for task in tasks:
         fences.append(task.looks().grant.fence)
-        elsewhere.gate.asked = False  # nobody else waits outside
+        elsewhere.local_queue.asked = False  # nobody else waits outside
         task.is_done()
     assert fences == sorted(set(fences))
     # The claim window is passed on as it is: the keeper turns it into a lease if it is needed for longer.
@@ -199,7 +199,7 @@ def test_a_claim_is_passed_on_as_it_is_while_a_second_is_left(elsewhere: Process
     elsewhere.server.now += since
     elsewhere.other_releases()
     grant = leader.looks().grant
-    assert grant.claim
+    assert grant.in_claim_window
     assert leader.is_done()
     assert heir.looks().grant.fence == grant.fence + 1
     assert heir.commands == commands
@@ -291,7 +291,7 @@ def test_who_joined_at_once_leaves_his_place_to_the_next_or_nothing(process: Pro
     heir.times_out() if how == "times out" else heir.is_cancelled()
     assert heir.commands == ["release"], "it has the place already"
     assert process.server.present() == {OTHER}
-    assert process.gate.who is None
+    assert process.local_queue.turn_of is None
 
 
 @pytest.mark.parametrize("applied", [False, True])
@@ -305,7 +305,7 @@ def test_who_is_cancelled_while_he_joins_at_once_leaves_nothing(process: Process
     process.server.perform(leader.sent[0])  # a late copy
     assert process.server.present() == {OTHER}
     assert len(process.waiting) == 0
-    assert process.gate.who is None
+    assert process.local_queue.turn_of is None
 
 
 @pytest.mark.parametrize("where", ["crowded", "not crowded"])
@@ -315,7 +315,7 @@ def test_a_server_that_is_away_at_the_first_contact_is_an_error_at_once(process:
     leader, away = process.comes(answers=False), NotSent("away")
     leader.answers = True  # had it asked once more, it would have the lock
     assert leader.goes(None, away).result is away
-    assert process.gate.who is None
+    assert process.local_queue.turn_of is None
 
 
 @pytest.mark.parametrize("wait", [0, 0.1])
@@ -323,7 +323,7 @@ def test_of_a_server_that_says_nothing_one_is_told_within_a_second_after_the_wai
     """Asking, and taking that back, together."""
     began = process.server.now
     process.driver.failing = always(Fault(Unknown("no answer in time")), "acquire", "release")
-    attempt = Attempt(spec(ttl=1.0), slot=Slot(), gate=process.gate)
+    attempt = Attempt(spec(ttl=1.0), slot=Slot(), local_queue=process.local_queue)
     with pytest.raises(Unknown):
         process.driver.run(acquire(attempt, wait))
     assert process.server.now - began - wait < 0.9, "in a Cluster it takes a little longer to find out who is to be asked"
@@ -396,7 +396,7 @@ def test_the_last_one_gives_the_place_up(elsewhere: Process) -> None:
     assert isinstance(heir.busy, Busy)
     assert elsewhere.server.present() == {OTHER}
     assert len(elsewhere.waiting) == 0
-    assert elsewhere.gate.who is None
+    assert elsewhere.local_queue.turn_of is None
 
 
 def test_a_place_that_nobody_inherits_is_given_up_before_others_come(elsewhere: Process) -> None:
@@ -445,14 +445,14 @@ def test_told_who_has_it_outside(elsewhere: Process) -> None:
 
 
 def test_told_who_has_it_here(process: Process) -> None:
-    tenure = process.comes().has()
+    held_lease = process.comes().has()
     asking = process.comes(0.0)
-    assert process.questioned == [tenure]
-    process.gate.answered(tenure.token, process.clock(), known=True)
+    assert process.questioned == [held_lease]
+    process.local_queue.answered(held_lease.token, process.clock(), known=True)
     for him in (asking.looks(), process.comes(0.0), process.comes(1.0).times_out()):
         assert him.busy.process == ME
         assert him.commands == []
-    assert process.questioned == [tenure]
+    assert process.questioned == [held_lease]
 
 
 def test_who_does_not_wait_is_told_even_if_the_question_stays_unanswered(process: Process) -> None:
@@ -464,11 +464,11 @@ def test_who_does_not_wait_is_told_even_if_the_question_stays_unanswered(process
 
 def test_who_does_not_wait_takes_what_the_server_has_forgotten(process: Process) -> None:
     holder = process.comes()
-    tenure = holder.has()
+    held_lease = holder.has()
     asking = process.comes(0.0)
-    tenure.lose("its key is gone")
-    process.gate.left(holder.attempt)
-    process.gate.answered(tenure.token, process.clock(), known=False)
+    held_lease.lose("its key is gone")
+    process.local_queue.on_released(holder.attempt)
+    process.local_queue.answered(held_lease.token, process.clock(), known=False)
     assert asking.looks().commands == ["acquire"]
 
 
@@ -483,30 +483,30 @@ def test_who_does_not_wait_asks_for_himself_while_another_one_does(elsewhere: Pr
 def test_who_does_not_wait_may_be_quicker_than_who_leads(process: Process) -> None:
     leader = process.comes(answers=False)
     him = process.comes(0.0)
-    assert him.grant.attempt.gate is None, "it is nobody's in line here"
+    assert him.grant.attempt.local_queue is None, "it is nobody's in line here"
     assert isinstance(leader.arrives().value, Busy)
 
 
 def test_who_does_not_wait_takes_what_lingers(process: Process) -> None:
     process.comes(linger=5.0).is_done()
     him = process.comes(0.0)
-    assert him.grant.tenure is not None
+    assert him.grant.held_lease is not None
     assert him.commands == []
 
 
 @pytest.mark.parametrize("in_time", [True, False])
 def test_who_does_not_wait_gives_the_keeper_a_moment(process: Process, in_time: bool) -> None:
     process.comes(linger=5.0).is_done()
-    process.gate.on_asked()
+    process.local_queue.on_asked()
     him = process.comes(0.0)
-    assert him.attempt.until == process.clock() + RECALL
+    assert him.attempt.until == process.clock() + RECALL_WITHIN_S
     if in_time:
         process.keeper_is_done()
         assert him.looks().grant
     else:
         assert isinstance(him.times_out().result, Busy)
         process.keeper_is_done()
-        assert process.gate.who is None
+        assert process.local_queue.turn_of is None
 
 
 # The server is away
@@ -530,81 +530,81 @@ def test_those_who_would_wait_for_ever_are_told_that_the_server_is_away(process:
 # More fences, and more time
 
 
-def nearly_over(process: Process) -> tuple[Task, Task, Tenure]:
+def nearly_over(process: Process) -> tuple[Task, Task, HeldLease]:
     """A lease is passed on that has to be renewed first."""
     holder, heir = process.comes(), process.comes()
-    tenure = holder.has()
+    held_lease = holder.has()
     process.server.now += 0.9
-    tenure.deadline = process.clock() + USEFUL - 0.1
+    held_lease.deadline = process.clock() + USEFUL_LEFT_S - 0.1
     assert holder.is_done()
     heir.answers = False
     heir.looks()
     assert heir.commands == ["acquire"]
-    return holder, heir, tenure
+    return holder, heir, held_lease
 
 
 def test_what_is_nearly_over_is_renewed_under_its_own_token(process: Process) -> None:
-    holder, heir, tenure = nearly_over(process)
+    holder, heir, held_lease = nearly_over(process)
     answer = heir.arrives()
     grant = heir.goes(answer).grant
-    assert grant.tenure is tenure
+    assert grant.held_lease is held_lease
     assert grant.fence == holder.grant.fence + 1
     assert joins_and_more(heir) == [(0, 0)], "there are fences enough"
     assert process.server.fence == holder.grant.fence
-    assert process.clock() + 29 < tenure.deadline <= process.server.expires
+    assert process.clock() + 29 < held_lease.deadline <= process.server.expires
 
 
-@pytest.mark.parametrize(("outside", "more"), [(False, MORE), (True, BLOCK)])
+@pytest.mark.parametrize(("outside", "more"), [(False, MORE_FENCES), (True, BLOCK)])
 def test_when_the_block_is_used_up_more_are_asked_for(process: Process, outside: bool, more: int) -> None:
     holder, heir = process.comes(), process.comes()
-    tenure = holder.has()
-    process.gate.fence = last = holder.grant.last
-    process.gate.asked, process.gate.passes = outside, min(MORE, 0 if outside else 5000)
+    held_lease = holder.has()
+    process.local_queue.fence = last = holder.grant.last
+    process.local_queue.asked, process.local_queue.passes = outside, min(MORE_FENCES, 0 if outside else 5000)
     assert holder.is_done()
     grant = heir.looks().grant
-    assert (grant.tenure, grant.fence, process.gate.last) == (tenure, last + 1, last + more)
+    assert (grant.held_lease, grant.fence, process.local_queue.last) == (held_lease, last + 1, last + more)
     assert joins_and_more(heir) == [(0, more)]
 
 
 @pytest.mark.parametrize("applied", [False, True])
 def test_who_is_cancelled_while_he_renews_it_passes_it_on(process: Process, applied: bool) -> None:
-    _, heir, tenure = nearly_over(process)
+    _, heir, held_lease = nearly_over(process)
     last = process.comes()
     if applied:
         heir.arrives()
     heir.is_cancelled()
     assert heir.commands == ["acquire"], "it is not his alone to give up"
-    assert last.looks().grant.tenure is tenure
-    assert tenure.doubt, "a late copy of the request would take the lock again"
+    assert last.looks().grant.held_lease is held_lease
+    assert held_lease.maybe_in_flight, "a late copy of the request would take the lock again"
 
 
 def test_a_late_copy_does_not_take_again_what_was_found_lost(process: Process) -> None:
-    _, heir, tenure = nearly_over(process)
+    _, heir, held_lease = nearly_over(process)
     copy = heir.sent[0]
     heir.goes(None, Unknown("cut"))
     process.server.take(OTHER, 20.0)
     heir.answers = True
     heir.goes(heir.arrives())
-    assert tenure.lost
+    assert held_lease.lost
     assert isinstance(heir.asked, Wait), "he stands in line at the server"
     process.other_releases()
-    assert heir.looks().grant.tenure is None
+    assert heir.looks().grant.held_lease is None
     heir.is_done()
     process.server.perform(copy)
     assert process.server.present() == set()
 
 
 def test_who_has_waited_rides_out_an_absence(process: Process) -> None:
-    _, heir, tenure = nearly_over(process)
+    _, heir, held_lease = nearly_over(process)
     heir.goes(None, NotSent("away"))
     assert heir.result is None
-    assert heir.goes(heir.arrives()).grant.tenure is tenure
+    assert heir.goes(heir.arrives()).grant.held_lease is held_lease
 
 
 def test_what_the_keeper_has_lost_meanwhile_is_asked_for_anew(process: Process) -> None:
-    _, heir, tenure = nearly_over(process)
+    _, heir, held_lease = nearly_over(process)
     answer = heir.arrives()
-    tenure.lose("its time ran out")
+    held_lease.lose("its time ran out")
     heir.answers = True
-    assert heir.goes(answer).grant.tenure is None
-    assert process.server.current() == heir.attempt.token != tenure.token
+    assert heir.goes(answer).grant.held_lease is None
+    assert process.server.current() == heir.attempt.token != held_lease.token

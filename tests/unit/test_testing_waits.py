@@ -28,12 +28,12 @@ def test_who_has_no_time_left_is_told_once_and_his_place_stays_until_he_takes_it
     assert [refresh.batch for refresh in waiting.due(31.0)] == [[bounded, patient]]
     assert put(bounded) == [TimedOut()]
     assert put(patient) == []
-    assert waiting.stands(bounded)
+    assert waiting.is_waiting(bounded)
     waiting.on_refreshed([bounded, patient], [busy()] * 2, 31.0, 31.0)
-    waiting.delist(bounded)
+    waiting.unregister_waiter(bounded)
     assert [refresh.batch for refresh in waiting.due(33.0)] == [[patient]]
     assert put(bounded) == [TimedOut()]
-    assert not waiting.stands(bounded)
+    assert not waiting.is_waiting(bounded)
 
 
 def test_who_inherits_a_place_is_told_of_his_own_end() -> None:
@@ -42,8 +42,8 @@ def test_who_inherits_a_place_is_told_of_his_own_end() -> None:
     queued(waiting, this)
     waiting.due(10.0)
     this.move_to(heir)
-    assert waiting.stands(this)
-    assert (heir.token, heir.pending, former.token, former.pending) == ("p.1", True, "", False)
+    assert waiting.is_waiting(this)
+    assert (heir.token, heir.may_be_on_server, former.token, former.may_be_on_server) == ("p.1", True, "", False)
     waiting.due(19.9)
     assert put(this) == []
     waiting.due(20.0)
@@ -58,7 +58,7 @@ def test_who_is_about_to_join_finds_that_his_time_is_over() -> None:
     assert waiting.due(10.0) == []
     waiting.joined(this, Answer(busy(), 9.0, 10.1), 10.1)
     assert put(this) == [TimedOut()]
-    waiting.delist(this)
+    waiting.unregister_waiter(this)
     assert waiting.next_at() == float("inf")
 
 
@@ -68,7 +68,7 @@ def test_an_answer_to_who_has_timed_out_and_gone_meanwhile_is_nobody_s(answer: R
     queued(waiting, this)
     (refresh,) = waiting.due(1.0)
     assert waiting.due(6.0) == [], "one question at a time"
-    waiting.delist(this)
+    waiting.unregister_waiter(this)
     waiting.on_refreshed(refresh.batch, [answer], 1.0, 6.1)
     assert put(this) == [TimedOut()]
 

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import ConfigError, LeaseLost, Lock, NotHeld, ServerError, Ticket, TicketRefused, aio, redeem
 from holdfast._api import ticket as texts
-from holdfast._core.lock.local_queue import Gate
+from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.records import Spec
 from holdfast._core.lock.ticket import TRIES
 from holdfast._core.names import lock_keys
@@ -218,12 +218,12 @@ def test_the_next_of_this_process_asks_the_server(stage: Stage) -> None:
     assert lock.acquire()
     lease = lock.lease
     assert lease is not None
-    gate = lease._attempt.gate
-    assert isinstance(gate, Gate)
-    assert gate.tenure is not None
+    local_queue = lease._attempt.local_queue
+    assert isinstance(local_queue, LocalQueue)
+    assert local_queue.held_lease is not None
     lease.ticket()
-    assert not gate.who
-    assert not gate.has_lease(lease._attempt)
+    assert not local_queue.turn_of
+    assert not local_queue.has_lease(lease._attempt)
 
 
 @pytest.mark.parametrize("expires", [0, -1, float("nan"), True, "5"])

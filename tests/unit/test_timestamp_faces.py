@@ -11,7 +11,7 @@ import pytest
 from holdfast import legacy
 from holdfast._core import timestamp
 from holdfast._core.lock.records import margin
-from holdfast._core.requests import Answer, Command, NotSent, Now, Request, Run, Sleep, Wall
+from holdfast._core.requests import Answer, Command, NotSent, Now, Request, Run, Sleep, UnixTime
 from holdfast._core.timestamp import Hold, Stamp, Strange, read
 from holdfast.legacy import aio
 from holdfast.testing.keyspace import Keyspace
@@ -103,7 +103,7 @@ class Machine:
     def _do(self, request: Request[Any]) -> Any:
         self.server.now = round(self.now * 1e6)
         match request:
-            case Now() | Wall():
+            case Now() | UnixTime():
                 return self.now
             case Sleep(seconds):
                 self.now += seconds

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast._core.lock.records import margin
-from holdfast._core.lock.replies import CLAIM, Held
-from holdfast._core.lock.server_queue import REMEMBERED, USABLE, Waiting
+from holdfast._core.lock.replies import CLAIM_WINDOW_S, Held
+from holdfast._core.lock.server_queue import REMEMBERED, USABLE_LEFT_S, Waiting
 from holdfast._core.requests import Answer, Down, Granted, NotSent, Refused, Run
 from unit.waiters import busy, enlisted, put, queued, sent_by, waiter
 
@@ -124,12 +124,12 @@ def test_a_grant_counts_from_the_send_time_of_the_last_answer() -> None:
     waiting = Waiting()
     this = queued(waiting, waiter(), sent=10.0, now=10.3)
     assert waiting.on_message("p.1", 6, 11.0) is None
-    assert put(this) == [Granted(6, 10.0 + CLAIM - margin(CLAIM), claim=True)]
+    assert put(this) == [Granted(6, 10.0 + CLAIM_WINDOW_S - margin(CLAIM_WINDOW_S), in_claim_window=True)]
     assert len(waiting) == 0
 
 
 def test_a_grant_is_used_only_while_enough_of_the_claim_window_is_left() -> None:
-    edge = CLAIM - margin(CLAIM) - USABLE
+    edge = CLAIM_WINDOW_S - margin(CLAIM_WINDOW_S) - USABLE_LEFT_S
     for now, used in [(edge - 0.001, True), (edge + 0.001, False)]:
         waiting = Waiting()
         this = queued(waiting, waiter())
@@ -157,7 +157,7 @@ def test_a_grant_that_was_new_is_old_after_a_later_answer() -> None:
     waiting.on_message("p.1", 8, 1.2)
     assert put(this) == []
     waiting.on_message("p.1", 10, 1.2)
-    assert put(this) == [Granted(10, 1.0 + CLAIM - margin(CLAIM), claim=True)]
+    assert put(this) == [Granted(10, 1.0 + CLAIM_WINDOW_S - margin(CLAIM_WINDOW_S), in_claim_window=True)]
 
 
 def test_a_message_before_the_answer_that_queued_us_is_remembered() -> None:
@@ -168,7 +168,7 @@ def test_a_message_before_the_answer_that_queued_us_is_remembered() -> None:
     assert waiting.on_message("p.1", 6, 0.1) is None
     assert put(this) == [], "not before the answer"
     waiting.joined(this, Answer(busy(), 0.05, 0.2), 0.2)
-    assert put(this) == [Granted(6, 0.05 + CLAIM - margin(CLAIM), claim=True)]
+    assert put(this) == [Granted(6, 0.05 + CLAIM_WINDOW_S - margin(CLAIM_WINDOW_S), in_claim_window=True)]
 
 
 def test_an_old_message_before_the_answer_grants_nothing() -> None:
@@ -200,9 +200,9 @@ def test_a_token_that_was_never_here_is_nobodys_business() -> None:
 def test_a_grant_for_somebody_who_left_is_handed_on_at_once() -> None:
     waiting = Waiting()
     this = queued(waiting, waiter())
-    waiting.delist(this)
+    waiting.unregister_waiter(this)
     assert waiting.on_message("p.1", 6, 0.1) is None, "it is about to be given up, which hands on as well"
-    this.attempt.pending = False
+    this.attempt.may_be_on_server = False
     leave = waiting.on_message("p.1", 6, 0.1)
     assert isinstance(leave, Run)
     assert leave.script.name == "lock/release"
@@ -218,7 +218,7 @@ def test_a_grant_that_was_taken_up_is_never_handed_on() -> None:
             waiting.on_message("p.1", 6, 0.1)
         else:
             waiting.on_refreshed(waiting.due(1.0)[0].batch, [Held(6, 38)], 1.0, 1.1)
-        waiting.delist(this)
+        waiting.unregister_waiter(this)
         assert waiting.on_message("p.1", 6, 1.2) is None
 
 
@@ -226,14 +226,14 @@ def test_a_grant_that_was_learnt_by_asking_is_never_handed_on() -> None:
     """The answer to its acquire said "held" while it was on the list; it is delisted, and the message comes after."""
     waiting, this = Waiting(), waiter()
     enlisted(waiting, this)
-    waiting.delist(this)
+    waiting.unregister_waiter(this)
     assert waiting.on_message("p.1", 6, 1.0) is None
 
 
 def test_a_grant_under_a_token_that_was_replaced_is_handed_on() -> None:
     waiting = Waiting()
     this = queued(waiting, waiter())
-    waiting.delist(this)
+    waiting.unregister_waiter(this)
     this.attempt.token = "p.2"
     leave = waiting.on_message("p.1", 6, 1.0)
     assert leave is not None
@@ -244,8 +244,8 @@ def test_those_who_left_are_forgotten_after_a_thousand_more() -> None:
     waiting = Waiting()
     for n in range(REMEMBERED + 1):
         this = queued(waiting, waiter(f"p.{n}"))
-        waiting.delist(this)
-        this.attempt.pending = False
+        waiting.unregister_waiter(this)
+        this.attempt.may_be_on_server = False
     assert waiting.on_message("p.0", 6, 0.0) is None
     assert waiting.on_message("p.1", 6, 0.0) is not None
 
@@ -253,8 +253,8 @@ def test_those_who_left_are_forgotten_after_a_thousand_more() -> None:
 def test_delisting_twice_or_unknown_does_nothing() -> None:
     waiting = Waiting()
     this = queued(waiting, waiter())
-    waiting.delist(this)
-    waiting.delist(this)
-    waiting.delist(waiter("p.2"))
+    waiting.unregister_waiter(this)
+    waiting.unregister_waiter(this)
+    waiting.unregister_waiter(waiter("p.2"))
     assert len(waiting) == 0
     assert waiting.on_message("p.2", 6, 0.0) is None

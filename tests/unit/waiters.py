@@ -18,7 +18,7 @@ def waiter(
     ttl: float = 30.0,
     max_hold: float | None = None,
 ) -> Waiter:
-    attempt = Attempt(spec(ttl=ttl, max_hold=max_hold), token, pending=True, until=until, slot=Slot())
+    attempt = Attempt(spec(ttl=ttl, max_hold=max_hold), token, may_be_on_server=True, until=until, slot=Slot())
     return Waiter(attempt, Busy(0.0, 0, "", lingers=False))
 
 
@@ -28,7 +28,7 @@ def put(this: Waiter) -> list[Outcome | None]:
 
 def enlisted(waiting: Waiting, this: Waiter, now: float = 0.0) -> bool:
     put(this).clear()
-    return waiting.enlist(this, now)
+    return waiting.register_waiter(this, now)
 
 
 def busy(last_fence: int = 5, remaining: float | None = 20.0) -> Busy:

@@ -76,7 +76,7 @@ class Barrier(event.BaseBarrier):
         except GeneratorExit:
             raise  # dropped with its event loop, where nothing can be awaited: its place ends by itself
         except BaseException:
-            if me.pending:
+            if me.may_be_on_server:
                 with contextlib.suppress(ServerError):
                     await self._run(barrier.leave(self._meeting, me, "action" if me.duty else ""))
             raise

@@ -139,7 +139,7 @@ class Lease(TellsLoss, leases.BaseLease):
         """An Event: set when the lease is lost."""
         if self._event is None:
             event = self._event = _Lost(self)
-            if self._tenure.lost:
+            if self._held_lease.lost:
                 event.set()
         return self._event
 

@@ -15,7 +15,7 @@ from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt
 from holdfast._core.lock.replies import Busy
-from holdfast._core.lock.server_queue import Astray
+from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
 from holdfast._runtime.drivers.aio import Runner
 from holdfast._runtime.drivers.choice import aio_driver_for
@@ -227,7 +227,7 @@ class Lock(lock.BaseLock[Lease]):
             self._users[asked] = self._users.get(asked, 0) + 1
             try:
                 result = await driver.run(self._try(attempt, wait))
-            except Astray:
+            except SlotMoved:
                 assert self._cluster is not None
                 await self._locate(self._cluster)
                 driver = self._driver()

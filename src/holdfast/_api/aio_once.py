@@ -97,7 +97,7 @@ class Once(once_base.BaseOnce):
         except GeneratorExit:
             raise  # dropped with its event loop, where nothing can be awaited: the lease goes back with the load
         except BaseException:
-            if attempt.pending:
+            if attempt.may_be_on_server:
                 await self._caller.run(flight.abandon(job.entry, attempt), job.entry.value, job.what)
             raise
 

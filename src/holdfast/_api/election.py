@@ -16,7 +16,7 @@ from holdfast._core import election
 from holdfast._core.election import Candidacy, Elected, ElectionKeys, LeaderWatch, NoSuchCandidate
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt, Grant, Spec
-from holdfast._core.lock.replies import PAUSED, UNHEARD, Busy
+from holdfast._core.lock.replies import NO_ANSWER, PAUSED, Busy
 from holdfast._core.names import side_key
 from holdfast._core.requests import Unknown, WireError
 from holdfast._net.redaction import hides_client
@@ -79,36 +79,36 @@ class BaseTerm(leases.BaseLease):
         try:
             leads = await election.proclaim(self._attempt, self.fence)
         except (WireError, KeyConflict) as error:
-            raise trouble(self._tenure.spec, error) from error
+            raise trouble(self._held_lease.spec, error) from error
         if not leads:
             self._taken_away()
 
     async def _hand_over(self, to: str) -> None:
         """Operation behind `Election.hand_over`."""
         self.check()
-        tenure = self._tenure
-        tenure.over = True  # while nobody knows who leads, this one does not believe to
+        held_lease = self._held_lease
+        held_lease.over = True  # while nobody knows who leads, this one does not believe to
         try:
-            done = await election.transfer(self._attempt.election_keys, tenure.token, to)
+            done = await election.transfer(self._attempt.election_keys, held_lease.token, to)
         except Unknown as error:
             await self._abandoned()
-            raise trouble(tenure.spec, error, " (leadership was given up: it may have been handed over)") from error
+            raise trouble(held_lease.spec, error, " (leadership was given up: it may have been handed over)") from error
         except (WireError, KeyConflict) as error:
             self._go_on()
-            raise trouble(tenure.spec, error) from error
+            raise trouble(held_lease.spec, error) from error
         except BaseException:
             await self._abandoned()
             raise
         if done is True:
             self._count(self._process.clock())
-            tenure.end()
+            held_lease.end()
             self._forget()
-            if tenure.doubt:
+            if held_lease.maybe_in_flight:
                 await self._give_up()  # a late copy of the request that took the lock shall not take it again
             return
         self._go_on()
         if isinstance(done, NoSuchCandidate):
-            raise _no_candidate(tenure.spec, to, done.names)
+            raise _no_candidate(held_lease.spec, to, done.names)
         self._taken_away()
 
     def _may_hand_over(self) -> None:
@@ -119,11 +119,11 @@ class BaseTerm(leases.BaseLease):
 
     def _go_on(self) -> None:
         """It was not handed over, and is looked after again."""
-        self._tenure.over = False
+        self._held_lease.over = False
         self._look_again()
 
     def _taken_away(self) -> NoReturn:
-        if self._tenure.lose("its key is gone or somebody else's"):
+        if self._held_lease.lose("its key is gone or somebody else's"):
             self._forget()
             self.notice_loss()
         raise self._lease_lost()
@@ -283,7 +283,7 @@ def checked_value(value: object) -> str:
     return value
 
 
-NOBODY = UNHEARD
+NOBODY = NO_ANSWER
 """For `BaseElectionLock._holder`, where no server has said who holds the lock."""
 
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 from holdfast._api.error_map import server_error
 from holdfast._api.options import MAX_TTL, MIN_TTL, seconds
 from holdfast._core.lock import release, renewal
-from holdfast._core.lock.records import Attempt, Grant, Queue, Tally, Tenure
+from holdfast._core.lock.records import Attempt, Grant, HeldLease, Queue, Tally
 from holdfast._core.requests import Run, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast.errors import HoldfastError, LeaseLost, NotHeld, QuorumError, ServerError
@@ -19,17 +19,17 @@ from holdfast.errors import HoldfastError, LeaseLost, NotHeld, QuorumError, Serv
 class Watch(Protocol):
     """The keeper, as a lease sees it."""
 
-    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
+    def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:
         """Renew this lease until it is forgotten. Not ``hurry``: it may wait for a moment."""
 
-    def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
+    def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         """Look after it no more."""
 
     def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
         """Send this until it is answered, or local time ``until``."""
 
-    def refer(self, owner: Any, dropped: Callable[[], None]) -> Callable[[], Any]:
-        """A weak reference; when its object is gone before it, ``dropped`` is called soon, in the keeper's thread."""
+    def refer(self, owner: Any, on_collected: Callable[[], None]) -> Callable[[], Any]:
+        """A weak reference; when its object is gone before it, ``on_collected`` is called soon, in the keeper's thread."""
 
 
 class Home(Protocol):
@@ -68,7 +68,7 @@ class BaseLease:
         """Its owner knows that it is lost."""
         self._handed_over = False
         """A ticket was made of it."""
-        self._tenure = tenure = grant.tenure or grant.whole or Tenure(grant)
+        self._held_lease = held_lease = grant.held_lease or grant.whole or HeldLease(grant)
         self._parts = self._looked_after()
         self._taken: float | None = grant.taken
         """Until its end is counted."""
@@ -78,38 +78,38 @@ class BaseLease:
         self.fence: int = grant.fence
         """Greater than that of every earlier holder. Pass it on to what the lock protects, which refuses lower ones."""
         attempt.unclaimed = self  # before anybody else knows of it
-        if grant.tenure is None:
+        if grant.held_lease is None:
             for where, part in self._parts:
-                keeper.watch(where, part, hurry=not grant.claim)
-            if attempt.gate is not None:
-                attempt.gate.had(attempt, tenure)
-        # If a lease is collected while the tenure refers to it, nobody has given it back.
-        dropped = functools.partial(_dropped, keeper, tenure, attempt.gate, attempt.tally, self._parts)
-        tenure.owner = keeper.refer(self, dropped)
+                keeper.watch(where, part, hurry=not grant.in_claim_window)
+            if attempt.local_queue is not None:
+                attempt.local_queue.note_lease(attempt, held_lease)
+        # If a lease is collected while the lease refers to it, nobody has given it back.
+        on_collected = functools.partial(_dropped, keeper, held_lease, attempt.local_queue, attempt.tally, self._parts)
+        held_lease.owner = keeper.refer(self, on_collected)
         if attempt.tally is not None:
             attempt.tally.acquisitions += 1
-        if tenure.lost:
+        if held_lease.lost:
             self.notice_loss()  # while it was passed on, when there was nobody to be told
 
-    def _looked_after(self) -> tuple[tuple[Endpoint, Tenure], ...]:
+    def _looked_after(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
         """The lease as the keeper renews it, and its server."""
-        return ((self._endpoint, self._tenure),)
+        return ((self._endpoint, self._held_lease),)
 
     @property
     def name(self) -> str:
         """Name of the lock."""
-        return self._tenure.spec.name
+        return self._held_lease.spec.name
 
     @property
     def key(self) -> str:
         """Key of the lock on the server."""
-        return self._tenure.spec.key
+        return self._held_lease.spec.key
 
     def __repr__(self) -> str:
-        tenure = self._tenure
-        over = self._passed or tenure.over
+        held_lease = self._held_lease
+        over = self._passed or held_lease.over
         ended = "handed over" if self._handed_over else "given back"
-        state = f"lost: {tenure.lost}" if self._expired() else ended if over else f"{self.remaining():.1f} s left"
+        state = f"lost: {held_lease.lost}" if self._expired() else ended if over else f"{self.remaining():.1f} s left"
         return f"<holdfast lease of {self.name!r}, fence {self.fence}, {state}>"
 
     def __reduce__(self) -> NoReturn:
@@ -120,7 +120,7 @@ class BaseLease:
 
     def remaining(self) -> float:
         """Seconds for which the lease may still be relied on; 0.0 when it is lost or given back. Asks no server."""
-        return 0.0 if self._is_over() else self._tenure.remaining(self._process.clock())
+        return 0.0 if self._is_over() else self._held_lease.remaining(self._process.clock())
 
     def check(self) -> None:
         """Raise LeaseLost if the lease is lost, NotHeld if it was given back. Asks no server."""
@@ -133,12 +133,12 @@ class BaseLease:
         """Check in, where the lock has ``progress_within``: raises as `check`, and gives the holder that time anew. Asks no
         server."""
         self.check()
-        self._tenure.progressed(self._process.clock())
+        self._held_lease.progressed(self._process.clock())
 
     def _begin(self) -> None:
         """All that it is part of are held: from now on its holder can check in."""
-        if self._tenure.spec.progress_within is not None:
-            self._tenure.progressed(self._process.clock())
+        if self._held_lease.spec.progress_within is not None:
+            self._held_lease.progressed(self._process.clock())
             self._look_again()
 
     def notice_loss(self) -> None:
@@ -149,20 +149,20 @@ class BaseLease:
 
     def _is_over(self) -> bool:
         """Given back; or held by the process that forked this one."""
-        return self._passed or self._tenure.over or not self._process.here
+        return self._passed or self._held_lease.over or not self._process.here
 
     def _expired(self) -> bool:
         """True if lost; notices an end that the keeper has had no time to notice, as after a pause of the whole process."""
-        tenure = self._tenure
+        held_lease = self._held_lease
         if not self._process.here:
             return True  # a forked child holds nothing
         if self._passed:
             return False
-        due = not tenure.over and not tenure.lost and self._process.clock() >= tenure.good_until
-        if due and tenure.lose(tenure.why_over):
+        due = not held_lease.over and not held_lease.lost and self._process.clock() >= held_lease.good_until
+        if due and held_lease.lose(held_lease.why_over):
             self._forget()
             self.notice_loss()
-        return bool(tenure.lost)
+        return bool(held_lease.lost)
 
     def _forget(self) -> None:
         """Nobody looks after this lease any more."""
@@ -173,14 +173,14 @@ class BaseLease:
 
     def _renewed(self, kept: bool, made: float, sent: float, ttl: float) -> bool:
         """Take note of the answer to a renewal by hand; False if the lease is lost, or was over before the answer was read."""
-        tenure = self._tenure
+        held_lease = self._held_lease
         if self._expired():
             return False
         if kept:
-            tenure.ttl = ttl
-            tenure.renewed(made, sent, ttl)
+            held_lease.ttl = ttl
+            held_lease.renewed(made, sent, ttl)
             self._look_again()
-        elif tenure.lose("its key is gone or somebody else's"):
+        elif held_lease.lose("its key is gone or somebody else's"):
             self._forget()
             self.notice_loss()
         return kept
@@ -193,31 +193,31 @@ class BaseLease:
     async def _renew(self, ttl: float | None) -> None:
         """Operation behind `renew`."""
         self.check()
-        tenure = self._tenure
-        ttl = tenure.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, tenure.spec.guard or MAX_TTL)
+        held_lease = self._held_lease
+        ttl = held_lease.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, held_lease.spec.guard or MAX_TTL)
         now = self._process.clock()
-        ttl = min(ttl, tenure.ends_at - now)
-        made = tenure.asks(now, ttl)
+        ttl = min(ttl, held_lease.ends_at - now)
+        made = held_lease.note_request(now, ttl)
         try:
-            kept, sent = await renewal.renew(tenure.spec, tenure.token, ttl, made)
+            kept, sent = await renewal.renew(held_lease.spec, held_lease.token, ttl, made)
         except WireError as error:
-            raise server_error(tenure.spec, error) from error
+            raise server_error(held_lease.spec, error) from error
         if not self._renewed(kept, made, sent, ttl):
             raise self._lease_lost()
 
     def _hand_on(self) -> bool:
         """Pass the lease on to the next one of this process, or let it linger: True if that was all. Raises NotHeld."""
-        tenure = self._tenure
-        if self._passed or tenure.over or not self._process.here:
+        held_lease = self._held_lease
+        if self._passed or held_lease.over or not self._process.here:
             raise self._not_held()
         now = self._process.clock()
-        if now >= tenure.good_until:
+        if now >= held_lease.good_until:
             self._expired()
         self._count(now)
-        gate = self._attempt.gate
-        if gate is None:
+        local_queue = self._attempt.local_queue
+        if local_queue is None:
             return False
-        kept = gate.pass_on(self._attempt, tenure, now)
+        kept = local_queue.pass_on(self._attempt, held_lease, now)
         if kept is None:
             raise self._not_held()
         self._passed = kept
@@ -225,31 +225,33 @@ class BaseLease:
 
     def _may_be_there(self) -> bool:
         """A server may have it still: also if it is lost to its holder only, or nobody has asked since its time was over."""
-        tenure = self._tenure
-        return not tenure.lost or tenure.stalled or self._process.clock() >= tenure.deadline
+        held_lease = self._held_lease
+        return not held_lease.lost or held_lease.stalled or self._process.clock() >= held_lease.deadline
 
     async def _release(self, known: bool | WireError | None = None) -> None:
         """Operation behind `release`, unless `_hand_on` was all. ``known``: what came of it, where several were given back at
         once."""
-        tenure, attempt = self._tenure, self._attempt
-        gate = attempt.gate
-        tenure.end()
+        held_lease, attempt = self._held_lease, self._attempt
+        local_queue = attempt.local_queue
+        held_lease.end()
         try:
             if self._may_be_there():
                 if isinstance(known, WireError):
                     raise known
                 if known is None:
-                    known = await release.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt)
+                    known = await release.release(
+                        held_lease.spec, held_lease.token, not held_lease.lost, held_lease.maybe_in_flight
+                    )
                 if not known:
-                    tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
+                    held_lease.lost = held_lease.lost or "it was somebody else's, or nobody's, when it was given back"
         except WireError as error:
-            if not tenure.lost:
-                raise server_error(tenure.spec, error) from error
+            if not held_lease.lost:
+                raise server_error(held_lease.spec, error) from error
         finally:
             self._forget()  # not before the trip: others wait for it
-            if gate is not None:
-                gate.left(attempt)
-        if tenure.lost:
+            if local_queue is not None:
+                local_queue.on_released(attempt)
+        if held_lease.lost:
             self._count_loss()
             raise self._lease_lost()
 
@@ -257,19 +259,19 @@ class BaseLease:
         """Give it back where nothing can be awaited: the keeper does that as soon as it can. Raises NotHeld, LeaseLost."""
         if self._hand_on():
             return
-        tenure, gate = self._tenure, self._attempt.gate
-        tenure.end()
+        held_lease, local_queue = self._held_lease, self._attempt.local_queue
+        held_lease.end()
         self._forget()
-        if gate is not None and not tenure.lost:
-            gate.give_back(self._attempt, tenure)
+        if local_queue is not None and not held_lease.lost:
+            local_queue.give_back(self._attempt, held_lease)
             return
         for where, part in self._parts if self._may_be_there() else ():
             self._process.keeper.send_until_answered(
-                where, part.giving_back(bury=part.doubt, timeout=part.spec.timeout), part.deadline
+                where, part.giving_back(revoke=part.maybe_in_flight, timeout=part.spec.timeout), part.deadline
             )
-        if tenure.lost:
-            if gate is not None:
-                gate.left(self._attempt)
+        if held_lease.lost:
+            if local_queue is not None:
+                local_queue.on_released(self._attempt)
             self._count_loss()
             raise self._lease_lost()
 
@@ -284,7 +286,7 @@ class BaseLease:
         except (ServerError, QuorumError):
             for where, part in self._parts:
                 self._process.keeper.send_until_answered(
-                    where, part.giving_back(bury=True, timeout=part.spec.timeout), part.deadline
+                    where, part.giving_back(revoke=True, timeout=part.spec.timeout), part.deadline
                 )
         except HoldfastError:
             pass  # lost meanwhile
@@ -294,22 +296,24 @@ class BaseLease:
 
     async def _abandoned(self) -> None:
         """Return the operation to run when the end of a ``with`` was interrupted, and nobody knows how far it had come."""
-        tenure, attempt = self._tenure, self._attempt
+        held_lease, attempt = self._held_lease, self._attempt
         self._passed = True
         if not self._process.here:
             return
         self._count(self._process.clock())
-        if attempt.gate is not None:
-            attempt.gate.withdraw(attempt)
-        if attempt.gate is None or tenure.lost:  # a late renewal may have made it longer at the server
-            tenure.end()
-        if tenure.over:
+        if attempt.local_queue is not None:
+            attempt.local_queue.withdraw(attempt)
+        if attempt.local_queue is None or held_lease.lost:  # a late renewal may have made it longer at the server
+            held_lease.end()
+        if held_lease.over:
             self._forget()
             await self._give_up()
 
     async def _give_up(self) -> None:
         """Leave nothing of it at the server, whatever is there."""
-        await release.give_up(Attempt(self._tenure.spec, self._tenure.token, pending=True, doubt=True))
+        await release.give_up(
+            Attempt(self._held_lease.spec, self._held_lease.token, may_be_on_server=True, maybe_in_flight=True)
+        )
 
     def _count(self, now: float) -> None:
         """It was held until now (local seconds)."""
@@ -327,8 +331,8 @@ class BaseLease:
     def _make_way(self) -> None:
         """The lease is lost, and its owner was told: those who wait in this process need not wait for it to give anything back.
         Not before: the next holder here shall not begin while this one has not been told."""
-        if self._attempt.gate is not None:
-            self._attempt.gate.left(self._attempt)
+        if self._attempt.local_queue is not None:
+            self._attempt.local_queue.on_released(self._attempt)
 
     def _first_to_tell(self) -> bool:
         """The lease is lost. False: its owner was told before."""
@@ -345,7 +349,7 @@ class BaseLease:
         return NotHeld(f"lease of {self.name!r} (fence {self.fence}) {why}", name=self.name, key=self.key)
 
     def _lease_lost(self) -> LeaseLost:
-        reason = self._tenure.lost
+        reason = self._held_lease.lost
         return LeaseLost(
             f"lease of {self.name!r} (fence {self.fence}) was lost: {reason}; somebody else may hold the lock now",
             name=self.name,
@@ -356,21 +360,25 @@ class BaseLease:
 
 
 def _dropped(
-    keeper: Watch, tenure: Tenure, gate: Queue | None, tally: Tally | None, parts: tuple[tuple[Endpoint, Tenure], ...]
+    keeper: Watch,
+    held_lease: HeldLease,
+    local_queue: Queue | None,
+    tally: Tally | None,
+    parts: tuple[tuple[Endpoint, HeldLease], ...],
 ) -> None:
     """A lease was collected that nobody has given back."""
-    if tenure.over:
+    if held_lease.over:
         return
-    tenure.end()
+    held_lease.end()
     for where, part in parts:
         keeper.forget(where, part)
-    if tally is not None and not tenure.lost:
+    if tally is not None and not held_lease.lost:
         tally.ended += 1
-    if gate is not None:
-        gate.dropped(tenure)
-    if not tenure.lost:
+    if local_queue is not None:
+        local_queue.on_collected(held_lease)
+    if not held_lease.lost:
         warnings.warn(
-            f"lease of {tenure.spec.name!r} was dropped without release; it is renewed no more and ends by itself",
+            f"lease of {held_lease.spec.name!r} was dropped without release; it is renewed no more and ends by itself",
             ResourceWarning,
             stacklevel=1,
         )
@@ -382,8 +390,8 @@ def discard_unreturned(attempt: Attempt) -> None:
     if lease is not None:
         lease._passed = True  # noqa: SLF001
         lease._count(lease._taken or 0.0)  # noqa: SLF001
-        if attempt.gate is None or not attempt.gate.has_lease(attempt):
-            lease._tenure.end()  # noqa: SLF001
+        if attempt.local_queue is None or not attempt.local_queue.has_lease(attempt):
+            lease._held_lease.end()  # noqa: SLF001
             lease._forget()  # noqa: SLF001
 
 

@@ -9,7 +9,7 @@ from holdfast._api.error_map import Trouble, record_of, server_error
 from holdfast._api.options import checked_wait, make_spec, refuse_mistaken
 from holdfast._api.tally import Tally
 from holdfast._core.lock import acquire, local_acquire
-from holdfast._core.lock.local_queue import Gate
+from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.records import Attempt, Grant, Spec
 from holdfast._core.lock.replies import PAUSED, Busy
 from holdfast._core.requests import Command, WireError
@@ -99,7 +99,7 @@ class BaseLock(Generic[L]):
         self._spec = spec
         self._wait = checked_wait(wait)
         self._keeper: Keeper | None = None
-        self._gate: Gate | None = None
+        self._local_queue: LocalQueue | None = None
         self._tally = Tally()
         if on_lost is not None and not callable(on_lost):
             raise ConfigError("on_lost must be callable", parameter="on_lost")
@@ -182,13 +182,13 @@ class BaseLock(Generic[L]):
     @staticmethod
     def _at_once(attempt: Attempt) -> Grant | Busy | None:
         """A lease that lingers in this process, for a retake that costs as little as possible."""
-        return attempt.gate.retake(attempt) if attempt.gate is not None else None
+        return attempt.local_queue.retake(attempt) if attempt.local_queue is not None else None
 
     def _settle(self, cluster: Topology) -> None:
         """Return the server of a known Cluster that looks after this lock now."""
         shard = self._shard(cluster)
         if shard is not self._endpoint:
-            self._endpoint, self._keeper, self._home = shard, None, None  # the gate is another one, too
+            self._endpoint, self._keeper, self._home = shard, None, None  # the local queue is another one, too
 
     def _shard(self, cluster: Topology) -> Endpoint:
         from holdfast._net.slots import slot_of  # here: most have none
@@ -201,7 +201,7 @@ class BaseLock(Generic[L]):
     def _moved(self, attempt: Attempt, process: Process, wait: float | None) -> float | None:
         """An attempt that went astray begins again: how long it may wait."""
         left = None if wait is None or attempt.until is None else max(0.0, attempt.until - process.clock())
-        attempt.token, attempt.until, attempt.given = "", None, None
+        attempt.token, attempt.until, attempt.turn = "", None, None
         self._with_gate(attempt, process)
         return left
 
@@ -209,8 +209,8 @@ class BaseLock(Generic[L]):
         if self._shared:
             keeper = process.keeper
             if keeper is not self._keeper:
-                self._keeper, self._gate = keeper, keeper.gate(self._endpoint, self._spec)
-            attempt.gate = self._gate
+                self._keeper, self._local_queue = keeper, keeper.local_queue(self._endpoint, self._spec)
+            attempt.local_queue = self._local_queue
         return attempt
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:

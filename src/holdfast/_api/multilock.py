@@ -19,7 +19,7 @@ from holdfast._core.lock import multilock
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import INFINITY, Attempt, Grant
 from holdfast._core.lock.replies import Busy
-from holdfast._core.lock.server_queue import Astray
+from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current
@@ -98,7 +98,7 @@ class Part:
         self._whole.wants = self
         try:
             result: Grant | Busy = await self.lock._try(self.attempt, wait)
-        except Astray:
+        except SlotMoved:
             raise
         except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
             raise self.lock._user_error(error) from error
@@ -114,7 +114,7 @@ class Part:
     def hold(self, grant: Grant) -> None:
         lock = self.lock
         self.lease = lease = lock._lease_type(self._driver, grant, lock._on_lost)
-        lease._tenure.progressed(INFINITY)  # nobody can check in before all are there
+        lease._held_lease.progressed(INFINITY)  # nobody can check in before all are there
         lock._keep(lease)
         lease._owner = self._whole.owner
         lease._whole = self._whole
@@ -131,7 +131,7 @@ class Part:
             await self.lock._abandon(self.attempt)
         else:
             await lease._let_go()
-            self.lease, self.attempt.unclaimed, self.attempt.pending = None, None, False
+            self.lease, self.attempt.unclaimed, self.attempt.may_be_on_server = None, None, False
 
     def hand_on(self) -> bool:
         lease = self.lease
@@ -140,13 +140,13 @@ class Part:
                 return True
         except NotHeld:
             return True
-        lease._tenure.end()
+        lease._held_lease.end()
         return False
 
     def giving(self) -> tuple[str, bool, bool] | None:
         assert self.lease is not None
-        tenure = self.lease._tenure
-        return None if tenure.lost or self.group is None else (tenure.token, tenure.doubt, True)
+        held_lease = self.lease._held_lease
+        return None if held_lease.lost or self.group is None else (held_lease.token, held_lease.maybe_in_flight, True)
 
     async def given_back(self, known: bool | WireError | None) -> Exception | None:
         assert self.lease is not None

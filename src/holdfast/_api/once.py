@@ -91,7 +91,7 @@ class Running:
     @property
     def over(self) -> bool:
         """The call has ended; or this is in a forked child, to which it does not belong."""
-        return not (self.attempt.pending and self.here)
+        return not (self.attempt.may_be_on_server and self.here)
 
     @property
     def here(self) -> bool:
@@ -126,7 +126,7 @@ class Running:
 
 def lease_lost(job: Job, load: Load) -> LeaseLost:
     """The user's error for it."""
-    reason = load.lost or load.tenure.why_over
+    reason = load.lost or load.held_lease.why_over
     return LeaseLost(
         f"{job.what} (fence {load.fence}) has lost its lease while it ran: {reason}; its result is not stored, and it may run "
         "again elsewhere",
@@ -299,7 +299,7 @@ class BaseOnce:
             kept = await self._stored(running, codecs.ERROR, codecs.encode_error(error))
         else:
             await flight.cancel_load(running.load)
-            running.attempt.pending = False
+            running.attempt.may_be_on_server = False
         if kept is False and not isinstance(error, LeaseLost):
             error.add_note(str(lease_lost(running.job, running.load)))
 
@@ -324,9 +324,9 @@ class BaseOnce:
                 else ("nobody knows whether what came of it is stored: if that does not succeed before its lease ends, it may")
             )
             warning = f"{told(error, job.what, **job.facts)}; the function has run, and {what} run again"
-        running.attempt.pending = False
+        running.attempt.may_be_on_server = False
         if kept is False:
-            load.tenure.lost = load.lost or "it was forgotten meanwhile, or its time ran out"
+            load.held_lease.lost = load.lost or "it was forgotten meanwhile, or its time ran out"
         elif warning:
             ends = "; the function has run, and later calls raise ResultNotKept" if kept else ""
             warnings.warn(warning + ends, HoldfastWarning, of_the_user())

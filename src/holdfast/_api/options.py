@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast._core import names
 from holdfast._core.lock.records import Spec, answer_within
-from holdfast._core.lock.replies import CLAIM
+from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._core.names import lock_keys
 from holdfast._log import of_the_user
 from holdfast.errors import ConfigError, HoldfastWarning
@@ -44,7 +44,7 @@ def _longest(quarantine: object) -> float:
     if quarantine is False:
         return 0.0
     # A hand-over is a lease, too: of as many seconds as the winner has to take it up.
-    return LONGEST_LEASE if quarantine is True else seconds(quarantine, "quarantine", CLAIM)
+    return LONGEST_LEASE if quarantine is True else seconds(quarantine, "quarantine", CLAIM_WINDOW_S)
 
 
 def checked_wait(wait: object) -> float | None:

@@ -13,12 +13,12 @@ from holdfast._api.options import MIN_TTL, seconds
 from holdfast._clock import clock
 from holdfast._core import control_records
 from holdfast._core.lock import local_acquire
-from holdfast._core.lock.records import Attempt, Grant, Tenure, milliseconds
+from holdfast._core.lock.records import Attempt, Grant, HeldLease, milliseconds
 from holdfast._core.lock.replies import Busy
 from holdfast._core.names import PROCESS, guard_key, home, marker_key, record_key, side_key, start
 from holdfast._core.quorum import acquire
-from holdfast._core.quorum.lease import Mandate
-from holdfast._core.quorum.nodes import Board
+from holdfast._core.quorum.lease import QuorumLease
+from holdfast._core.quorum.nodes import QuorumNodes
 from holdfast._core.quorum.votes import DECLARE_NEW, AllAnswered, QuorumAttempt, ServerSet, YesCount
 from holdfast._core.requests import Answer, Command, ConfigMismatch, Poll, Run, TooFew, WireError, in_the_way
 from holdfast._lua import codes
@@ -148,10 +148,15 @@ class BaseRedlock(lock_base.BaseLock[L]):
     def _new_attempt(self, process: Process) -> QuorumAttempt:
         keeper = process.keeper
         if keeper is not self._keeper:
-            self._keeper, self._gate = keeper, keeper.board(Board, self._endpoint, self._spec)
+            self._keeper, self._local_queue = keeper, keeper.quorum_queue(QuorumNodes, self._endpoint, self._spec)
         clock_estimate = fleets_of(process, self._endpoint).clock_estimate
         return QuorumAttempt(
-            self._spec, gate=self._gate, since=clock(), server_set=self._panel, clock_estimate=clock_estimate, tally=self._tally
+            self._spec,
+            local_queue=self._local_queue,
+            since=clock(),
+            server_set=self._panel,
+            clock_estimate=clock_estimate,
+            tally=self._tally,
         )
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
@@ -221,11 +226,11 @@ def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
 class BaseQuorumLease(lease.BaseLease):
     """Facts of one acquisition of a lock over several servers, for both faces."""
 
-    _tenure: Mandate
+    _held_lease: QuorumLease
     _attempt: QuorumAttempt
 
-    def _looked_after(self) -> tuple[tuple[Endpoint, Tenure], ...]:
-        return tuple((self._endpoint[number], vote) for number, vote in self._tenure.votes.items())
+    def _looked_after(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
+        return tuple((self._endpoint[number], node_lease) for number, node_lease in self._held_lease.node_leases.items())
 
     def _may_hand_over(self) -> None:
         raise on_one_server(
@@ -237,47 +242,47 @@ class BaseQuorumLease(lease.BaseLease):
 
     async def _renew(self, ttl: float | None) -> None:
         self.check()
-        mandate, attempt = self._tenure, self._attempt
-        ttl = mandate.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, attempt.server_set.longest)
+        quorum_lease, attempt = self._held_lease, self._attempt
+        ttl = quorum_lease.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, attempt.server_set.longest)
         now = self._process.clock()
-        ttl = min(ttl, mandate.ends_at - now)
-        made = mandate.asks(now, ttl)
+        ttl = min(ttl, quorum_lease.ends_at - now)
+        made = quorum_lease.note_request(now, ttl)
         try:
-            await acquire.renew(attempt, mandate, ttl, made)
+            await acquire.renew(attempt, quorum_lease, ttl, made)
         except TooFew as error:
             raise quorum_error(self.name, self.key, "could not be renewed", error) from error
-        if self._expired() or mandate.lost:
+        if self._expired() or quorum_lease.lost:
             self._forget()
             self.notice_loss()
             raise self._lease_lost()
-        mandate.ttl = ttl
-        for vote in mandate.votes.values():
-            vote.ttl = ttl
+        quorum_lease.ttl = ttl
+        for node_lease in quorum_lease.node_leases.values():
+            node_lease.ttl = ttl
         self._look_again()
 
     def _may_be_there(self) -> bool:
         return True  # even if it is lost: some may have it still
 
     async def _release(self, known: bool | WireError | None = None) -> None:  # noqa: ARG002 - no script does that for several
-        mandate = self._tenure
-        lost = mandate.lost
-        mandate.end()
+        quorum_lease = self._held_lease
+        lost = quorum_lease.lost
+        quorum_lease.end()
         try:
-            if not await acquire.release(self._attempt, mandate):  # even if it is lost: some may have it still
-                mandate.lost = lost or "a majority of its servers had it no more when it was given back"
+            if not await acquire.release(self._attempt, quorum_lease):  # even if it is lost: some may have it still
+                quorum_lease.lost = lost or "a majority of its servers had it no more when it was given back"
         except TooFew as error:
             if not lost:
                 raise quorum_error(self.name, self.key, "could not be given back", error) from error
         finally:
             self._forget()
-            if self._attempt.gate is not None:
-                self._attempt.gate.left(self._attempt)
-        if mandate.lost:
+            if self._attempt.local_queue is not None:
+                self._attempt.local_queue.on_released(self._attempt)
+        if quorum_lease.lost:
             self._count_loss()
             raise self._lease_lost()
 
     async def _give_up(self) -> None:
-        await acquire.give_back(self._tenure, self._tenure.servers())
+        await acquire.give_back(self._held_lease, self._held_lease.servers())
 
 
 async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict[str, str]:

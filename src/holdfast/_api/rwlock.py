@@ -35,15 +35,15 @@ class BaseWriteLease(lease.BaseLease):
     async def _downgrade(self) -> None:
         """Operation behind `downgrade`."""
         self.check()
-        tenure = self._tenure
-        tenure.shares = 1  # now: another reader of this process may be granted its permit before we hear of this
+        held_lease = self._held_lease
+        held_lease.shares = 1  # now: another reader of this process may be granted its permit before we hear of this
         try:
-            kept = await permit.change(tenure.spec, tenure.token, 1, self.fence)
+            kept = await permit.change(held_lease.spec, held_lease.token, 1, self.fence)
         except WireError as error:
-            raise error_map.server_error(tenure.spec, error) from error
+            raise error_map.server_error(held_lease.spec, error) from error
         if kept:
             self.downgraded = True
-        elif not self._expired() and tenure.lose("its time was over, or it was taken away"):
+        elif not self._expired() and held_lease.lose("its time was over, or it was taken away"):
             self._forget()
             self.notice_loss()
         self.check()

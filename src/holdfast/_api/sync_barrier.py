@@ -68,7 +68,7 @@ class Barrier(event.BaseBarrier):
             self._action()
             return self._run(barrier.passing(self._meeting, me))
         except BaseException:
-            if me.pending:
+            if me.may_be_on_server:
                 with contextlib.suppress(ServerError):
                     self._run(barrier.leave(self._meeting, me, "action" if me.duty else ""))
             raise

@@ -73,7 +73,7 @@ class Lease(TellsLoss, leases.BaseLease):
         if event is None:
             # All who ask at the same moment get the same: threads, and a signal handler.
             event = self.__dict__.setdefault("_event", _Lost(self))
-            if self._tenure.lost:
+            if self._held_lease.lost:
                 event.set()
         return event
 

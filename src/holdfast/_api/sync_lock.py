@@ -15,7 +15,7 @@ from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt
 from holdfast._core.lock.replies import Busy
-from holdfast._core.lock.server_queue import Astray
+from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
 from holdfast._runtime.drivers.choice import driver_for
 from holdfast._runtime.drivers.sync import Runner
@@ -211,7 +211,7 @@ class Lock(lock.BaseLock[Lease]):
             attempt.slot = driver.slot()
             try:
                 result = driver.run(self._try(attempt, wait))
-            except Astray:
+            except SlotMoved:
                 assert self._cluster is not None
                 self._locate(self._cluster)
                 driver = self._driver()

@@ -12,7 +12,7 @@ from holdfast._api.sync_lease import TellsLoss, _Lost
 from holdfast._api.sync_lock import Lock
 from holdfast._clock import clock
 from holdfast._core.lock import multilock
-from holdfast._core.lock.server_queue import Astray
+from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._runtime.drivers.sync import Runner
 from holdfast._runtime.process import Process
 from holdfast.errors import HoldfastError
@@ -109,7 +109,7 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], Lock):
             driver = attempt.begin(self._locks, [lock._driver() for lock in self._locks])
             try:
                 blocked = driver.run(multilock.acquire(attempt.parts, wait))
-            except Astray:
+            except SlotMoved:
                 wait = None if until is None else max(0.0, until - clock())
                 continue
             if blocked is not None:

@@ -93,7 +93,7 @@ class Once(once_base.BaseOnce):
         try:
             return self._outcome(job, attempt, function)
         except BaseException:
-            if attempt.pending:
+            if attempt.may_be_on_server:
                 # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
                 self._caller.run(flight.abandon(job.entry, attempt), job.entry.value, job.what)
             raise

@@ -148,7 +148,7 @@ class Issue:
 
     def __init__(self, lease: BaseLease, expires: float, token: str = "") -> None:
         self._lease = lease
-        spec = lease._tenure.spec
+        spec = lease._held_lease.spec
         if spec.permits is not None:
             raise ConfigError(f"tickets are for locks: what is held of {lease.name!r} is one of several", parameter="ticket")
         self._seconds = options.seconds(expires, "expires", options.MIN_TTL, spec.guard or options.MAX_TTL)
@@ -158,55 +158,55 @@ class Issue:
     async def operation(self) -> Ticket:
         """Operation behind ``ticket``."""
         self._begin()
-        tenure, ticket = self._lease._tenure, self._ticket
+        held_lease, ticket = self._lease._held_lease, self._ticket
         try:
-            found = await ticket_operations.issue(ticket, tenure.token, self._seconds)
+            found = await ticket_operations.issue(ticket, held_lease.token, self._seconds)
         except (WireError, KeyConflict) as error:
-            if ticket.doubt:
+            if ticket.maybe_in_flight:
                 raise self._lost("handing it over was not confirmed, so it was given back") from error
             self._go_on()
             if isinstance(error, WireError):
-                raise error_map.server_error(tenure.spec, error) from error
+                raise error_map.server_error(held_lease.spec, error) from error
             raise ConfigError(f"lock {self._lease.name!r} cannot be handed over: {error}", parameter="name") from error
         except BaseException:
             self._lost("handing it over was interrupted, so it was given back")
             raise
         if isinstance(found, Void):
             raise self._lost("its key is gone or somebody else's")
-        tenure.end()
+        held_lease.end()
         self._lease._handed_over = True
         self._lease._count(self._lease._process.clock())
-        if self._lease._attempt.gate is not None:
-            self._lease._attempt.gate.left(self._lease._attempt)
-        return write(tenure.spec, ticket.token, found.ends)
+        if self._lease._attempt.local_queue is not None:
+            self._lease._attempt.local_queue.on_released(self._lease._attempt)
+        return write(held_lease.spec, ticket.token, found.ends)
 
     async def undo(self) -> None:
         """Return the operation to run when it was interrupted, and nobody knows how far it had come: nobody has the ticket."""
         if self._begun:
             self._lost("handing it over was interrupted, so it was given back")
-            await ticket_operations.take_back(self._ticket, self._lease._tenure.token)
+            await ticket_operations.take_back(self._ticket, self._lease._held_lease.token)
 
     def _begin(self) -> None:
         """From now on nobody of this process uses or renews it: the server's answer to that would be that it is lost."""
         lease = self._lease
         lease.check()
         lease._may_hand_over()
-        gate, tenure = lease._attempt.gate, lease._tenure
-        with gate.mutex if gate is not None else nullcontext():
-            if tenure.over or (gate is not None and gate.who is not lease._attempt):
+        local_queue, held_lease = lease._attempt.local_queue, lease._held_lease
+        with local_queue.mutex if local_queue is not None else nullcontext():
+            if held_lease.over or (local_queue is not None and local_queue.turn_of is not lease._attempt):
                 raise lease._not_held()
-            self._begun = tenure.over = True
+            self._begun = held_lease.over = True
         lease._forget()
 
     def _go_on(self) -> None:
         """The server has not seen anything of it."""
-        self._lease._tenure.over = self._begun = False
+        self._lease._held_lease.over = self._begun = False
         self._lease._look_again()
 
     def _lost(self, reason: str) -> HoldfastError:
         lease = self._lease
-        lease._tenure.over = lease._handed_over = False
-        if lease._tenure.lose(reason):
+        lease._held_lease.over = lease._handed_over = False
+        if lease._held_lease.lose(reason):
             lease._forget()
             lease.notice_loss()
         return lease._lease_lost()

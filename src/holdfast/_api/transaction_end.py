@@ -66,7 +66,7 @@ class Holding:
         Functions that call each other in one transaction take the same lock, and would wait for themselves. Of a semaphore,
         each is given its own."""
         for lease in self.leases:
-            if type(lease) is not getattr(lock, "_lease_type", None) or lease._tenure.spec.permits is not None:  # noqa: SLF001
+            if type(lease) is not getattr(lock, "_lease_type", None) or lease._held_lease.spec.permits is not None:  # noqa: SLF001
                 continue
             if lease.key == lock.key and lease._endpoint == lock._endpoint and not lease._is_over():  # noqa: SLF001
                 lease.check()

@@ -192,7 +192,7 @@ async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
                 raise await key_conflict(answer.value, candidacy.spec)
             if not answer.value or answer.came >= deadline:
                 return None
-            grant.taken, grant.deadline, grant.claim = answer.came, deadline, False
+            grant.taken, grant.deadline, grant.in_claim_window = answer.came, deadline, False
             return grant
 
 

@@ -91,11 +91,12 @@ class Refused(WireError):
 
 
 class Granted(NamedTuple):
-    """The lock is ours until local time ``deadline``. ``claim``: handed over, the lease is only the claim window so far."""
+    """The lock is ours until local time ``deadline``. ``in_claim_window``: handed over, the lease is only the claim window so
+    far."""
 
     fence: int
     deadline: float
-    claim: bool
+    in_claim_window: bool
 
 
 class TimedOut(NamedTuple):
@@ -272,7 +273,7 @@ class AskPlace(Request[Answer[Any]]):
         self.all_of = all_of
 
 
-class On(Request[Any]):
+class RunOn(Request[Any]):
     """Drive an operation where another server is asked: by its driver, ``home``. Raises what it raises."""
 
     __slots__ = __match_args__ = ("home", "operation")
@@ -368,13 +369,13 @@ class Now(Instant[float]):
     __slots__ = ()
 
 
-class Wall(Instant[float]):
+class UnixTime(Instant[float]):
     """Unix time in seconds, as this machine's clock shows it: others may show another one."""
 
     __slots__ = ()
 
 
-class Draw(Instant[str]):
+class NewToken(Instant[str]):
     """A new token: ``<process id>.<random>``."""
 
     __slots__ = ()
@@ -396,7 +397,7 @@ class Sleep(Request[None]):
 # Waiting for a lock
 
 
-class Park(Request[None], Generic[W]):
+class WaitLocally(Request[None], Generic[W]):
     """Stand in line in this process (`_core.lock.local_queue`): returns when there may be something to look at, at the latest
     at `Attempt.until`. Never raises."""
 
@@ -409,7 +410,7 @@ class Park(Request[None], Generic[W]):
         return iter((self,))  # ten thousand may stand in line, and a generator takes twice the memory
 
 
-class Enlist(Request[Outcome | None], Generic[W]):
+class RegisterWaiter(Request[Outcome | None], Generic[W]):
     """Make this waiter known to the process's inbox; returns when the inbox listens on the server.
 
     None when it listens; otherwise the outcome (time is up, or the server is down).
@@ -434,7 +435,7 @@ class Wait(Request[Outcome], Generic[W]):
         self.until = until
 
 
-class Delist(Instant[None], Generic[W]):
+class UnregisterWaiter(Instant[None], Generic[W]):
     """The waiter waits no more, whatever came of it."""
 
     __slots__ = __match_args__ = ("waiter",)
@@ -499,10 +500,10 @@ class KeepAlive(Instant[None], Generic[W]):
 class StopKeepAlive(Instant[None], Generic[W]):
     """Look after this lease no more."""
 
-    __slots__ = __match_args__ = ("tenure",)
+    __slots__ = __match_args__ = ("held_lease",)
 
-    def __init__(self, tenure: W) -> None:
-        self.tenure = tenure
+    def __init__(self, held_lease: W) -> None:
+        self.held_lease = held_lease
 
 
 class SendUntilAnswered(Instant[None]):
@@ -518,14 +519,33 @@ class SendUntilAnswered(Instant[None]):
 # Which requests drivers do
 
 ServerInstant = (
-    Now | Wall | Draw | Delist[Any] | Unsubscribe | GetCoalescer | KeepAlive[Any] | StopKeepAlive[Any] | SendUntilAnswered
+    Now
+    | UnixTime
+    | NewToken
+    | UnregisterWaiter[Any]
+    | Unsubscribe
+    | GetCoalescer
+    | KeepAlive[Any]
+    | StopKeepAlive[Any]
+    | SendUntilAnswered
 )
-ServerAwaited = Run[Any] | Command | Replicate | On | Sleep | Park[Any] | Enlist[Any] | Wait[Any] | Subscribe | AwaitNotice
+ServerAwaited = (
+    Run[Any]
+    | Command
+    | Replicate
+    | RunOn
+    | Sleep
+    | WaitLocally[Any]
+    | RegisterWaiter[Any]
+    | Wait[Any]
+    | Subscribe
+    | AwaitNotice
+)
 ServerRequest = ServerInstant | ServerAwaited
 """Of an operation on one server, or in a Cluster."""
 
-QuorumInstant = Now | Draw | GiveBack | Unsubscribe
-QuorumAwaited = Poll | On | Sleep | Park[Any] | Subscribe | AwaitNotice
+QuorumInstant = Now | NewToken | GiveBack | Unsubscribe
+QuorumAwaited = Poll | RunOn | Sleep | WaitLocally[Any] | Subscribe | AwaitNotice
 QuorumRequest = QuorumInstant | QuorumAwaited
 """Of an operation on several servers that vote together."""
 

@@ -8,7 +8,7 @@ to look at. Messages get lost while the inbox is away, so a listener also looks 
 from __future__ import annotations
 
 from holdfast._core.names import PREFIX
-from holdfast._core.requests import AwaitNotice, Draw, Slot, Subscribe, Unsubscribe
+from holdfast._core.requests import AwaitNotice, NewToken, Slot, Subscribe, Unsubscribe
 
 
 class Listener:
@@ -39,7 +39,7 @@ class Listener:
 async def subscribed(until: float, prefix: bytes) -> Listener:
     """A listener that can be told to the server, under its `Listener.listener_id`: the inbox of the prefix listens, unless
     local time ``until`` has passed. What it is good for has to end with ``await Unsubscribe(listener)``, whatever happens."""
-    listener = Listener(await Draw(), prefix=prefix)
+    listener = Listener(await NewToken(), prefix=prefix)
     try:
         await Subscribe(listener, until)
     except BaseException:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast._core.lock.records import margin
-from holdfast._core.requests import Command, Draw, Now, Refused, Run, Sleep, Unknown, Wall, WireError
+from holdfast._core.requests import Command, NewToken, Now, Refused, Run, Sleep, UnixTime, Unknown, WireError
 from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, whole_number
 
@@ -109,7 +109,7 @@ async def moment(stamp: Stamp) -> Moment:
     local = await Now()
     if stamp.server:
         return Moment(local, (await Run(CLOCK, (stamp.key,), ("",), stamp.timeout)).value)
-    return Moment(local, await Wall())
+    return Moment(local, await UnixTime())
 
 
 def _believed(stamp: Stamp, hold: Hold, now: Moment, ttl: float) -> None:
@@ -122,7 +122,7 @@ async def remaining(hold: Hold) -> float:
     """Seconds for which it may still be relied on."""
     left = hold.until - await Now()
     if hold.ends != float("inf"):
-        left = min(left, hold.ends - await Wall())
+        left = min(left, hold.ends - await UnixTime())
     return max(0.0, left)
 
 
@@ -206,7 +206,7 @@ async def acquire(stamp: Stamp, hold: Hold, wait: float | None) -> Theirs | None
             # As soon as its time has passed, but not all who wait in the same moment.
             pause = min(POLL_MOST, POLL_FIRST * 2.0 ** min(tries, 10), found.remaining + POLL_FIRST)
         tries += 1
-        await Sleep(min(pause * (0.5 + _jitter(await Draw()) / 2), until - now))
+        await Sleep(min(pause * (0.5 + _jitter(await NewToken()) / 2), until - now))
 
 
 def _jitter(token: str) -> float:

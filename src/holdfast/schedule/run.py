@@ -38,7 +38,7 @@ class RunLease(BaseLease):
     @property
     def why(self) -> str:
         """Why it is lost."""
-        return self._tenure.lost
+        return self._held_lease.lost
 
     def notice_loss(self) -> None:
         if self._first_to_tell():
@@ -48,13 +48,13 @@ class RunLease(BaseLease):
 
     def lose(self, reason: str) -> None:
         """It is nobody's any more."""
-        if self._tenure.lose(reason):
+        if self._held_lease.lose(reason):
             self._forget()
             self.notice_loss()
 
     def end(self) -> None:
         """It was given back."""
-        self._tenure.end()
+        self._held_lease.end()
         self._forget()
 
 

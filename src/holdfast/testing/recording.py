@@ -27,7 +27,7 @@ from holdfast._api import sync_lock
 from holdfast._api.lease import BaseLease
 from holdfast._api.lock import BaseLock
 from holdfast._clock import clock
-from holdfast._core.lock.records import Tenure
+from holdfast._core.lock.records import HeldLease
 from holdfast.errors import LockTimeout
 from holdfast.testing.history import Event, to_line
 
@@ -68,7 +68,7 @@ class Recorder:
         self._mutex = threading.RLock()  # a signal handler may use what is recorded, too
         self._numbers = itertools.count(1)
         self._holdings: dict[BaseLease, _Holding] = {}
-        self._first: dict[Tenure, str] = {}
+        self._first: dict[HeldLease, str] = {}
         """Of each lease that may be passed on in this process, the attempt that took it from the server."""
 
     def __enter__(self) -> Self:
@@ -140,7 +140,7 @@ class _Holding:
     def _took(self, lease: BaseLease) -> None:
         self._lease = lease
         self._record._holdings[lease] = self  # noqa: SLF001
-        first = self._record._first.setdefault(lease._tenure, self.attempt)  # noqa: SLF001
+        first = self._record._first.setdefault(lease._held_lease, self.attempt)  # noqa: SLF001
         self._first = "" if first == self.attempt else first
         self._until = self._believed()
         self._note("taken", fence=lease.fence, until=self._until)
@@ -149,7 +149,7 @@ class _Holding:
         """Until when the lease may be believed, by the clock of the record."""
         assert self._lease is not None
         now = time.monotonic()
-        return now + self._lease._tenure.good_until - clock()  # noqa: SLF001
+        return now + self._lease._held_lease.good_until - clock()  # noqa: SLF001
 
     def look(self) -> None:
         """Write down what has become of the lease meanwhile."""
@@ -160,11 +160,11 @@ class _Holding:
             self._note("renewed", until=until)
         if self._lease.remaining() == 0 and not self._over:
             self._over = True
-            tenure = self._lease._tenure  # noqa: SLF001
-            if tenure.over:
+            held_lease = self._lease._held_lease  # noqa: SLF001
+            if held_lease.over:
                 self._note("release")  # in the body
             else:
-                self._note("lost", note=tenure.lost or tenure.why_over)
+                self._note("lost", note=held_lease.lost or held_lease.why_over)
 
     def _releases(self) -> None:
         self.look()
@@ -176,9 +176,9 @@ class _Holding:
         lease = self._lease
         assert lease is not None
         del self._record._holdings[lease]  # noqa: SLF001
-        if lease._tenure.over:  # noqa: SLF001
-            self._record._first.pop(lease._tenure, None)  # noqa: SLF001
-        lost = "lost" if lease._tenure.lost else ""  # noqa: SLF001
+        if lease._held_lease.over:  # noqa: SLF001
+            self._record._first.pop(lease._held_lease, None)  # noqa: SLF001
+        lost = "lost" if lease._held_lease.lost else ""  # noqa: SLF001
         self._note("released", note=lost or (type(error).__name__ if error else ""))
 
 

@@ -358,7 +358,7 @@ class BaseCache:
 
     async def _abort(self, load: Load, how: How, failure: Exception | None = None) -> None:
         """``failure``: is for those of this process who wait for this load."""
-        if load.tenure.token.startswith(current().id):  # not in a child that was forked by the loader
+        if load.held_lease.token.startswith(current().id):  # not in a child that was forked by the loader
             if failure is not None and codecs.copied(failure) is None:
                 failure = None
             await self._do(flight.cancel_load(load, failure, how.tags), load.entry)

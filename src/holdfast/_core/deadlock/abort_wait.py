@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def abort_wait(waiting: Waiting | None, attempt: Attempt, error: Exception) -> bool:
     """Have this raised where an attempt waits, in the line of its process or at the server (``waiting``). False: it does not
     wait just now. The keeper's mutex is held."""
-    gate = attempt.gate
-    if gate is not None and gate.abort_wait(attempt, error):
+    local_queue = attempt.local_queue
+    if local_queue is not None and local_queue.abort_wait(attempt, error):
         return True
     waiter = None if waiting is None else waiting.get(attempt.token)
     if waiting is None or waiter is None or waiter.attempt is not attempt:

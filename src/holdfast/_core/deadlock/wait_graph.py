@@ -88,10 +88,10 @@ def standing(nodes: list[Watched], waiting: list[Attempt], now: float) -> dict[W
             late.setdefault(owner, []).append(attempt)
     held: dict[int, list[Spec]] = {}
     for node in nodes if late else ():
-        for tenure in node.renewing.tenures():
-            owner = getattr(tenure.owner(), "_owner", 0)
-            if owner in late and not tenure.lost and tenure.spec.permits is None:
-                held.setdefault(owner, []).append(tenure.spec)
+        for held_lease in node.renewing.held_leases():
+            owner = getattr(held_lease.owner(), "_owner", 0)
+            if owner in late and not held_lease.lost and held_lease.spec.permits is None:
+                held.setdefault(owner, []).append(held_lease.spec)
     return {_wait(attempt, owner, specs): attempt for owner, specs in held.items() for attempt in late[owner]}
 
 

@@ -10,32 +10,32 @@ from holdfast._core.lock.name_conflict import explained
 from holdfast._core.lock.records import Attempt, Grant, Spec, Waiter, margin, scripts
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
-from holdfast._core.lock.replies import BLOCK, GRACE, UNHEARD, Busy, Dead, Held, Reply
+from holdfast._core.lock.replies import BLOCK, GRACE_S, NO_ANSWER, Busy, Held, Reply, Revoked
 from holdfast._core.requests import (
     Answer,
     Conflict,
-    Delist,
     Down,
-    Draw,
-    Enlist,
     Gone,
     Granted,
+    NewToken,
     NotSent,
     Now,
     Refused,
+    RegisterWaiter,
     Run,
     Sleep,
     TimedOut,
     Unknown,
+    UnregisterWaiter,
     Wait,
     WireError,
 )
 from holdfast._core.retry import retry_idempotent
 
-RECALL = 0.25
+RECALL_WITHIN_S = 0.25
 """Seconds for which one who does not wait gives a holder who may only linger the time to say so, by giving the lock back."""
 
-_AGAIN: Answer[Reply] = Answer(Dead(), 0.0, 0.0)
+_AGAIN: Answer[Reply] = Answer(Revoked(), 0.0, 0.0)
 """Our place is gone: start over under a new token."""
 
 
@@ -68,9 +68,9 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
 async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
     """Take the lock until `Attempt.until`; ``at_once``: now or never. ``place``: join the queue without asking first whether
     the lock is free; or take the place that another attempt has left."""
-    busy = UNHEARD
+    busy = NO_ANSWER
     if place is None:
-        attempt.token = attempt.token or attempt.spec.token(await Draw())
+        attempt.token = attempt.token or attempt.spec.token(await NewToken())
         result: Answer[Reply] | Grant | Busy = await ask(attempt, now, at_once=at_once, patient=attempt.waited)
     else:
         result = await _stand_in_line(attempt, place, patient=attempt.waited)
@@ -80,7 +80,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
             deadline = result.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
             if result.came < deadline:
                 # Or it may have: a join that got no answer. Those behind us told the holder before, and shall not be forgotten.
-                queued = place is not None and (place.told is not None or attempt.doubt)
+                queued = place is not None and (place.told is not None or attempt.maybe_in_flight)
                 return Grant(attempt, held.fence, result.came, deadline, queued=queued, last=held.last)
             await give_up(attempt)  # the answer took so long that the lease is over
         match result.value:
@@ -89,10 +89,10 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
             case Busy():
                 busy = result.value
                 # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
-                attempt.pending = attempt.doubt
+                attempt.may_be_on_server = attempt.maybe_in_flight
         if at_once and busy.lingers and not attempt.hasty:
             # Its holder may be done with it: it releases the lock when asked, and a waiter with a place asks it.
-            at_once, attempt.until = False, await Now() + RECALL
+            at_once, attempt.until = False, await Now() + RECALL_WITHIN_S
         if attempt.until is not None and (at_once or await Now() >= attempt.until):
             await give_up(attempt)
             return busy
@@ -105,10 +105,10 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
 
 async def start_over(attempt: Attempt) -> None:
     """Under a new token; what the old one may have left behind is given up first."""
-    if attempt.doubt:
+    if attempt.maybe_in_flight:
         await give_up(attempt)
-    attempt.token = attempt.spec.token(await Draw())
-    attempt.pending = attempt.doubt = False
+    attempt.token = attempt.spec.token(await NewToken())
+    attempt.may_be_on_server = attempt.maybe_in_flight = False
 
 
 async def ask(
@@ -122,25 +122,25 @@ async def ask(
     """
     spec = attempt.spec
     give_up_at = attempt.until
-    silent_until = float("inf") if give_up_at is None else (now if at_once else give_up_at) + GRACE
+    silent_until = float("inf") if give_up_at is None else (now if at_once else give_up_at) + GRACE_S
     extra = (more, *spec.guarded) if more or spec.guard else spec.terms
     script = scripts(spec).acquire
     pause = 0.02
     failures = 0
     while True:
         # While a request is under way, and ever after if it is not answered, the attempt is in doubt.
-        doubt, attempt.doubt, attempt.pending = attempt.doubt, True, True
+        doubt, attempt.maybe_in_flight, attempt.may_be_on_server = attempt.maybe_in_flight, True, True
         timeout = max(0.05, min(spec.timeout, silent_until - now))
         try:
             answer = await Run(script, spec.granting, (attempt.token, spec.first_ms, int(join), *extra), timeout)
         except WireError as error:
-            attempt.doubt = doubt or isinstance(error, Unknown)
+            attempt.maybe_in_flight = doubt or isinstance(error, Unknown)
             failures += 1
-            if attempt.gate is not None:
-                attempt.gate.trouble = error
+            if attempt.local_queue is not None:
+                attempt.local_queue.trouble = error
             now = await Now()
             if give_up_at is None:
-                give_up_at = now + attempt.patience
+                give_up_at = now + attempt.outage_budget
             if patient or isinstance(error, Refused):
                 over = now >= give_up_at or (isinstance(error, Refused) and not error.transient)
             else:
@@ -151,7 +151,7 @@ async def ask(
             pause = min(2 * pause, 0.25)
             now = await Now()
         else:
-            attempt.doubt = doubt
+            attempt.maybe_in_flight = doubt
             return answer
 
 
@@ -168,7 +168,7 @@ async def _introduce(attempt: Attempt) -> None:
 async def _leave(attempt: Attempt, place: Waiter) -> None:
     """Give up a place in line, if it has that still: of one whose event loop is closed, the next one may have it."""
     if place.attempt is attempt:
-        await Delist(place)
+        await UnregisterWaiter(place)
 
 
 async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = True) -> Grant | Busy | Answer[Reply]:
@@ -177,7 +177,7 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
     until = attempt.until
     attempt.waits()
     try:
-        outcome = await (Enlist(waiter, until) if waiter.told is None else Wait(waiter, None, until))
+        outcome = await (RegisterWaiter(waiter, until) if waiter.told is None else Wait(waiter, None, until))
         while outcome is None:
             answer = await ask(attempt, await Now(), join=True, patient=patient or waiter.told is not None)
             if not isinstance(answer.value, Busy):
@@ -185,7 +185,7 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
             await _introduce(attempt)
             outcome = await Wait(waiter, answer, until)
     finally:
-        if attempt.gate is None or not attempt.gate.bequeath(attempt, waiter):
+        if attempt.local_queue is None or not attempt.local_queue.pass_place_on(attempt, waiter):
             await _leave(attempt, waiter)
     match outcome:
         case Granted(fence, deadline, claim):
@@ -195,7 +195,7 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
                 # claim has ended meanwhile, somebody else has the lock, and we start over.
                 answer = await ask(attempt, now, patient=True)
                 return answer if isinstance(answer.value, Held) else _AGAIN
-            return Grant(attempt, fence, now, deadline, claim=claim, queued=True, last=fence + BLOCK - 1)
+            return Grant(attempt, fence, now, deadline, in_claim_window=claim, queued=True, last=fence + BLOCK - 1)
         case Down(error):
             raise error
         case TimedOut():

@@ -5,159 +5,160 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from holdfast._core.lock.acquire import RECALL, ask, take
-from holdfast._core.lock.local_queue import Gate
-from holdfast._core.lock.records import Attempt, Failed, Given, Grant, Lead, Tenure, Waiter
+from holdfast._core.lock.acquire import RECALL_WITHIN_S, ask, take
+from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, HeldLease, Turn, Waiter
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
 from holdfast._core.lock.replies import Busy, Held
-from holdfast._core.requests import Answer, Delist, Draw, Now, Park, TooFew, WireError
+from holdfast._core.requests import Answer, NewToken, Now, TooFew, UnregisterWaiter, WaitLocally, WireError
 
 
-class Ways(NamedTuple):
+class Strategy(NamedTuple):
     """How a lock is had and given up at the server, or the servers."""
 
     take: Callable[[Attempt, bool, float, Waiter | None], Coroutine[Any, Any, Grant | Busy]]
     """As `_core.lock.acquire.take`."""
-    again: Callable[[Attempt, Tenure, int], Coroutine[Any, Any, Answer[Held] | None]]
+    again: Callable[[Attempt, HeldLease, int], Coroutine[Any, Any, Answer[Held] | None]]
     """Ask for more time, and so many more fences, for a lease that is held. None: it is lost."""
     give_up: Callable[[Attempt], Coroutine[Any, Any, None]]
     """Leave nothing of an attempt behind."""
 
 
-async def again(attempt: Attempt, tenure: Tenure, more: int) -> Answer[Held] | None:
-    """As `Ways.again`, on one server."""
-    asking = Attempt(attempt.spec, tenure.token, doubt=tenure.doubt, until=attempt.until)
+async def again(attempt: Attempt, held_lease: HeldLease, more: int) -> Answer[Held] | None:
+    """As `Strategy.again`, on one server."""
+    asking = Attempt(attempt.spec, held_lease.token, maybe_in_flight=held_lease.maybe_in_flight, until=attempt.until)
     try:
         answer = await ask(asking, await Now(), patient=attempt.waited, more=more)
     finally:
-        tenure.doubt = asking.doubt
-    if isinstance(answer.value, Held) and not tenure.lost:
+        held_lease.maybe_in_flight = asking.maybe_in_flight
+    if isinstance(answer.value, Held) and not held_lease.lost:
         return Answer(answer.value, answer.sent, answer.came)
     await give_up(asking)  # lost, as the keeper may have found meanwhile; and a late copy shall not take it again
     return None
 
 
-ON_ONE_SERVER = Ways(take, again, give_up)
+ON_ONE_SERVER = Strategy(take, again, give_up)
 
 
-async def acquire(attempt: Attempt, wait: float | None, ways: Ways = ON_ONE_SERVER) -> Grant | Busy:
-    """As `_core.lock.acquire.acquire`, for an attempt that has a gate."""
+async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy = ON_ONE_SERVER) -> Grant | Busy:
+    """As `_core.lock.acquire.acquire`, for an attempt that has a local queue."""
     now = 0.0
     if wait is not None:
         now = await Now()
         attempt.until = now + wait
     try:
-        given = _enter(attempt, wait == 0, now)
-        if given is None:
+        turn = _enter(attempt, wait == 0, now)
+        if turn is None:
             if wait != 0:
                 attempt.waits()
-            while attempt.given is None and (attempt.until is None or now < attempt.until):
-                await Park(attempt)
+            while attempt.turn is None and (attempt.until is None or now < attempt.until):
+                await WaitLocally(attempt)
                 now = await Now()
-            given = _look(attempt)
-        while isinstance(given, Grant):
-            tenure = given.tenure
-            assert tenure is not None
-            if tenure.lost:
-                given = gate_of(attempt).lost()
-            elif given.fence and now < tenure.deadline:
-                return given
+            turn = _look(attempt)
+        while isinstance(turn, Grant):
+            held_lease = turn.held_lease
+            assert held_lease is not None
+            if held_lease.lost:
+                turn = local_queue_of(attempt).drop_lease()
+            elif turn.fence and now < held_lease.deadline:
+                return turn
             else:  # or it took us so long to wake up that it is over, and the keeper has not noticed yet
-                given = await _freshen(attempt, tenure, ways)
-        if isinstance(given, Failed):
-            raise given.error
-        return await _lead(attempt, given, wait == 0, now, ways) if isinstance(given, Lead) else given
+                turn = await _ask_for_more(attempt, held_lease, strategy)
+        if isinstance(turn, Failed):
+            raise turn.error
+        return await _ask_server(attempt, turn, wait == 0, now, strategy) if isinstance(turn, AskServer) else turn
     except BaseException:
-        await abandon(attempt, ways)
+        await abandon(attempt, strategy)
         raise
 
 
-async def abandon(attempt: Attempt, ways: Ways = ON_ONE_SERVER) -> None:
+async def abandon(attempt: Attempt, strategy: Strategy = ON_ONE_SERVER) -> None:
     """Leave nothing of an attempt behind, here or at the server, whatever it has got."""
-    gate = attempt.gate
-    if gate is None:
-        return await ways.give_up(attempt)
+    local_queue = attempt.local_queue
+    if local_queue is None:
+        return await strategy.give_up(attempt)
     try:
-        place = attempt.given.place if isinstance(attempt.given, Lead) else None
+        place = attempt.turn.place if isinstance(attempt.turn, AskServer) else None
         # The next one here inherits the place before it is given up with all else; or nobody shall, who comes meanwhile.
-        if place is not None and place.attempt is attempt and not gate.bequeath(attempt, place):
-            await Delist(place)
-        if not gate.has_lease(attempt):
-            await ways.give_up(attempt)
+        if place is not None and place.attempt is attempt and not local_queue.pass_place_on(attempt, place):
+            await UnregisterWaiter(place)
+        if not local_queue.has_lease(attempt):
+            await strategy.give_up(attempt)
     finally:
-        gate.withdraw(attempt)  # even if nothing can be awaited any more: others wait for that
+        local_queue.withdraw(attempt)  # even if nothing can be awaited any more: others wait for that
 
 
-def gate_of(attempt: Attempt) -> Gate:
-    """The gate of an attempt that has one."""
-    gate = attempt.gate
-    assert isinstance(gate, Gate)
-    return gate
+def local_queue_of(attempt: Attempt) -> LocalQueue:
+    """The local queue of an attempt that has one."""
+    local_queue = attempt.local_queue
+    assert isinstance(local_queue, LocalQueue)
+    return local_queue
 
 
-def _enter(attempt: Attempt, at_once: bool, now: float) -> Given | Busy | None:
-    gate = gate_of(attempt)
-    if gate.in_change():
+def _enter(attempt: Attempt, at_once: bool, now: float) -> Turn | Busy | None:
+    local_queue = local_queue_of(attempt)
+    if local_queue.in_change():
         # A signal handler has interrupted this thread in the middle of a change: it asks for itself.
-        attempt.gate, attempt.hasty = None, at_once
-        return Lead()
+        attempt.local_queue, attempt.hasty = None, at_once
+        return AskServer()
     if not at_once:
-        return gate.enter(attempt)
-    attempt.until = now + RECALL  # in case that the keeper is just giving it back, or asks whether the lease is lost
-    busy = gate.busy(attempt)
-    if busy is not None and not gate.questions(attempt, now):
+        return local_queue.enter(attempt)
+    attempt.until = now + RECALL_WITHIN_S  # in case that the keeper is just giving it back, or asks whether the lease is lost
+    busy = local_queue.busy(attempt)
+    if busy is not None and not local_queue.start_question(attempt, now):
         attempt.until = now
         return busy
-    if busy is None and gate.leads():
-        attempt.gate, attempt.until = None, now  # one who waits is asking already, and may wait for long: ask beside it
-        return Lead()
-    return gate.enter(attempt)
+    if busy is None and local_queue.is_asking():
+        attempt.local_queue, attempt.until = None, now  # one who waits is asking already, and may wait for long: ask beside it
+        return AskServer()
+    return local_queue.enter(attempt)
 
 
-def _look(attempt: Attempt) -> Given | Busy:
+def _look(attempt: Attempt) -> Turn | Busy:
     """Return what a waiter in the queue was given; or the answer for it when its time is up."""
-    gate = gate_of(attempt)
+    local_queue = local_queue_of(attempt)
     attempt.waited = True
-    with gate.mutex:
-        leader = gate.node.waiting.get(gate.who.token) if isinstance(gate.who, Attempt) else None
-        given = gate.received(attempt) or gate.busy(attempt)
-    if given is not None:
-        return given
-    trouble = gate.trouble if leader is None else leader.down
+    with local_queue.mutex:
+        leader = local_queue.node.waiting.get(local_queue.turn_of.token) if isinstance(local_queue.turn_of, Attempt) else None
+        turn = local_queue.received(attempt) or local_queue.busy(attempt)
+    if turn is not None:
+        return turn
+    trouble = local_queue.trouble if leader is None else leader.down
     if trouble is not None:
         raise trouble  # who asks for all gets no answer
-    return gate.last_reply if leader is None else leader.busy
+    return local_queue.last_reply if leader is None else leader.busy
 
 
-async def _freshen(attempt: Attempt, tenure: Tenure, ways: Ways) -> Given:
+async def _ask_for_more(attempt: Attempt, held_lease: HeldLease, strategy: Strategy) -> Turn:
     """There are no fences left, or hardly any time: ask the server for more of both, under the token that has the lock."""
-    gate = gate_of(attempt)
-    answer = await ways.again(attempt, tenure, gate.wanted())
-    if answer is not None and not tenure.lost:
-        return gate.freshened(attempt, tenure, answer.value, answer.sent)
-    tenure.lose("its key is gone or somebody else's")
-    return gate.lost()
+    local_queue = local_queue_of(attempt)
+    answer = await strategy.again(attempt, held_lease, local_queue.fences_wanted())
+    if answer is not None and not held_lease.lost:
+        return local_queue.note_more_fences(attempt, held_lease, answer.value, answer.sent)
+    held_lease.lose("its key is gone or somebody else's")
+    return local_queue.drop_lease()
 
 
-async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float, ways: Ways) -> Grant | Busy:
+async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: float, strategy: Strategy) -> Grant | Busy:
     """Ask the server, for all of this process who want the lock."""
-    if attempt.gate is None:
-        return await acknowledged(await ways.take(attempt, at_once, now, None))
-    gate, place = gate_of(attempt), lead.place
+    if attempt.local_queue is None:
+        return await acknowledged(await strategy.take(attempt, at_once, now, None))
+    local_queue, place = local_queue_of(attempt), turn.place
     # Not where the inbox is still to be opened: with the server away one would wait for that, instead of being told at once.
-    if place is None and gate.crowded and gate.reachable and not (at_once or attempt.doubt):
-        attempt.token = attempt.spec.token(await Draw())
-        place = Waiter(attempt, gate.last_reply)  # asking first whether it is free would most likely be a trip for nothing
+    if place is None and local_queue.crowded and local_queue.reachable and not (at_once or attempt.maybe_in_flight):
+        attempt.token = attempt.spec.token(await NewToken())
+        # asking first whether it is free would most likely be a trip for nothing
+        place = Waiter(attempt, local_queue.last_reply)
     try:
-        result = await ways.take(attempt, at_once, now, place)
+        result = await strategy.take(attempt, at_once, now, place)
     except (WireError, TooFew) as error:
-        gate.failed(attempt, error)
+        local_queue.failed(attempt, error)
         raise
     result = await acknowledged(result)
     if isinstance(result, Grant):
-        gate.took(attempt, result)
+        local_queue.note_grant(attempt, result)
     else:
-        gate.last_reply, gate.trouble = result, None
-        gate.left(attempt)
+        local_queue.last_reply, local_queue.trouble = result, None
+        local_queue.on_released(attempt)
     return result

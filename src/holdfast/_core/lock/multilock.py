@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast._core.lock.records import Attempt, Grant, margin
-from holdfast._core.lock.replies import GRACE, Busy, read_list
-from holdfast._core.requests import Answer, Draw, Now, On, Refused, Run, Sleep, Unknown, WireError
+from holdfast._core.lock.replies import GRACE_S, Busy, read_list
+from holdfast._core.requests import Answer, NewToken, Now, Refused, Run, RunOn, Sleep, Unknown, WireError
 from holdfast._lua import Script
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 MULTI_ACQUIRE: Script[list[int]] = Script("lock/multi_acquire", read_list)
 MULTI_RELEASE: Script[list[int]] = Script("lock/multi_release", read_list)
 
-MOMENT = 0.001
+SHORTEST_WAIT_S = 0.001
 """Seconds for which one of the locks is waited for at least: who does not wait at all goes past those who do."""
 
 
@@ -110,7 +110,7 @@ async def undo(parts: Sequence[Part]) -> None:
 
 async def there(call: Coroutine[Any, Any, Any], home: Any) -> Any:
     """Drive an operation where it belongs."""
-    return await (call if home is None else On(home, call))
+    return await (call if home is None else RunOn(home, call))
 
 
 async def _in_order(parts: Sequence[Part], until: float | None, *, at_once: bool) -> Blocked | None:
@@ -128,7 +128,7 @@ async def _in_order(parts: Sequence[Part], until: float | None, *, at_once: bool
                 continue
             alone = number + busy + 1  # up to that one they are taken one by one, and the rest tried again
         part = parts[number]
-        left = 0.0 if at_once else None if until is None else max(MOMENT, until - await Now())
+        left = 0.0 if at_once else None if until is None else max(SHORTEST_WAIT_S, until - await Now())
         result = await there(part.take(left), part.home)
         if isinstance(result, Busy):
             blocked = Blocked(*result)
@@ -153,14 +153,14 @@ async def gather(parts: Sequence[Part], until: float | None) -> int | None:
     attempts = [part.attempt for part in parts]
     if not _lead(attempts):
         return 0
-    doubts = [attempt.doubt for attempt in attempts]
+    doubts = [attempt.maybe_in_flight for attempt in attempts]
     for attempt in attempts:
-        attempt.token = attempt.token or attempt.spec.token(await Draw())
-        attempt.pending = attempt.doubt = True
+        attempt.token = attempt.token or attempt.spec.token(await NewToken())
+        attempt.may_be_on_server = attempt.maybe_in_flight = True
     now = await Now()
     timeout = min(attempt.spec.timeout for attempt in attempts)
     if until is not None:
-        timeout = max(0.05, min(timeout, until + GRACE - now))
+        timeout = max(0.05, min(timeout, until + GRACE_S - now))
     args = [value for attempt in attempts for value in (attempt.token, attempt.spec.first_ms)]
     keys = tuple(key for attempt in attempts for key in attempt.spec.keys)
     try:
@@ -171,10 +171,10 @@ async def gather(parts: Sequence[Part], until: float | None) -> int | None:
     if len(answer.value) < 2 * len(parts):
         _settle(attempts, doubts)
         for attempt in attempts:
-            attempt.pending = attempt.doubt
+            attempt.may_be_on_server = attempt.maybe_in_flight
         return answer.value[0] - 1
     for attempt, doubt in zip(attempts, doubts, strict=True):
-        attempt.doubt = doubt
+        attempt.maybe_in_flight = doubt
     _hold(parts, answer)
     return None
 
@@ -182,37 +182,37 @@ async def gather(parts: Sequence[Part], until: float | None) -> int | None:
 def _hold(parts: Sequence[Part], answer: Answer[list[int]]) -> None:
     """They were taken. Raises PartLost where the answer took so long that one is over."""
     for number, part in enumerate(parts):
-        spec, gate = part.attempt.spec, part.attempt.gate
+        spec, local_queue = part.attempt.spec, part.attempt.local_queue
         deadline = answer.sent + spec.first_ttl - margin(spec.first_ttl)
         if answer.came >= deadline:
             raise PartLost
         first, last = answer.value[2 * number : 2 * number + 2]
         grant = Grant(part.attempt, first, answer.came, deadline, last=last)
-        if gate is not None:
-            gate.took(part.attempt, grant)
+        if local_queue is not None:
+            local_queue.note_grant(part.attempt, grant)
         part.hold(grant)
 
 
 def _lead(attempts: Sequence[Attempt]) -> bool:
     """Be the one who asks the server for each, if nobody else of this process has one of them, or wants it."""
-    gates = [attempt.gate for attempt in attempts if attempt.gate is not None]
-    if not gates:
+    local_queues = [attempt.local_queue for attempt in attempts if attempt.local_queue is not None]
+    if not local_queues:
         return True
-    with gates[0].mutex:
-        if any(gate.who is not None or gate.tenure is not None for gate in gates):
+    with local_queues[0].mutex:
+        if any(local_queue.turn_of is not None or local_queue.held_lease is not None for local_queue in local_queues):
             return False
         for attempt in attempts:
-            if attempt.gate is not None:
-                attempt.gate.enter(attempt)
+            if attempt.local_queue is not None:
+                attempt.local_queue.enter(attempt)
         return True
 
 
 def _settle(attempts: Sequence[Attempt], doubts: Sequence[bool]) -> None:
     """They were not had: others of this process may ask."""
     for attempt, doubt in zip(attempts, doubts, strict=True):
-        attempt.doubt = doubt
-        if attempt.gate is not None:
-            attempt.gate.left(attempt)
+        attempt.maybe_in_flight = doubt
+        if attempt.local_queue is not None:
+            attempt.local_queue.on_released(attempt)
 
 
 async def release(parts: Sequence[Part]) -> None:
@@ -245,8 +245,8 @@ async def _give_back(left: Sequence[Part]) -> list[Exception]:
 
 async def scatter(parts: Sequence[Part]) -> list[bool | WireError]:
     """Give these back at once: of each, whether it was ours still; or why nobody knows."""
-    tokens = [given for part in parts if (given := part.giving()) is not None]
-    args = tuple(value for token, bury, _ in tokens for value in (token, "bury" if bury else "release"))
+    tokens = [turn for part in parts if (turn := part.giving()) is not None]
+    args = tuple(value for token, revoke, _ in tokens for value in (token, "bury" if revoke else "release"))
     specs = [part.attempt.spec for part in parts]
     keys = tuple(key for spec in specs for key in spec.keys)
     resent, failures = False, 0

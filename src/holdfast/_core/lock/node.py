@@ -1,4 +1,4 @@
-"""The keeper's part on one server: it carries out the decisions of the queue, the renewals and the gates.
+"""The keeper's part on one server: it carries out the decisions of the queue, the renewals and the local queues.
 
 It is told what happens and sends requests over two lines, and does no more: the thread and its sockets are
 `_runtime.keeper.thread` and `_net.pipelined_connection`, and the simulator has lines of its own.
@@ -10,39 +10,39 @@ from typing import Any
 
 from holdfast._core.deadlock.wait_graph import WaitGraph
 from holdfast._core.lock.idle_queues import Loose
-from holdfast._core.lock.local_queue import Gate
-from holdfast._core.lock.ports import Leftover, Lines, NodeKeeper, Place, Told
-from holdfast._core.lock.records import Attempt, Queue, Spec, Tenure, Waiter, milliseconds
-from holdfast._core.lock.release import burial
-from holdfast._core.lock.renewal import EARLY, Renew, Renewing, renewals
-from holdfast._core.lock.server_queue import Astray, Waiting, refreshment
+from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.ports import InboxAddress, Lines, NodeKeeper, PendingUndo, ReleaseListener
+from holdfast._core.lock.records import Attempt, HeldLease, Queue, Spec, Waiter, milliseconds
+from holdfast._core.lock.release import revocation
+from holdfast._core.lock.renewal import EARLY_HINTS_MAX, Renew, Renewing, renewals
+from holdfast._core.lock.server_queue import SlotMoved, Waiting, refreshment
 from holdfast._core.names import channel, record_key
 from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, Subscriber, WireError
 from holdfast._lua import codes
 
-RECORD_EVERY = 20.0
+RECORD_EVERY_S = 20.0
 """Seconds between two writings of the process record."""
 
-RECORD_LIVES = 3 * RECORD_EVERY
+RECORD_LIVES_S = 3 * RECORD_EVERY_S
 """Seconds after which a record expires that is not written again."""
 
-LABELS_EVERY = 1.0
+LABELS_EVERY_S = 1.0
 """Seconds between two writings of the record because of new labels, at least."""
 
-RECORD_AFTER = 0.02
+RECORD_AFTER_S = 0.02
 """Seconds after the first lock at which the record is first written: a quick command never pays for it."""
 
-ANSWER_WITHIN = 2.0
+ANSWER_WITHIN_S = 2.0
 """Seconds to wait for answers on which no lease depends: subscription, test of the inbox, process record."""
 
-PING_EVERY = 5.0
+PING_EVERY_S = 5.0
 """Seconds of silence after which the inbox is tested: a dropped connection gives no other sign."""
 
 
 class Node:
     """The keeper's part on one server. Its methods run in the keeper thread, except where they say otherwise."""
 
-    def __init__(self, keeper: NodeKeeper, address: str, lines: Lines, place: Place | None = None) -> None:
+    def __init__(self, keeper: NodeKeeper, address: str, lines: Lines, place: InboxAddress | None = None) -> None:
         self.keeper = keeper
         self.mutex = keeper.mutex
         self.clock = keeper.clock
@@ -53,11 +53,11 @@ class Node:
         self.renewing = Renewing()
         self.commands = lines()
         self.inbox = lines(self._on_push, self._on_silence)
-        self._place = place or Place(keeper.process_id)
-        self._gates: Loose[tuple[bytes, bytes], Gate] = Loose()
+        self._inbox_address = place or InboxAddress(keeper.process_id)
+        self._local_queues: Loose[tuple[bytes, bytes], LocalQueue] = Loose()
         self._looked_after: dict[Queue, float] = {}
         """When to call their `on_time`."""
-        self._leftovers: list[Leftover] = []
+        self._pending_undos: list[PendingUndo] = []
         self._asked_early: dict[str, None] = {}
         self.listeners: dict[str, Subscriber] = {}
         """Who waits to be told something, under the name that the servers know."""
@@ -73,7 +73,7 @@ class Node:
         """Prefixes whose users are to be told which process this is."""
         self._records: dict[bytes, float] = {}
         """When the record of a prefix expires (local seconds), where it was written."""
-        self._written_at = -LABELS_EVERY
+        self._written_at = -LABELS_EVERY_S
         self._labels: dict[bytes, dict[bytes, str]] = {}
         """As of that time (local seconds), by prefix and key of the lock."""
         self._told: set[bytes] = set()
@@ -88,7 +88,7 @@ class Node:
 
     def channel(self, prefix: bytes) -> bytes:
         """The channel of the inbox of a prefix."""
-        return channel(prefix, self._place.inbox)
+        return channel(prefix, self._inbox_address.inbox)
 
     def _wanted(self) -> set[bytes]:
         """The prefixes whose inboxes are wanted; the mutex is held."""
@@ -114,18 +114,18 @@ class Node:
             self._look_after(now)
             for waiter in self.waiting.abandoned() if refreshes else []:
                 self._clear_away(waiter)
-            again = [leftover for leftover in self._leftovers if leftover.at <= now]
-            self._leftovers = [leftover for leftover in self._leftovers if leftover.at > now]
+            again = [pending_undo for pending_undo in self._pending_undos if pending_undo.at <= now]
+            self._pending_undos = [pending_undo for pending_undo in self._pending_undos if pending_undo.at > now]
             tend = now >= self._tend_at()
             record = self.active() and now >= self._record_at
             if record:
-                self._record_at = now + RECORD_EVERY
+                self._record_at = now + RECORD_EVERY_S
         safely = self.keeper.safely
-        for tenure in lost:
-            safely(self.keeper.report, tenure)
+        for held_lease in lost:
+            safely(self.keeper.report, held_lease)
         self._renew_safely(due, now)
-        for leftover in again:
-            safely(self._give_back, leftover)
+        for pending_undo in again:
+            safely(self._give_back, pending_undo)
         for refresh in refreshes:
             self._refresh_safely(refresh.batch, timeout, now)
         if record:
@@ -135,23 +135,23 @@ class Node:
 
     def _clear_away(self, waiter: Waiter) -> None:
         """Its event loop was closed without ending it: the next one of this process has its place, or nobody."""
-        attempt, gate = waiter.attempt, waiter.attempt.gate
-        if gate is not None and gate.left_behind(attempt, waiter):
+        attempt, local_queue = waiter.attempt, waiter.attempt.local_queue
+        if local_queue is not None and local_queue.pass_abandoned_place_on(attempt, waiter):
             return
-        self.waiting.delist(waiter)
-        leave = burial(attempt)
+        self.waiting.unregister_waiter(waiter)
+        leave = revocation(attempt)
         self.keeper.call(lambda: self.commands.call(leave, lambda _answer, _sent: None))
-        attempt.pending = False
-        if gate is not None:
-            gate.withdraw(attempt)
+        attempt.may_be_on_server = False
+        if local_queue is not None:
+            local_queue.withdraw(attempt)
         attempt.slot = None  # it would keep the task, and its loop, for as long as the attempt is remembered
 
     def _look_after(self, now: float) -> None:
-        """Let the gates do what is due in them."""
-        for gate in [gate for gate, at in self._looked_after.items() if at <= now]:
-            self._looked_after[gate] = at = gate.on_time(now)
+        """Let the local queues do what is due in them."""
+        for local_queue in [local_queue for local_queue, at in self._looked_after.items() if at <= now]:
+            self._looked_after[local_queue] = at = local_queue.on_time(now)
             if at == float("inf"):
-                del self._looked_after[gate]
+                del self._looked_after[local_queue]
 
     def next_at(self) -> float:
         """When `turn` has something to do; the keeper's mutex is held."""
@@ -161,47 +161,47 @@ class Node:
         if self.active():
             at = min(at, self._record_at)
         at = min(at, *self._looked_after.values()) if self._looked_after else at
-        at = min(at, *(leftover.at for leftover in self._leftovers)) if self._leftovers else at
+        at = min(at, *(pending_undo.at for pending_undo in self._pending_undos)) if self._pending_undos else at
         return min(at, self._tend_at())
 
-    def enlist(self, waiter: Waiter, now: float) -> bool:
-        """As `Waiting.enlist`; the keeper's mutex is held."""
+    def register_waiter(self, waiter: Waiter, now: float) -> bool:
+        """As `Waiting.register_waiter`; the keeper's mutex is held."""
         spec = waiter.attempt.spec
         self.want_record(now, spec.prefix)
         self.want_label(now, spec, spec.label)
         self.wait_graph.somebody_waits(now)
-        if waiter.attempt.gate is None:
+        if waiter.attempt.local_queue is None:
             self._ask(waiter.attempt.spec)  # one of us, and still an outsider to those who share the lock
-        if self._place.strays(waiter.attempt.spec.keys[0]):
+        if self._inbox_address.strays(waiter.attempt.spec.keys[0]):
             waiter.awaits_inbox = True
-            waiter.put(Down(Astray("its slot was moved", self.address)))
+            waiter.put(Down(SlotMoved("its slot was moved", self.address)))
             return False
-        return self.waiting.enlist(waiter, now)
+        return self.waiting.register_waiter(waiter, now)
 
     def close(self, error: WireError) -> None:
         """This process stops: nobody waits any more; the keeper's mutex is held."""
-        for gate in self.gates():
-            gate.close(error)
+        for local_queue in self.local_queues():
+            local_queue.close(error)
         self.waiting.close(error)
 
-    # The part that gates need
+    # The part that local queues need
 
-    def gates(self) -> list[Gate]:
+    def local_queues(self) -> list[LocalQueue]:
         """Those that there are; the keeper's mutex is held."""
-        return self._gates.values()
+        return self._local_queues.values()
 
     def in_line(self) -> list[Attempt]:
-        """Those who stand in the lines of the gates; the keeper's mutex is held."""
-        return [attempt for gate in self.gates() for attempt in gate.line]
+        """Those who stand in the lines of the local queues; the keeper's mutex is held."""
+        return [attempt for local_queue in self.local_queues() for attempt in local_queue.queue]
 
-    def gate(self, spec: Spec) -> Gate:
-        """The gate of a lock; the keeper's mutex is held. A key of the user's own that is used under two prefixes has two: the
-        notification about each comes to the inbox of its own prefix."""
+    def local_queue(self, spec: Spec) -> LocalQueue:
+        """The local queue of a lock; the keeper's mutex is held. A key of the user's own that is used under two prefixes has
+        two: the notification about each comes to the inbox of its own prefix."""
         which = spec.keys[0], spec.prefix
-        gate = self._gates.get(which)
-        if gate is None:
-            gate = self._gates.setdefault(which, Gate(self, spec.prefix))
-        return gate
+        local_queue = self._local_queues.get(which)
+        if local_queue is None:
+            local_queue = self._local_queues.setdefault(which, LocalQueue(self, spec.prefix))
+        return local_queue
 
     def reachable(self, prefix: bytes) -> bool:
         return self.waiting.listens(prefix)
@@ -218,12 +218,12 @@ class Node:
     def somebody_waits(self) -> None:
         self.wait_graph.somebody_waits(self.clock())
 
-    def label_changed(self, tenure: Tenure) -> None:
-        self.want_label(self.clock(), tenure.spec, tenure.label)
+    def label_changed(self, held_lease: HeldLease) -> None:
+        self.want_label(self.clock(), held_lease.spec, held_lease.label)
 
     def connect(self, key: bytes) -> None:
         """Open the connection for renewals, which is that of this key; called by the keeper, with its mutex held."""
-        self.keeper.call(lambda: self.commands.call(Command(("EXISTS", key), ANSWER_WITHIN), lambda _reply, _sent: None))
+        self.keeper.call(lambda: self.commands.call(Command(("EXISTS", key), ANSWER_WITHIN_S), lambda _reply, _sent: None))
 
     def asked_for(self, token: str) -> bool:
         if token in self._asked_early:
@@ -231,54 +231,55 @@ class Node:
             return True
         return False
 
-    def look_at(self, gate: Queue, at: float) -> None:
-        self._looked_after[gate] = min(at, self._looked_after.get(gate, at))
+    def look_at(self, local_queue: Queue, at: float) -> None:
+        self._looked_after[local_queue] = min(at, self._looked_after.get(local_queue, at))
         self.inbox.reclaim()
         self.keeper.wake_by(at)
 
-    def question(self, tenure: Tenure) -> tuple[int, int]:
-        if self.renewing.get(tenure.token) is not tenure:
+    def question(self, held_lease: HeldLease) -> tuple[int, int]:
+        if self.renewing.get(held_lease.token) is not held_lease:
             return 0, 0
-        self.keeper.wake_by(self.renewing.question(tenure, self.clock()))
+        self.keeper.wake_by(self.renewing.question(held_lease, self.clock()))
         return 1, 1
 
-    def give_back(self, gate: Queue | None, tenure: Tenure) -> None:
-        tenure.end()
-        self.renewing.forget(tenure.token)
-        timeout = tenure.spec.timeout
-        give, bury = (tenure.giving_back(bury=how, timeout=timeout) for how in (tenure.doubt, True))
-        self.keeper.call(lambda: self._give_back(Leftover(self.clock(), give, bury, tenure.deadline, gate)))
+    def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
+        held_lease.end()
+        self.renewing.forget(held_lease.token)
+        timeout = held_lease.spec.timeout
+        give, revoke = (held_lease.giving_back(revoke=how, timeout=timeout) for how in (held_lease.maybe_in_flight, True))
+        self.keeper.call(lambda: self._give_back(PendingUndo(self.clock(), give, revoke, held_lease.deadline, local_queue)))
 
-    def bury(self, gate: Queue, attempt: Attempt) -> None:
+    def revoke(self, local_queue: Queue, attempt: Attempt) -> None:
         spec = attempt.spec
-        self.send_until_answered(burial(attempt), self.clock() + spec.timeout + spec.first_ttl, gate)
+        self.send_until_answered(revocation(attempt), self.clock() + spec.timeout + spec.first_ttl, local_queue)
 
-    def send_until_answered(self, call: Run[int], until: float, gate: Told | None = None) -> None:
-        """Send this until it is answered, or local time ``until``; ``gate`` is told of the first answer, or failure. Any thread
-        may say so."""
-        self.keeper.call(lambda: self._give_back(Leftover(self.clock(), call, call, until, gate)))
+    def send_until_answered(self, call: Run[int], until: float, local_queue: ReleaseListener | None = None) -> None:
+        """Send this until it is answered, or local time ``until``; ``local_queue`` is told of the first answer, or failure. Any
+        thread may say so."""
+        self.keeper.call(lambda: self._give_back(PendingUndo(self.clock(), call, call, until, local_queue)))
 
-    def _give_back(self, due: Leftover) -> None:
+    def _give_back(self, due: PendingUndo) -> None:
         def then(answer: int | WireError, _sent: float) -> None:
             with self.mutex:
                 now = self.clock()
                 if isinstance(answer, WireError) and now < due.until:
                     pause = min(1.0, 0.02 * 2**due.failures)
-                    self._leftovers.append(due._replace(at=now + pause, gate=None, failures=due.failures + 1))
+                    self._pending_undos.append(due._replace(at=now + pause, local_queue=None, failures=due.failures + 1))
                     self.keeper.wake_by(now + pause)
-            if due.gate is not None:
-                due.gate.left()  # even if nobody knows whether it is back: who is next asks, and waits for it if need be
+            if due.local_queue is not None:
+                # even if nobody knows whether it is back: who is next asks, and waits for it if need be
+                due.local_queue.on_released()
 
         self.commands.call(due.again if due.failures else due.call, then)
 
     # Renewal
 
     def _renew_safely(self, due: list[Renew], now: float) -> None:
-        for spec in [renew.tenure.spec for renew in due]:
-            if self._place.strays(spec.keys[0]):
+        for spec in [renew.held_lease.spec for renew in due]:
+            if self._inbox_address.strays(spec.keys[0]):
                 with self.mutex:
                     self._ask(spec)  # the client outside cannot tell us
-        for batch in self._place.together(due, lambda renew: renew.tenure.spec):
+        for batch in self._inbox_address.together(due, lambda renew: renew.held_lease.spec):
             if not self.keeper.safely(self._renew, batch):
                 with self.mutex:
                     for renew in batch:
@@ -305,24 +306,24 @@ class Node:
             else:
                 for renew, answer in zip(batch, answers, strict=True):
                     if not self.renewing.on_answer(renew, answer, sent, now):
-                        lost.append(renew.tenure)
-            gates = [self._gate_of(renew.tenure) for renew in batch]
-        for tenure in lost:
-            self.keeper.safely(self.keeper.report, tenure)
-        for renew, gate in zip(batch, gates, strict=True):
-            if gate is not None and gate.question is not None:
-                known = not (isinstance(answers, WireError) or renew.tenure.lost)
-                gate.answered(renew.tenure.token, renew.made, known=known)
+                        lost.append(renew.held_lease)
+            local_queues = [self._gate_of(renew.held_lease) for renew in batch]
+        for held_lease in lost:
+            self.keeper.safely(self.keeper.report, held_lease)
+        for renew, local_queue in zip(batch, local_queues, strict=True):
+            if local_queue is not None and local_queue.question is not None:
+                known = not (isinstance(answers, WireError) or renew.held_lease.lost)
+                local_queue.answered(renew.held_lease.token, renew.made, known=known)
 
     # Waiting
 
     def _refresh_safely(self, due: list[Waiter], timeout: float, now: float) -> None:
-        strays = [waiter for waiter in due if self._place.strays(waiter.attempt.spec.keys[0])]
+        strays = [waiter for waiter in due if self._inbox_address.strays(waiter.attempt.spec.keys[0])]
         if strays:
             with self.mutex:
-                self.waiting.close(Astray("its slot was moved", self.address), strays)
+                self.waiting.close(SlotMoved("its slot was moved", self.address), strays)
             due = [waiter for waiter in due if waiter not in strays]
-        for batch in self._place.together(due, lambda waiter: waiter.attempt.spec):
+        for batch in self._inbox_address.together(due, lambda waiter: waiter.attempt.spec):
             if not self.keeper.safely(self._refresh, batch, timeout):
                 with self.mutex:
                     self.waiting.on_failed(batch, NotSent("the keeper stumbled", self.address), now)
@@ -339,7 +340,7 @@ class Node:
                 self.waiting.on_refreshed(batch, answer[1], sent, now)
                 deaf = self.waiting.listens(prefix) and not answer[0] and now >= self._deaf_until
                 if deaf:
-                    self._deaf_until = now + PING_EVERY  # in a Cluster another server may have answered: no reason to hurry
+                    self._deaf_until = now + PING_EVERY_S  # in a Cluster another server may have answered: no reason to hurry
             if deaf:
                 self.inbox.fail("the server does not know this listener any more")
 
@@ -355,10 +356,10 @@ class Node:
                 self._inbox_at[prefix] = now + 1.0
                 self._subscribe(prefix)
         if self.waiting.listening and now >= self._ping_at:
-            self._ping_at = now + PING_EVERY
+            self._ping_at = now + PING_EVERY_S
             if not self.active():
                 self._reachable_prefixes.clear()
-            self.inbox.call(Command(("PING",), ANSWER_WITHIN), lambda _reply, _sent: None)
+            self.inbox.call(Command(("PING",), ANSWER_WITHIN_S), lambda _reply, _sent: None)
 
     def _subscribe(self, prefix: bytes) -> None:
         def then(reply: Any, _sent: float) -> None:
@@ -370,18 +371,18 @@ class Node:
                 else:
                     self._on_subscribed(prefix, now)
 
-        self.inbox.call(Command((self._place.subscribe, self.channel(prefix)), ANSWER_WITHIN), then)
+        self.inbox.call(Command((self._inbox_address.subscribe, self.channel(prefix)), ANSWER_WITHIN_S), then)
 
     def _on_subscribed(self, prefix: bytes, now: float) -> None:
         """The mutex is held."""
         self.waiting.on_listening(now, prefix)
-        gates = [*self.gates(), *(held.gate for held in self.renewing.tenures() if held.gate)]
-        for gate in [gate for gate in gates if gate.prefix == prefix]:
-            gate.on_asked()  # somebody may have said so while nobody listened
+        local_queues = [*self.local_queues(), *(held.local_queue for held in self.renewing.held_leases() if held.local_queue)]
+        for local_queue in [local_queue for local_queue in local_queues if local_queue.prefix == prefix]:
+            local_queue.on_asked()  # somebody may have said so while nobody listened
         for listener in self.listeners.values():
             if listener.prefix == prefix:
                 listener.wake()
-        self._ping_at = now + PING_EVERY
+        self._ping_at = now + PING_EVERY_S
 
     def _on_silence(self) -> None:
         """The connection is lost: subscribe anew. The refresh that follows makes up for messages missed meanwhile."""
@@ -421,24 +422,24 @@ class Node:
         }
 
     def _on_asked(self, token: str) -> None:
-        tenure = self.renewing.get(token)
-        if tenure is not None:
-            gate = self._gate_of(tenure)
-            if gate is not None:
-                gate.on_asked()
+        held_lease = self.renewing.get(token)
+        if held_lease is not None:
+            local_queue = self._gate_of(held_lease)
+            if local_queue is not None:
+                local_queue.on_asked()
             return
         self._asked_early[token] = None
-        if len(self._asked_early) > EARLY:
+        if len(self._asked_early) > EARLY_HINTS_MAX:
             del self._asked_early[next(iter(self._asked_early))]
 
-    def _gate_of(self, tenure: Tenure) -> Queue | None:
+    def _gate_of(self, held_lease: HeldLease) -> Queue | None:
         """The local queue of a lease, if there ever was one; the mutex is held."""
-        return tenure.gate or self._gates.get((tenure.spec.keys[0], tenure.spec.prefix))
+        return held_lease.local_queue or self._local_queues.get((held_lease.spec.keys[0], held_lease.spec.prefix))
 
     def _ask(self, spec: Spec) -> None:
-        gate = self._gates.get((spec.keys[0], spec.prefix))
-        if gate is not None:
-            gate.on_asked()
+        local_queue = self._local_queues.get((spec.keys[0], spec.prefix))
+        if local_queue is not None:
+            local_queue.on_asked()
 
     # The process record
 
@@ -452,34 +453,34 @@ class Node:
             self._written_at = now = self.clock()
             self._labels = labels = self.labels_in_use()
             standing = {prefix: ends for prefix, ends in self._records.items() if ends > now}
-            self._records = {**standing, **dict.fromkeys(used, now + RECORD_LIVES)}
+            self._records = {**standing, **dict.fromkeys(used, now + RECORD_LIVES_S)}
         keeper, self.wait_graph.untold = self.keeper, False
         for prefix in used:
             text = keeper.record([wait for wait in waits if prefix in wait.prefixes], labels.get(prefix, {}))
             key = record_key(prefix, keeper.process_id)
-            record = Command(("SET", key, text, "PX", milliseconds(RECORD_LIVES)), ANSWER_WITHIN)
+            record = Command(("SET", key, text, "PX", milliseconds(RECORD_LIVES_S)), ANSWER_WITHIN_S)
             self.commands.call(record, lambda _answer, _sent: None)
 
     def _prefixes_in_use(self) -> set[bytes]:
         """The mutex is held."""
         meeting = [listener.prefix for listener in self.listeners.values() if listener.needs_record]
-        return {*meeting, *self.waiting.prefixes(), *(tenure.spec.prefix for tenure in self.renewing.tenures())}
+        return {*meeting, *self.waiting.prefixes(), *(held_lease.spec.prefix for held_lease in self.renewing.held_leases())}
 
     def labels_in_use(self) -> dict[bytes, dict[bytes, str]]:
         """Of the locks that are held or waited for, by prefix and key. The mutex is held."""
         found: dict[bytes, dict[bytes, str]] = {}
         waiting = [(waiter.attempt.spec, waiter.attempt.spec.label) for waiter in self.waiting.waiters()]
-        for spec, label in [*waiting, *((tenure.spec, tenure.label) for tenure in self.renewing.tenures())]:
+        for spec, label in [*waiting, *((held_lease.spec, held_lease.label) for held_lease in self.renewing.held_leases())]:
             if label is not None:
                 found.setdefault(spec.prefix, {})[spec.keys[0]] = label
         return found
 
     def want_label(self, now: float, spec: Spec, label: str | None) -> None:
         """The label of a lock is to be told soon: by the keeper, so that taking the lock costs nothing, and not more often than
-        once in `LABELS_EVERY` seconds. Called with the keeper's mutex held, by any thread."""
+        once in `LABELS_EVERY_S` seconds. Called with the keeper's mutex held, by any thread."""
         if label == self._labels.get(spec.prefix, {}).get(spec.keys[0]):
             return
-        at = max(now + RECORD_AFTER, self._written_at + LABELS_EVERY)
+        at = max(now + RECORD_AFTER_S, self._written_at + LABELS_EVERY_S)
         if at < self._record_at < float("inf"):
             self._record_at = at
             self.keeper.wake_by(at)
@@ -490,7 +491,7 @@ class Node:
         if self._records.get(prefix, 0.0) <= max(now, self._record_at):  # there is none, or it ends before it is written again
             self._introduced.add(prefix)
             if self._record_at == float("inf"):
-                self._record_at = now + RECORD_AFTER
+                self._record_at = now + RECORD_AFTER_S
             else:
                 self.facts_changed(now)
                 self.keeper.wake_by(self._record_at)
@@ -498,12 +499,12 @@ class Node:
     def facts_changed(self, now: float) -> None:
         """Called with the keeper's mutex held, by any thread."""
         if self._record_at != float("inf"):
-            self._record_at = min(self._record_at, now + RECORD_AFTER)
+            self._record_at = min(self._record_at, now + RECORD_AFTER_S)
 
-    def farewell(self) -> tuple[list[Tenure], list[Call]]:
+    def farewell(self) -> tuple[list[HeldLease], list[Call]]:
         """When this process ends: the leases that are lost by that, whose owners are to be told; and what to send. Held locks
         are given back, the record is removed. Called with the keeper's mutex held."""
-        lost = [tenure for tenure in self.renewing.tenures() if tenure.lose("the process ends")]
-        calls: list[Call] = [tenure.giving_back(bury=tenure.doubt, timeout=0.5) for tenure in lost]
+        lost = [held_lease for held_lease in self.renewing.held_leases() if held_lease.lose("the process ends")]
+        calls: list[Call] = [held_lease.giving_back(revoke=held_lease.maybe_in_flight, timeout=0.5) for held_lease in lost]
         calls += [Command(("DEL", record_key(prefix, self.keeper.process_id)), 0.5) for prefix in self._records]
         return lost, calls

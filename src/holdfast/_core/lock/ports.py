@@ -1,4 +1,4 @@
-"""Protocols: what a gate (`_core.lock.local_queue`) needs of its node (`_core.lock.node`), a node of its keeper, and the
+"""Protocols: what a local queue (`_core.lock.local_queue`) needs of its node (`_core.lock.node`), a node of its keeper, and the
 wait-for graph of a node."""
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from holdfast._core.lock.replies import Scripts
 from holdfast._core.requests import Call, Run
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.records import Tenure
+    from holdfast._core.lock.records import HeldLease
     from holdfast._core.lock.renewal import Renewing
     from holdfast._core.lock.server_queue import Waiting
 
 T = TypeVar("T")
 
 
-class Told(Protocol):
-    """A listener for a release: a gate, as a rule."""
+class ReleaseListener(Protocol):
+    """A listener for a release: a local queue, as a rule."""
 
-    def left(self) -> None:
+    def on_released(self) -> None:
         """It is; or nobody knows."""
 
 
-class Leftover(NamedTuple):
+class PendingUndo(NamedTuple):
     """Something that nobody uses any more, to be given back at local time ``at``. The server may be away for longer than
     anybody waits for the answer, and until the lease ends nobody else could have the lock."""
 
@@ -36,7 +36,7 @@ class Leftover(NamedTuple):
     """What is sent if that was not answered: a copy of it may still come."""
     until: float
     """Local time at which it ends by itself."""
-    gate: Told | None = None
+    local_queue: ReleaseListener | None = None
     """Told of the first answer, whatever it is."""
     failures: int = 0
 
@@ -45,14 +45,14 @@ Then = Callable[[Any, float], None]
 """What to do with the typed reply to a call (or the WireError instead of one) and the time at which the call was sent."""
 
 
-class Surroundings(Protocol):
-    """A node, as its gates see it."""
+class QueuePort(Protocol):
+    """A node, as its local queues see it."""
 
     waiting: Waiting
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Guards the gate, and the books of the keeper."""
+        """Guards the local queue, and the books of the keeper."""
 
     def reachable(self, prefix: bytes) -> bool:
         """The inbox of this prefix listens: who waits outside can say so."""
@@ -75,26 +75,26 @@ class Surroundings(Protocol):
     def somebody_waits(self) -> None:
         """Somebody of this process stands in line, and may be in a cycle; the mutex is held."""
 
-    def label_changed(self, tenure: Tenure) -> None:
+    def label_changed(self, held_lease: HeldLease) -> None:
         """The lease was passed on to a lock with another label; the mutex is held."""
 
     def asked_for(self, token: str) -> bool:
         """Somebody outside has asked for what this token holds before anybody here knew of it. Said once; the mutex is held."""
 
-    def look_at(self, gate: Queue, at: float) -> None:
+    def look_at(self, local_queue: Queue, at: float) -> None:
         """Call `Queue.on_time` at local time ``at``; the mutex is held."""
 
-    def question(self, tenure: Tenure) -> tuple[int, int]:
+    def question(self, held_lease: HeldLease) -> tuple[int, int]:
         """Renew a lease now, to learn whether it is lost: `Queue.answered` is told of each answer. Answers how many servers are
         asked, and how many that know it still settle the question; the mutex is held."""
 
-    def bury(self, gate: Queue, attempt: Attempt) -> None:
+    def revoke(self, local_queue: Queue, attempt: Attempt) -> None:
         """Give back whatever an attempt has got that nobody makes any more, and refuse what may come of it yet; say so to
-        `Queue.left`. The mutex is held."""
+        `Queue.on_released`. The mutex is held."""
 
-    def give_back(self, gate: Queue | None, tenure: Tenure) -> None:
-        """Give back a lease that nobody holds, soon, and say so to `Queue.left` of the gate that waits for it; the mutex is
-        held."""
+    def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
+        """Give back a lease that nobody holds, soon, and say so to `Queue.on_released` of the local queue that waits for it;
+        the mutex is held."""
 
 
 class Line(Protocol):
@@ -124,7 +124,7 @@ class Lines(Protocol):
         """A line to the server. ``on_push``: gets the published messages. ``on_closed``: called when the line is lost."""
 
 
-class Place(NamedTuple):
+class InboxAddress(NamedTuple):
     """The inbox of a node; and, in a Cluster, the keys that one request can have."""
 
     inbox: str
@@ -178,7 +178,7 @@ class NodeKeeper(Protocol):
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Guards `waiting`, `renewing` and the gates, which other threads use too."""
+        """Guards `waiting`, `renewing` and the local queues, which other threads use too."""
 
     def in_change(self) -> bool:
         """This thread holds the mutex."""
@@ -189,7 +189,7 @@ class NodeKeeper(Protocol):
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
         """Return the public facts about this process, with these waits and the labels of locks by their keys."""
 
-    def report(self, tenure: Tenure) -> None:
+    def report(self, held_lease: HeldLease) -> None:
         """Tell the owner that its lease is lost; the mutex is not held."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:

@@ -1,7 +1,7 @@
 """A lock, as all its operations see it; and the records of one acquisition, in the order of its life.
 
 `Attempt` is one try to get it, `Waiter` its place in the queue of the server. `Grant` is what comes of it, or what it is
-given in the line of its process (`Given`); `Tenure` is the lease, until it ends.
+given in the line of its process (`Turn`); `HeldLease` is the lease, until it ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast._core.struct import Struct
 
 INFINITY = float("inf")
 
-CLAIM_AFTER = 0.05
+CLAIM_AFTER_S = 0.05
 """Seconds after a hand-over at which the claim window is turned into the full lease; a lock held for less saves the trip."""
 
 BOUNDED = "max_hold has passed"
@@ -131,7 +131,7 @@ class Spec(_Spec):
 
     def token(self, drawn: str) -> str:
         """Return the token for an attempt: the drawn one, the prefix, and the mark."""
-        return self.signed(drawn) + self.mark
+        return self.signed(drawn) + self.token_suffix
 
     @cached_property
     def guarded(self) -> tuple[int, ...]:
@@ -139,12 +139,12 @@ class Spec(_Spec):
         return (milliseconds(self.guard),) if self.guard else ()
 
     @cached_property
-    def lasts(self) -> bool:
+    def is_passable(self) -> bool:
         """It may be held for as long as one likes: only such a lease is passed on."""
         return self.renew and self.max_hold is None and self.progress_within is None
 
     @cached_property
-    def mark(self) -> str:
+    def token_suffix(self) -> str:
         """Return the end of its tokens, for the server: whether the holder may keep the lock, or how many permits it wants."""
         return f"*{self.permits.wanted}" if self.permits else "~" if self.linger else ""
 
@@ -204,7 +204,7 @@ class Tally(Protocol):
 
 
 class Queue(Protocol):
-    """The queue of this process for a lock (`_core.lock.local_queue.Gate`), as others see it."""
+    """The queue of this process for a lock (`_core.lock.local_queue.LocalQueue`), as others see it."""
 
     trouble: Exception | None
     """Why the server said nothing, when one of us asked last."""
@@ -218,12 +218,12 @@ class Queue(Protocol):
         """Guards all of it."""
 
     @property
-    def who(self) -> object:
+    def turn_of(self) -> object:
         """The attempt whose turn it is: it holds the lock, or asks the server for it."""
 
     @property
-    def tenure(self) -> Tenure | None:
-        """The lease of this process, from the first pass on. Without `who`: it lingers."""
+    def held_lease(self) -> HeldLease | None:
+        """The lease of this process, from the first pass on. Without `turn_of`: it lingers."""
 
     @property
     def last(self) -> int:
@@ -236,7 +236,7 @@ class Queue(Protocol):
     def retake(self, attempt: Attempt) -> Grant | None:
         """The lease that lingers, if one does that is good for this attempt, with its next fence."""
 
-    def enter(self, attempt: Attempt) -> Given | None:
+    def enter(self, attempt: Attempt) -> Turn | None:
         """Somebody wants the lock. None: it stands in line, and will be woken when it is given something."""
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
@@ -245,33 +245,33 @@ class Queue(Protocol):
     def has_lease(self, attempt: Attempt) -> bool:
         """It is this one's turn, and the process has the lock already."""
 
-    def took(self, attempt: Attempt, grant: Grant) -> None:
+    def note_grant(self, attempt: Attempt, grant: Grant) -> None:
         """The server granted the lock to the attempt that asks for all."""
 
-    def had(self, attempt: Attempt, tenure: Tenure) -> None:
+    def note_lease(self, attempt: Attempt, held_lease: HeldLease) -> None:
         """The lease of what this one took."""
 
-    def pass_on(self, attempt: Attempt, tenure: Tenure, now: float) -> bool | None:
+    def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
         """The holder is done with the lock. True: the next one here has it, or it lingers. False: it has to go back to the
         server. None: somebody else was quicker to give it back."""
 
-    def give_back(self, attempt: Attempt, tenure: Tenure) -> None:
+    def give_back(self, attempt: Attempt, held_lease: HeldLease) -> None:
         """The holder is done with the lock, and cannot wait for the release: the keeper does it."""
 
-    def left(self, attempt: Attempt | None = None) -> None:
+    def on_released(self, attempt: Attempt | None = None) -> None:
         """The lock is back at the server, or was never had: the next in line asks for it. ``attempt``: whose turn it was."""
 
-    def dropped(self, tenure: Tenure) -> None:
+    def on_collected(self, held_lease: HeldLease) -> None:
         """The owner of the lease is gone and has not released it: the lease expires."""
 
     def withdraw(self, attempt: Attempt) -> None:
         """A waiter has withdrawn, even if it was given the lock just now."""
 
-    def bequeath(self, attempt: Attempt, place: Waiter) -> bool:
+    def pass_place_on(self, attempt: Attempt, place: Waiter) -> bool:
         """The attempt that asks for all gives up its wait: the next one here inherits its place in the server's queue."""
 
-    def left_behind(self, attempt: Attempt, place: Waiter) -> bool:
-        """As `bequeath`, for one whose event loop was closed without ending it; the mutex is held."""
+    def pass_abandoned_place_on(self, attempt: Attempt, place: Waiter) -> bool:
+        """As `pass_place_on`, for one whose event loop was closed without ending it; the mutex is held."""
 
     def abort_wait(self, attempt: Attempt, error: Exception) -> bool:
         """Have this raised where an attempt stands in line. False: it does not; the mutex is held."""
@@ -287,7 +287,18 @@ class Attempt:
     """One try to get a lock, under one token. A token is never used for a second attempt."""
 
     __slots__ = (
-        "doubt", "gate", "given", "hasty", "pending", "slot", "spec", "tally", "token", "unclaimed", "until", "waited",
+        "hasty",
+        "local_queue",
+        "may_be_on_server",
+        "maybe_in_flight",
+        "slot",
+        "spec",
+        "tally",
+        "token",
+        "turn",
+        "unclaimed",
+        "until",
+        "waited",
     )  # fmt: skip
 
     def __init__(
@@ -295,18 +306,18 @@ class Attempt:
         spec: Spec,
         token: str = "",
         *,
-        pending: bool = False,
-        doubt: bool = False,
+        may_be_on_server: bool = False,
+        maybe_in_flight: bool = False,
         until: float | None = None,
         slot: Slot | None = None,
-        gate: Queue | None = None,
+        local_queue: Queue | None = None,
         tally: Tally | None = None,
     ) -> None:
         self.spec = spec
         self.token = token
-        self.pending = pending
+        self.may_be_on_server = may_be_on_server
         """Something of this attempt may be on the server: its lock, or its place in the queue."""
-        self.doubt = doubt
+        self.maybe_in_flight = maybe_in_flight
         """A copy of a request of ours may still be on its way to the server."""
         self.until = until
         """Local time at which the wait ends; None: never."""
@@ -315,9 +326,9 @@ class Attempt:
         self.hasty = False
         """It never waits, not even for a holder who may only linger: a signal handler cannot, where it has interrupted us."""
         self.slot = slot
-        self.gate = gate
+        self.local_queue = local_queue
         """Where all who want this lock in this process come together; None: it stands in nobody's line but the server's."""
-        self.given: Given | None = None
+        self.turn: Turn | None = None
         """What it was given in line there."""
         self.tally = tally
         self.unclaimed: Any = None
@@ -330,7 +341,7 @@ class Attempt:
             self.tally.waits(self)
 
     @property
-    def patience(self) -> float:
+    def outage_budget(self) -> float:
         """Seconds for which a server that is away is ridden out."""
         return float("inf") if self.until is not None else max(self.spec.ttl, 30.0)
 
@@ -388,15 +399,29 @@ class Waiter:
         former = self.attempt
         if former is not heir:
             # In this order: after an interrupt it is moved once more.
-            heir.token, heir.pending, heir.doubt = former.token, former.pending, former.doubt
+            heir.token, heir.may_be_on_server, heir.maybe_in_flight = (
+                former.token,
+                former.may_be_on_server,
+                former.maybe_in_flight,
+            )
             self.attempt, self.late = heir, False
-            former.token, former.pending, former.doubt = "", False, False
+            former.token, former.may_be_on_server, former.maybe_in_flight = "", False, False
 
 
 class Grant(Struct):
     """A lock that was taken: under which token and fence, and until when (local seconds) it may be believed."""
 
-    __slots__ = __match_args__ = ("attempt", "fence", "taken", "deadline", "claim", "queued", "last", "tenure", "whole")
+    __slots__ = __match_args__ = (
+        "attempt",
+        "fence",
+        "taken",
+        "deadline",
+        "in_claim_window",
+        "queued",
+        "last",
+        "held_lease",
+        "whole",
+    )
 
     def __init__(
         self,
@@ -405,28 +430,28 @@ class Grant(Struct):
         taken: float,
         deadline: float,
         *,
-        claim: bool = False,
+        in_claim_window: bool = False,
         queued: bool = False,
         last: int = 0,
-        tenure: Tenure | None = None,
+        held_lease: HeldLease | None = None,
     ) -> None:
         self.attempt = attempt
         self.fence = fence
         self.taken = taken
         self.deadline = deadline
-        self.claim = claim
+        self.in_claim_window = in_claim_window
         """Handed over by the last holder: the lease is the claim window until it is renewed."""
         self.queued = queued
         """It stood in the queue at the server; or may have."""
         self.last = last
         """The last fence of the block."""
-        self.tenure = tenure
+        self.held_lease = held_lease
         """The lease that it is part of, where another one of this process had it before."""
-        self.whole: Tenure | None = None
+        self.whole: HeldLease | None = None
         """The lease that it is, where that is made of several: of the votes of several servers."""
 
 
-class Lead(Struct):
+class AskServer(Struct):
     """You ask the server, for all. ``place``: what an earlier one has left there."""
 
     __slots__ = __match_args__ = ("place",)
@@ -444,7 +469,7 @@ class Failed(Struct):
         self.error = error
 
 
-Given = Grant | Lead | Failed
+Turn = Grant | AskServer | Failed
 """What one in line is given."""
 
 
@@ -457,19 +482,19 @@ def nobody() -> None:
     return None
 
 
-class Tenure:
+class HeldLease:
     """One held lock, from the grant to its end. ``lost`` is why it ended before it was given back; empty while it has not."""
 
     __slots__ = (
         "asked_at",
         "deadline",
-        "doubt",
         "ends_at",
         "fence",
-        "gate",
         "hint",
         "label",
+        "local_queue",
         "lost",
+        "maybe_in_flight",
         "over",
         "owner",
         "question_at",
@@ -487,7 +512,7 @@ class Tenure:
         spec = grant.attempt.spec
         self.spec: Spec = spec
         self.token = grant.attempt.token
-        self.doubt = grant.attempt.doubt
+        self.maybe_in_flight = grant.attempt.maybe_in_flight
         self.ttl = spec.ttl
         self.fence = grant.fence
         """That of the grant."""
@@ -502,12 +527,12 @@ class Tenure:
         self.stalled_at = INFINITY if spec.progress_within is None else grant.taken + spec.progress_within
         """When its holder is held to be hung, unless he checks in before."""
         self.renew_at = INFINITY
-        if spec.renew and grant.claim:
-            self.renew_at = self.due_at(grant.taken + CLAIM_AFTER + 1 / spec.renew_grid)
+        if spec.renew and grant.in_claim_window:
+            self.renew_at = self.due_at(grant.taken + CLAIM_AFTER_S + 1 / spec.renew_grid)
         elif spec.renew:
             self.renew_at = self.due_at(grant.taken + (grant.deadline - grant.taken) * spec.renew_part)
-        self.gate: Queue | None = None
-        """Where those of this process wait for it, if that is not the gate of the key on one server."""
+        self.local_queue: Queue | None = None
+        """Where those of this process wait for it, if that is not the local queue of the key on one server."""
         self.label = spec.label
         """Of the lock object that has it now: it may be passed on to another one."""
         self.hint = ""
@@ -568,12 +593,12 @@ class Tenure:
         bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
         return BOUNDED if bounded else "its time ran out before a renewal was confirmed"
 
-    def suits(self, spec: Spec) -> bool:
+    def compatible_with(self, spec: Spec) -> bool:
         """It can be passed on to somebody who asked for such a lock."""
         mine = self.spec
-        fits = spec.lasts and spec.ttl == self.ttl and spec.replicas <= mine.replicas
+        fits = spec.is_passable and spec.ttl == self.ttl and spec.replicas <= mine.replicas
         fits = fits and spec.guard in {0.0, mine.guard}
-        return fits and (spec is mine or mine.lasts)
+        return fits and (spec is mine or mine.is_passable)
 
     def end(self) -> None:
         """It is being given back: nothing is to be watched or told any more."""
@@ -591,16 +616,16 @@ class Tenure:
         """Return the lease object of the user, or the one that this is a part of; None if nothing refers to it any more."""
         return self.owner()
 
-    def lost_with_it(self) -> Tenure | None:
+    def lost_with_it(self) -> HeldLease | None:
         """Return the lease that its owner has lost, now that this one is lost."""
         return self
 
-    def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
-        """The request that gives it back. ``bury``: a copy of the one that took it may still come."""
-        how = "bury" if bury else "release"
+    def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:
+        """The request that gives it back. ``revoke``: a copy of the one that took it may still come."""
+        how = "bury" if revoke else "release"
         return Run(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
 
-    def asks(self, now: float, ttl: float) -> float:
+    def note_request(self, now: float, ttl: float) -> float:
         """A lease of ``ttl`` seconds is about to be asked for. If that is less than what is believed now, it is what can be
         believed from now on: the answer may get lost. Answers when it is made, later than all before: its number."""
         self.asked_at = max(now, self.asked_at + 2e-6)
@@ -621,7 +646,7 @@ class Held(Protocol):
     """Something that is held under a lease."""
 
     @property
-    def tenure(self) -> Tenure:
+    def held_lease(self) -> HeldLease:
         """The lease."""
 
     def notice_loss(self) -> None:

@@ -12,9 +12,9 @@ async def give_up(attempt: Attempt) -> None:
 
     If a copy of our own request may arrive later, the token is declared dead, so that the copy is refused.
     """
-    if not attempt.pending:
+    if not attempt.may_be_on_server:
         return
-    spec, mode = attempt.spec, "bury" if attempt.doubt else "leave"
+    spec, mode = attempt.spec, "bury" if attempt.maybe_in_flight else "leave"
     try:
         for limit in (0.2, 0.1):  # with `GRACE`, an attempt ends well within a second after its time
             try:
@@ -28,23 +28,23 @@ async def give_up(attempt: Attempt) -> None:
                 break
             await Sleep(0.02)
     except Dropped:
-        await SendUntilAnswered(burial(attempt), await Now() + spec.timeout + spec.first_ttl)
-        attempt.pending = False
+        await SendUntilAnswered(revocation(attempt), await Now() + spec.timeout + spec.first_ttl)
+        attempt.may_be_on_server = False
         raise
-    attempt.pending = False
+    attempt.may_be_on_server = False
 
 
-def burial(attempt: Attempt) -> Run[int]:
+def revocation(attempt: Attempt) -> Run[int]:
     """Neither lock nor place is left of an attempt, and no late copy of its requests gets one."""
     spec = attempt.spec
     return Run(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
 
 
-async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
+async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool) -> bool:
     """Give the lock back, and hand it to the next in line. False if it was not ours any more.
 
-    ``in_time``: the local deadline has not passed. ``doubt``: a copy of the request that took the lock may still arrive, and
-    must not take it again. Raises NotSent or Unknown when the server stays away, Refused when it refuses.
+    ``in_time``: the local deadline has not passed. ``maybe_in_flight``: a copy of the request that took the lock may still
+    arrive, and must not take it again. Raises NotSent or Unknown when the server stays away, Refused when it refuses.
     """
     resent = False
     failures = 0
@@ -52,7 +52,7 @@ async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
         while True:
             try:
                 timeout = spec.timeout if not failures else min(spec.timeout, 0.5)
-                how = "bury" if doubt else "release"
+                how = "bury" if maybe_in_flight else "release"
                 answer = await Run(scripts(spec).release, spec.granting, (token, how, *spec.guarded), timeout)
             except WireError as error:
                 resent = resent or isinstance(error, Unknown)
@@ -67,5 +67,5 @@ async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
         raise
     except BaseException:
         # Cancelled or interrupted, and nobody knows whether the request arrived. Once more: it does no harm.
-        await give_up(Attempt(spec, token, pending=True, doubt=True))
+        await give_up(Attempt(spec, token, may_be_on_server=True, maybe_in_flight=True))
         raise

@@ -27,5 +27,5 @@ async def acknowledged(result: Grant | Busy) -> Grant | Busy:
         raise Refused(f"{count} of {spec.replicas} replicas acknowledged it within {spec.timeout:.2g} s; nothing is held")
     if kept != 1 or answer.came >= deadline:
         raise Refused("it was lost before the replicas had acknowledged it; nothing is held")
-    result.deadline, result.claim = deadline, False
+    result.deadline, result.in_claim_window = deadline, False
     return result

@@ -19,17 +19,18 @@ PAUSED = "guard"
 UNKNOWN = "?"
 """Stands for a holder's process where no server has named one. Empty is another fact: a client of another library holds it."""
 
-CLAIM = 2.0
-"""Seconds a waiter has to take up a lock that was handed to it. Part of the format: `CLAIM` of the scripts is the same."""
+CLAIM_WINDOW_S = 2.0
+"""Seconds a waiter has to take up a lock that was handed to it. Part of the format: `CLAIM_WINDOW_S` of the scripts is the
+same."""
 
 BLOCK = 33
 """Fences of one grant: its own, and those with which this process may pass the lock on without a trip. `BLOCK` of the
 scripts is the same."""
 
-KEEP = 600.0
+KEEP_S = 600.0
 """Seconds the side keys of a lock outlive its last use, at least."""
 
-GRACE = 0.45
+GRACE_S = 0.45
 """Seconds by which a question that is under way when ``wait`` ends may overrun it: its answer may still be yes."""
 
 
@@ -57,15 +58,15 @@ class Busy(NamedTuple):
         return "" if self.process in {PAUSED, UNKNOWN} else self.process
 
 
-UNHEARD = Busy(0.0, 0, UNKNOWN, lingers=False)
+NO_ANSWER = Busy(0.0, 0, UNKNOWN, lingers=False)
 """Before any server has said who holds it."""
 
 
-class Dead(NamedTuple):
+class Revoked(NamedTuple):
     """The token was declared dead."""
 
 
-Reply = Held | Busy | Dead | Gone | Conflict
+Reply = Held | Busy | Revoked | Gone | Conflict
 
 
 def read_reply(raw: object) -> Reply:
@@ -89,7 +90,7 @@ def read_acquire(raw: object) -> Reply:
     if isinstance(raw, list) and raw[0] == 1:
         return Held(raw[1], raw[2])  # the usual answer, and a pattern match costs as much as the rest of an acquire
     reply = read_reply(raw)
-    return Dead() if isinstance(reply, Gone) else reply
+    return Revoked() if isinstance(reply, Gone) else reply
 
 
 def read_refresh(raw: object) -> tuple[bool, list[Reply]]:

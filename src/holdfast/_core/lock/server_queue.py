@@ -12,19 +12,19 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 
 from holdfast._core.lock.records import Attempt, Waiter, margin, scripts
-from holdfast._core.lock.replies import CLAIM, Busy, Held, Reply
+from holdfast._core.lock.replies import CLAIM_WINDOW_S, Busy, Held, Reply
 from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, TimedOut, WireError
 from holdfast._core.struct import Struct
 
 INFINITY = float("inf")
 
-REFRESH_EVERY = 1.0
+REFRESH_EVERY_S = 1.0
 """Seconds between two signs of life of a waiting process; a third of what a place counts on the server."""
 
-SOONEST = 0.01
+SOONEST_S = 0.01
 """Seconds from one answer to the next question, at least."""
 
-USABLE = 0.5
+USABLE_LEFT_S = 0.5
 """Seconds of the claim window that must be left for a grant to be used without asking again."""
 
 BATCH = 100
@@ -34,7 +34,7 @@ REMEMBERED = 1000
 """Attempts that ended lately: a grant that still comes for one that was given up is handed on at once."""
 
 
-class Astray(WireError):
+class SlotMoved(WireError):
     """In a Cluster: the lock is on another server now than the inbox under whose name we wait. Wait under another one."""
 
 
@@ -82,7 +82,7 @@ class Waiting:
         """Those behind whom nobody is any more."""
         return [w for w in self._waiters.values() if w.attempt.slot is not None and w.attempt.slot.gone()]
 
-    def stands(self, waiter: Waiter) -> bool:
+    def is_waiting(self, waiter: Waiter) -> bool:
         """It waits still: nothing has become of it."""
         return self._waiters.get(waiter.attempt.token) is waiter and waiter.told is not None
 
@@ -114,7 +114,7 @@ class Waiting:
         """The prefixes whose inboxes tell those who wait; perhaps some more."""
         return self._prefixes if self._waiters else ()
 
-    def enlist(self, waiter: Waiter, now: float) -> bool:
+    def register_waiter(self, waiter: Waiter, now: float) -> bool:
         """Make a waiter known. True if its inbox listens; else the slot gets None once it does."""
         token, prefix = waiter.attempt.token, waiter.attempt.spec.prefix
         listens = prefix in self._listening
@@ -127,7 +127,7 @@ class Waiting:
         self._waiters[token] = waiter
         return listens
 
-    def delist(self, waiter: Waiter) -> None:
+    def unregister_waiter(self, waiter: Waiter) -> None:
         """This waiter waits no more."""
         token = waiter.attempt.token
         if self._waiters.pop(token, None) is not None:
@@ -149,20 +149,20 @@ class Waiting:
         waiter.last_contact = now
         waiter.down = None
         # Counted from the answer, never too early: asking a moment before the lease ends would only ask twice.
-        waiter.refresh_at = INFINITY if busy.remaining is None else now + max(busy.remaining + 0.002, SOONEST)
+        waiter.refresh_at = INFINITY if busy.remaining is None else now + max(busy.remaining + 0.002, SOONEST_S)
         if waiter.asked_under != self.subscription(waiter.attempt.spec.prefix):
             waiter.refresh_at = now  # the inbox was away while this was asked: a message may have been missed
-        if not now <= self.round_at <= now + REFRESH_EVERY:
-            self.round_at = now + REFRESH_EVERY
+        if not now <= self.round_at <= now + REFRESH_EVERY_S:
+            self.round_at = now + REFRESH_EVERY_S
 
     def on_message(self, token: str, fence: int, now: float) -> Run[int] | None:
         """A hand-over was published for this token. Perhaps to do: hand on what nobody here waits for any more."""
         waiter = self._waiters.get(token)
         if waiter is None:
             attempt = self._departed.get(token)
-            if attempt is None or (attempt.token == token and attempt.pending):
+            if attempt is None or (attempt.token == token and attempt.may_be_on_server):
                 return None  # not one of ours; or one that learnt of its grant by asking
-            if now < self._handed_on.get(token, -INFINITY) + REFRESH_EVERY:
+            if now < self._handed_on.get(token, -INFINITY) + REFRESH_EVERY_S:
                 return None  # a copy, or forged: whoever can publish could flood the server
             self._handed_on[token] = now
             spec = attempt.spec
@@ -170,10 +170,10 @@ class Waiting:
         if waiter.told is None:
             waiter.hint = max(waiter.hint, fence)
         elif fence > waiter.busy.last_fence:
-            deadline = waiter.told + CLAIM - margin(CLAIM)
-            if deadline - now >= USABLE:
-                self._settle(waiter, Granted(fence, deadline, claim=True))
-            elif now >= waiter.hinted_at + REFRESH_EVERY:  # else all are refreshed soon: anybody may have sent the message
+            deadline = waiter.told + CLAIM_WINDOW_S - margin(CLAIM_WINDOW_S)
+            if deadline - now >= USABLE_LEFT_S:
+                self._settle(waiter, Granted(fence, deadline, in_claim_window=True))
+            elif now >= waiter.hinted_at + REFRESH_EVERY_S:  # else all are refreshed soon: anybody may have sent the message
                 waiter.hinted_at = waiter.refresh_at = now
         return None
 
@@ -202,7 +202,7 @@ class Waiting:
         for waiter in self._told_by(prefix):
             waiter.down = error
             forbidden = isinstance(error, Refused) and not error.transient
-            if waiter.told is None and (forbidden or now - waiter.last_contact > waiter.attempt.patience):
+            if waiter.told is None and (forbidden or now - waiter.last_contact > waiter.attempt.outage_budget):
                 self._settle(waiter, Down(error))
 
     def due(self, now: float) -> list[Refresh]:
@@ -215,7 +215,7 @@ class Waiting:
                 waiter.put(TimedOut())
         batch = [w for w in self._waiters.values() if w.told is not None and not w.in_flight]
         if now >= self.round_at:
-            self.round_at = now + REFRESH_EVERY if batch else INFINITY
+            self.round_at = now + REFRESH_EVERY_S if batch else INFINITY
         else:
             batch = [waiter for waiter in batch if waiter.refresh_at <= now]
         for waiter in batch:
@@ -240,7 +240,7 @@ class Waiting:
             ttl = waiter.attempt.spec.first_ttl
             match reply:
                 case Held(fence) if sent + ttl - margin(ttl) > now:
-                    self._settle(waiter, Granted(fence, sent + ttl - margin(ttl), claim=False))
+                    self._settle(waiter, Granted(fence, sent + ttl - margin(ttl), in_claim_window=False))
                 case Held():
                     waiter.refresh_at = now  # answered so late that the lease may be over: ask again
                 case Busy():
@@ -253,8 +253,8 @@ class Waiting:
         for waiter in batch:
             waiter.in_flight = False
             waiter.down = error
-            waiter.refresh_at = now + min(REFRESH_EVERY, max(0.05, now - waiter.last_contact))
-            if now - waiter.last_contact > waiter.attempt.patience and self._waiters.get(waiter.attempt.token) is waiter:
+            waiter.refresh_at = now + min(REFRESH_EVERY_S, max(0.05, now - waiter.last_contact))
+            if now - waiter.last_contact > waiter.attempt.outage_budget and self._waiters.get(waiter.attempt.token) is waiter:
                 self._settle(waiter, Down(error))
 
     def close(self, error: Exception, waiters: Iterable[Waiter] | None = None) -> None:
@@ -269,5 +269,5 @@ class Waiting:
         waiter.put(Down(error))
 
     def _settle(self, waiter: Waiter, outcome: Outcome) -> None:
-        self.delist(waiter)
+        self.unregister_waiter(waiter)
         waiter.put(outcome)

@@ -14,7 +14,7 @@ from holdfast._core.lock.records import Attempt, Grant, Spec, margin, millisecon
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
 from holdfast._core.lock.replies import read_reply
-from holdfast._core.requests import Answer, Conflict, Draw, NotSent, Refused, Run, Sleep, Unknown, WireError
+from holdfast._core.requests import Answer, Conflict, NewToken, NotSent, Refused, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script, codes
 
 TRIES = 3
@@ -71,14 +71,14 @@ async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void
     up, the lock itself too, and ``ticket.doubt`` says so. Otherwise nothing has changed.
     """
     try:
-        ticket.token = ticket.token or ticket.spec.signed(await Draw())
+        ticket.token = ticket.token or ticket.spec.signed(await NewToken())
         return (await _exchange(ticket, token, seconds, 0)).value
     except (WireError, KeyConflict):
-        if ticket.doubt:
+        if ticket.maybe_in_flight:
             await take_back(ticket, token)
         raise
     except BaseException:
-        ticket.doubt = True
+        ticket.maybe_in_flight = True
         await take_back(ticket, token)
         raise
 
@@ -91,7 +91,7 @@ async def take_back(ticket: Attempt, token: str) -> None:
 
 
 def _in_doubt(spec: Spec, token: str) -> Attempt:
-    return Attempt(spec, token, pending=True, doubt=True)
+    return Attempt(spec, token, may_be_on_server=True, maybe_in_flight=True)
 
 
 async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
@@ -102,7 +102,7 @@ async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
     """
     spec = attempt.spec
     try:
-        attempt.token = spec.signed(await Draw())
+        attempt.token = spec.signed(await NewToken())
         answer = await _exchange(attempt, ticket, spec.first_ttl, ends)
         found = answer.value
         if isinstance(found, Void):
@@ -125,17 +125,17 @@ async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Ans
     spec = heir.spec
     args = (token, heir.token, milliseconds(seconds), ends)
     for left in reversed(range(TRIES)):
-        doubt, heir.doubt, heir.pending = heir.doubt, True, True
+        doubt, heir.maybe_in_flight, heir.may_be_on_server = heir.maybe_in_flight, True, True
         try:
             answer = await Run(EXCHANGE_TOKEN, spec.granting, (*args, *spec.guarded), spec.timeout)
         except WireError as error:
-            heir.doubt = heir.pending = doubt or isinstance(error, Unknown)
+            heir.maybe_in_flight = heir.may_be_on_server = doubt or isinstance(error, Unknown)
             if not left or not isinstance(error, NotSent | Unknown):
                 raise
             await Sleep(0.02)
         else:
             # No doubt any more: a late copy does nothing, as the token it hands on is dead.
-            heir.doubt, heir.pending = False, isinstance(answer.value, Exchanged)
+            heir.maybe_in_flight, heir.may_be_on_server = False, isinstance(answer.value, Exchanged)
             match answer.value:
                 case Conflict() as conflict:
                     raise await key_conflict(conflict, spec)

@@ -13,12 +13,12 @@ from collections.abc import Container, Iterable
 from typing import Any
 
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.local_acquire import Ways
+from holdfast._core.lock.local_acquire import Strategy
 from holdfast._core.lock.name_conflict import explained
-from holdfast._core.lock.records import Attempt, Grant, Tenure, Waiter, margin, milliseconds
+from holdfast._core.lock.records import Attempt, Grant, HeldLease, Waiter, margin, milliseconds
 from holdfast._core.lock.renewal import renewal
 from holdfast._core.lock.replies import Busy, Held
-from holdfast._core.quorum.lease import Mandate, Vote
+from holdfast._core.quorum.lease import NodeLease, QuorumLease
 from holdfast._core.quorum.votes import (
     CONFIRM,
     RELEASE_VOTE,
@@ -39,8 +39,8 @@ from holdfast._core.requests import (
     AwaitNotice,
     Call,
     Command,
-    Draw,
     GiveBack,
+    NewToken,
     NotSent,
     Now,
     Poll,
@@ -89,7 +89,7 @@ async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter 
         await _subscribe(attempt, started)
     server_set, tries, splits, contact = attempt.server_set, 0, 0, started
     while True:
-        attempt.token = attempt.spec.signed(await Draw())
+        attempt.token = attempt.spec.signed(await NewToken())
         attempt.hints.clear()
         vote_round = await _vote(attempt, attempt.since or started)
         grant = await _settle(attempt, vote_round) if vote_round.reached else None
@@ -111,7 +111,7 @@ async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter 
             known = attempt.waited or vote_round.replies(Quarantined)  # they are there, and have said how long it takes
             end = attempt.until
             if end is None:
-                end = now + pause if vote_round.replies(Quarantined) else contact + attempt.patience
+                end = now + pause if vote_round.replies(Quarantined) else contact + attempt.outage_budget
             if over or not known or now + pause > end:
                 raise TooFew(vote_round.verdicts(), silent=vote_round.silent)
         if attempt.listener_id or voters < server_set.majority:
@@ -124,14 +124,14 @@ async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter 
 
 async def _subscribe(attempt: QuorumAttempt, now: float) -> None:
     """Be told from now on when the lock may be free."""
-    attempt.listener_id = attempt.spec.signed(await Draw())
+    attempt.listener_id = attempt.spec.signed(await NewToken())
     await Subscribe(attempt, min(now + attempt.spec.timeout, attempt.until or now + 1))
 
 
 async def _vote(attempt: QuorumAttempt, since: float, more: int = 0) -> VoteRound:
     """One round. ``more``: so many more fences for a token that has the lock."""
     server_set, spec = attempt.server_set, attempt.spec
-    attempt.pending = True
+    attempt.may_be_on_server = True
     attempt.voted = ["bury"] * len(server_set.names)  # until we know better
     listening_on, attempt.listening_on = attempt.listening_on, set(range(len(server_set.names)) if attempt.listener_id else ())
     vote_round = VoteRound(server_set)
@@ -200,12 +200,12 @@ async def _settle(attempt: QuorumAttempt, vote_round: VoteRound) -> Grant | None
         return None
     others = any(answer.value.others for answer in granted.values())
     grant = Grant(attempt, fences.fence, now, deadline, queued=others, last=fences.last)
-    mandate = grant.whole = Mandate(grant, server_set.majority, attempt.listener_id, attempt.listening_on)
+    quorum_lease = grant.whole = QuorumLease(grant, server_set.majority, attempt.listener_id, attempt.listening_on)
     for number, name in enumerate(server_set.names):
         if attempt.voted[number]:  # or it has said no
             end = granted[number].sent + length if number in granted else now + length
             part = Grant(attempt, fences.fence, now, end)
-            mandate.votes[number] = Vote(part, mandate, number, name, number in granted)
+            quorum_lease.node_leases[number] = NodeLease(part, quorum_lease, number, name, number in granted)
     await Unsubscribe(attempt)
     return grant
 
@@ -226,30 +226,32 @@ async def _agree(attempt: QuorumAttempt, granted: dict[int, Answer[Yes]], deadli
     return Held(max(vote.first for vote in votes), best.fence)
 
 
-async def again(attempt: Attempt, mandate: Tenure, more: int) -> Answer[Held] | None:
-    """As `sharing.Ways.again`: a round of votes for who has them already."""
+async def again(attempt: Attempt, quorum_lease: HeldLease, more: int) -> Answer[Held] | None:
+    """As `sharing.Strategy.again`: a round of votes for who has them already."""
     assert isinstance(attempt, QuorumAttempt)
-    assert isinstance(mandate, Mandate)
-    asking = attempt.asking_again(mandate.token)
+    assert isinstance(quorum_lease, QuorumLease)
+    asking = attempt.asking_again(quorum_lease.token)
     try:
         vote_round = await _vote(asking, await Now(), more)
     finally:
         # A copy under way would take what was given back meanwhile, on another connection. And who had said no may have it now.
-        mandate.doubtful |= {n for n, mode in enumerate(asking.voted) if mode == "bury" or (mode and n not in mandate.votes)}
+        quorum_lease.doubtful |= {
+            n for n, mode in enumerate(asking.voted) if mode == "bury" or (mode and n not in quorum_lease.node_leases)
+        }
     granted = vote_round.granted()
-    held: Held | None = Held(0, attempt.gate.last if attempt.gate is not None else 0)
+    held: Held | None = Held(0, attempt.local_queue.last if attempt.local_queue is not None else 0)
     if vote_round.reached and more:
         held = await _agree(asking, granted, await Now() + asking.spec.timeout)
     if not vote_round.reached or held is None:
         await give_up(asking)
         return None
-    length = mandate.ttl - margin(mandate.ttl)
+    length = quorum_lease.ttl - margin(quorum_lease.ttl)
     for number, answer in granted.items():
-        vote = mandate.votes.get(number)
-        if vote is not None and not vote.lost:
-            vote.believed = True
-            if vote.answered_at >= vote.asked_at:
-                vote.deadline = max(vote.deadline, answer.sent + length)
+        node_lease = quorum_lease.node_leases.get(number)
+        if node_lease is not None and not node_lease.lost:
+            node_lease.believed = True
+            if node_lease.answered_at >= node_lease.asked_at:
+                node_lease.deadline = max(node_lease.deadline, answer.sent + length)
     sent = min(answer.sent for answer in granted.values())
     return Answer(held, sent, sent)
 
@@ -269,12 +271,12 @@ async def _undo(attempt: QuorumAttempt, *, for_good: bool = False, interrupted: 
         calls: list[Call | None] = [
             Run(RELEASE_VOTE, keys, (token, mode, listener_id), ANSWER_LIMIT_S) if mode else None for mode in modes
         ]
-        bury, until = Run(RELEASE_VOTE, keys, (token, "bury", listener_id), timeout), await Now() + attempt.spec.first_ttl
-        await Poll(calls, heard, timeout if heard.awaited else 0.0, otherwise=lambda number: GiveBack(bury, number, until))
+        revoke, until = Run(RELEASE_VOTE, keys, (token, "bury", listener_id), timeout), await Now() + attempt.spec.first_ttl
+        await Poll(calls, heard, timeout if heard.awaited else 0.0, otherwise=lambda number: GiveBack(revoke, number, until))
         for number, mode in enumerate(modes):
             if mode and interrupted and number not in heard.answers:
-                await GiveBack(bury, number, until)
-    attempt.pending, attempt.voted = False, [""] * len(modes)
+                await GiveBack(revoke, number, until)
+    attempt.may_be_on_server, attempt.voted = False, [""] * len(modes)
     if for_good:
         await Unsubscribe(attempt)
         attempt.listener_id, attempt.listening_on = "", set()
@@ -284,7 +286,7 @@ async def give_up(attempt: Attempt) -> None:
     """Leave nothing of an attempt behind, wherever it was interrupted. Never raises a WireError."""
     assert isinstance(attempt, QuorumAttempt)
     try:
-        if attempt.pending or attempt.listener_id:
+        if attempt.may_be_on_server or attempt.listener_id:
             await _undo(attempt, for_good=True, interrupted=True)
     except BaseException:
         await Unsubscribe(attempt)
@@ -331,13 +333,13 @@ async def _await_hint(attempt: QuorumAttempt, until: float) -> None:
         await AwaitNotice(attempt, until)
 
 
-async def renew(attempt: QuorumAttempt, mandate: Mandate, ttl: float, made: float) -> None:
+async def renew(attempt: QuorumAttempt, quorum_lease: QuorumLease, ttl: float, made: float) -> None:
     """Have all servers that have granted set the lease to ``ttl`` seconds from now. Raises TooFew if too few answer;
-    `Mandate.lost_majority` finds out if a majority has said no."""
+    `QuorumLease.lost_majority` finds out if a majority has said no."""
     spec, server_set = attempt.spec, attempt.server_set
-    votes = {number: vote for number, vote in mandate.votes.items() if not vote.lost}
+    votes = {number: node_lease for number, node_lease in quorum_lease.node_leases.items() if not node_lease.lost}
     yes_count = RenewalCount(len(votes), server_set.majority)
-    call = renewal(spec, mandate.token, ttl, made)
+    call = renewal(spec, quorum_lease.token, ttl, made)
     await Poll([call if number in votes else None for number in range(len(server_set.names))], yes_count, spec.timeout)
     for number, answer in yes_count.answers.items():
         if not isinstance(answer, Answer):
@@ -348,34 +350,36 @@ async def renew(attempt: QuorumAttempt, mandate: Mandate, ttl: float, made: floa
             votes[number].renewed(made, answer.sent, ttl)
         elif state != 2:
             votes[number].lose("its key is gone or somebody else's")
-    if not yes_count.reached and not mandate.lost_majority() and not mandate.lost:
+    if not yes_count.reached and not quorum_lease.lost_majority() and not quorum_lease.lost:
         raise shortfall(yes_count, server_set, votes, "renewed")
 
 
-async def release(attempt: QuorumAttempt, mandate: Mandate) -> bool:
+async def release(attempt: QuorumAttempt, quorum_lease: QuorumLease) -> bool:
     """Give the lock back on all servers, and return when a majority has said that it did. False if it was not ours any more.
 
     A server that fails, then or later, or is silent without a majority, is told again until its vote ends. Raises TooFew when
     nobody can say whether it was ours."""
-    server_set, servers = attempt.server_set, mandate.servers()
+    server_set, servers = attempt.server_set, quorum_lease.servers()
     yes_count = YesCount(len(servers), server_set.majority)
     calls: list[Call | None] = [None] * len(server_set.names)
     for number in servers:
-        calls[number] = mandate.giving_back_at(number, bury=False, timeout=ANSWER_LIMIT_S)
+        calls[number] = quorum_lease.giving_back_at(number, revoke=False, timeout=ANSWER_LIMIT_S)
     try:
-        await Poll(calls, yes_count, attempt.spec.timeout, otherwise=lambda number: GiveBack(*mandate.giving_back_to(number)))
+        await Poll(
+            calls, yes_count, attempt.spec.timeout, otherwise=lambda number: GiveBack(*quorum_lease.giving_back_to(number))
+        )
     finally:  # even if it was ended in the middle, and nobody knows how far that had come
         if not yes_count.decided:
-            await give_back(mandate, servers - yes_count.answers.keys())
+            await give_back(quorum_lease, servers - yes_count.answers.keys())
     if yes_count.unsure:
         raise shortfall(yes_count, server_set, servers, "given back")
     return yes_count.reached
 
 
-async def give_back(mandate: Mandate, servers: Iterable[int]) -> None:
+async def give_back(quorum_lease: QuorumLease, servers: Iterable[int]) -> None:
     """Have these told to give back what they have, until they answer, or it has ended."""
     for number in servers:
-        await GiveBack(*mandate.giving_back_to(number))
+        await GiveBack(*quorum_lease.giving_back_to(number))
 
 
 def shortfall(yes_count: YesCount, server_set: ServerSet, asked: Container[int], yes: str) -> TooFew:
@@ -390,4 +394,4 @@ def shortfall(yes_count: YesCount, server_set: ServerSet, asked: Container[int],
     return TooFew(said)
 
 
-ON_SEVERAL_SERVERS = Ways(take, again, give_up)
+ON_SEVERAL_SERVERS = Strategy(take, again, give_up)

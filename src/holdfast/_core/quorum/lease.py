@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from holdfast._core.lock.records import BOUNDED, Grant, Owner, Tenure, margin
+from holdfast._core.lock.records import BOUNDED, Grant, HeldLease, Owner, margin
 from holdfast._core.quorum.votes import RELEASE_VOTE
 from holdfast._core.requests import Run
 
 
-class Vote(Tenure):
+class NodeLease(HeldLease):
     """The vote of one server, which may have granted it without our knowledge. Renewed as any lease on that server is."""
 
     __slots__ = ("answered_at", "believed", "number", "server", "whole")
 
-    def __init__(self, grant: Grant, whole: Mandate, number: int, server: str, believed: bool) -> None:
+    def __init__(self, grant: Grant, whole: QuorumLease, number: int, server: str, believed: bool) -> None:
         super().__init__(grant)
         self.whole = whole
-        self.gate = grant.attempt.gate
+        self.local_queue = grant.attempt.local_queue
         self.number = number
         self.server = server
         self.answered_at = 0.0
@@ -39,20 +39,20 @@ class Vote(Tenure):
     def holder(self) -> Owner | None:
         return self.whole.owner()
 
-    def lost_with_it(self) -> Tenure | None:
+    def lost_with_it(self) -> HeldLease | None:
         return self.whole if self.whole.lost_majority() else None
 
-    def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
-        return self.whole.giving_back_at(self.number, bury=bury, timeout=timeout)
+    def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:
+        return self.whole.giving_back_at(self.number, revoke=revoke, timeout=timeout)
 
 
-class Mandate(Tenure):
+class QuorumLease(HeldLease):
     """The lease as a whole: good for as long as a majority of the votes is. Nothing renews it but them."""
 
-    __slots__ = ("_least", "doubtful", "listener_id", "listening_on", "majority", "votes")
+    __slots__ = ("_least", "doubtful", "listener_id", "listening_on", "majority", "node_leases")
 
     def __init__(self, grant: Grant, majority: int, listener_id: str, listening_on: set[int]) -> None:
-        self.votes: dict[int, Vote] = {}
+        self.node_leases: dict[int, NodeLease] = {}
         """By the number of the server."""
         self.majority = majority
         self.listener_id, self.listening_on = listener_id, listening_on
@@ -66,9 +66,9 @@ class Mandate(Tenure):
     def deadline(self) -> float:
         """When the last of the votes that make a majority ends (local seconds). Too few of them: it is over, even if nobody has
         said so yet."""
-        if not self.votes:
+        if not self.node_leases:
             return self._least
-        ends = sorted((vote.deadline for vote in self.votes.values() if vote.counts), reverse=True)
+        ends = sorted((node_lease.deadline for node_lease in self.node_leases.values() if node_lease.counts), reverse=True)
         return ends[self.majority - 1] if len(ends) >= self.majority else float("-inf")
 
     @deadline.setter
@@ -76,13 +76,13 @@ class Mandate(Tenure):
         """The deadline believed while the lease is made; after that its votes decide."""
         self._least = at
 
-    def asks(self, now: float, ttl: float) -> float:
-        self.asked_at = made = max(now, *(at.asked_at + 2e-6 for at in (self, *self.votes.values())))
-        for vote in self.votes.values():
-            vote.asked_at = made
-            vote.deadline = min(vote.deadline, now + ttl - margin(ttl))
-            if vote.spec.renew:  # its answer may get lost
-                vote.renew_at = min(vote.renew_at, vote.due_at(now + ttl * vote.spec.renew_part))
+    def note_request(self, now: float, ttl: float) -> float:
+        self.asked_at = made = max(now, *(at.asked_at + 2e-6 for at in (self, *self.node_leases.values())))
+        for node_lease in self.node_leases.values():
+            node_lease.asked_at = made
+            node_lease.deadline = min(node_lease.deadline, now + ttl - margin(ttl))
+            if node_lease.spec.renew:  # its answer may get lost
+                node_lease.renew_at = min(node_lease.renew_at, node_lease.due_at(now + ttl * node_lease.spec.renew_part))
         return made
 
     def renewed(self, made: float, sent: float, ttl: float) -> None:
@@ -90,39 +90,39 @@ class Mandate(Tenure):
 
     def progressed(self, now: float) -> None:
         super().progressed(now)
-        for vote in self.votes.values():
-            vote.progressed(now)
+        for node_lease in self.node_leases.values():
+            node_lease.progressed(now)
 
     def end(self) -> None:
         super().end()
-        for vote in self.votes.values():
-            vote.end()
+        for node_lease in self.node_leases.values():
+            node_lease.end()
 
-    def giving_back_at(self, server: int, *, bury: bool, timeout: float) -> Run[int]:
-        """The request that gives back what one server has granted, also without our knowledge. ``bury``: see `Tenure`."""
-        vote = self.votes.get(server)
-        doubt = bury or server in self.doubtful or (vote is not None and not vote.believed)
+    def giving_back_at(self, server: int, *, revoke: bool, timeout: float) -> Run[int]:
+        """The request that gives back what one server has granted, also without our knowledge. ``revoke``: see `HeldLease`."""
+        node_lease = self.node_leases.get(server)
+        doubt = revoke or server in self.doubtful or (node_lease is not None and not node_lease.believed)
         return Run(RELEASE_VOTE, self.spec.keys, (self.token, "bury" if doubt else "release", self.listener_id), timeout)
 
     def giving_back_to(self, server: int) -> tuple[Run[int], int, float]:
         """The same as a `GiveBack` has it: until the server answers, or all votes have ended."""
-        return self.giving_back_at(server, bury=True, timeout=self.spec.timeout), server, self.latest
+        return self.giving_back_at(server, revoke=True, timeout=self.spec.timeout), server, self.latest
 
     @property
     def latest(self) -> float:
         """When the last of the votes ends, as far as is known (local seconds)."""
-        return max(vote.deadline for vote in self.votes.values())
+        return max(node_lease.deadline for node_lease in self.node_leases.values())
 
     def servers(self) -> set[int]:
         """Those that may have anything of it. The others have said no, or were not asked as they owed an answer."""
-        return self.votes.keys() | self.doubtful | self.listening_on
+        return self.node_leases.keys() | self.doubtful | self.listening_on
 
     def lost_majority(self) -> bool:
         """True if the lease is lost, and nobody has noticed before: too few of the votes are left."""
-        if sum(vote.counts for vote in self.votes.values()) >= self.majority:
+        if sum(node_lease.counts for node_lease in self.node_leases.values()) >= self.majority:
             return False
-        lost = [vote for vote in self.votes.values() if vote.lost]
-        if {vote.lost for vote in lost} <= {self.why_stalled, BOUNDED}:
+        lost = [node_lease for node_lease in self.node_leases.values() if node_lease.lost]
+        if {node_lease.lost for node_lease in lost} <= {self.why_stalled, BOUNDED}:
             return self.lose(lost[-1].lost)  # which has nothing to do with the servers
-        why = "; ".join(f"{vote.server}: {vote.lost}" for vote in lost)
+        why = "; ".join(f"{node_lease.server}: {node_lease.lost}" for node_lease in lost)
         return self.lose(f"no majority of its servers has it any more: {why}")

@@ -6,31 +6,31 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from holdfast._core.lock.idle_queues import Loose
-from holdfast._core.lock.local_queue import Gate
+from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import Node
-from holdfast._core.lock.records import Attempt, Queue, Spec, Tenure
+from holdfast._core.lock.records import Attempt, HeldLease, Queue, Spec
 from holdfast._core.lock.server_queue import Waiting
-from holdfast._core.quorum.lease import Mandate
+from holdfast._core.quorum.lease import QuorumLease
 from holdfast._core.quorum.votes import RELEASE_VOTE, QuorumAttempt
 from holdfast._core.requests import Run, WireError
 
 
-class Board:
+class QuorumNodes:
     """The nodes of one process for the servers that vote together."""
 
     def __init__(self, nodes: tuple[Node, ...]) -> None:
         self.nodes = nodes
         self.waiting = Waiting()  # nobody stands in a queue: there is none
         self._majority = len(nodes) // 2 + 1
-        self._gates: Loose[tuple[bytes, bytes], Gate] = Loose()
+        self._local_queues: Loose[tuple[bytes, bytes], LocalQueue] = Loose()
 
-    def gate(self, spec: Spec) -> Gate:
-        """The gate of a lock; the keeper's mutex is held."""
+    def local_queue(self, spec: Spec) -> LocalQueue:
+        """The local queue of a lock; the keeper's mutex is held."""
         which = spec.keys[0], spec.prefix
-        gate = self._gates.get(which)
-        if gate is None:
-            gate = self._gates.setdefault(which, Gate(self, spec.prefix))
-        return gate
+        local_queue = self._local_queues.get(which)
+        if local_queue is None:
+            local_queue = self._local_queues.setdefault(which, LocalQueue(self, spec.prefix))
+        return local_queue
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
@@ -59,56 +59,58 @@ class Board:
         for node in self.nodes:
             node.somebody_waits()
 
-    def label_changed(self, tenure: Tenure) -> None:
-        assert isinstance(tenure, Mandate)
-        for number, vote in tenure.votes.items():
-            vote.label = tenure.label
-            self.nodes[number].label_changed(vote)
+    def label_changed(self, held_lease: HeldLease) -> None:
+        assert isinstance(held_lease, QuorumLease)
+        for number, node_lease in held_lease.node_leases.items():
+            node_lease.label = held_lease.label
+            self.nodes[number].label_changed(node_lease)
 
     def asked_for(self, token: str) -> bool:
         return sum(node.asked_for(token) for node in self.nodes) > 0  # all of them are asked: each is to forget it
 
-    def look_at(self, gate: Queue, at: float) -> None:
-        self.nodes[0].look_at(gate, at)
+    def look_at(self, local_queue: Queue, at: float) -> None:
+        self.nodes[0].look_at(local_queue, at)
 
-    def question(self, tenure: Tenure) -> tuple[int, int]:
+    def question(self, held_lease: HeldLease) -> tuple[int, int]:
         """On all servers that have granted it; a majority that knows it still settles the question."""
-        assert isinstance(tenure, Mandate)
-        return sum(self.nodes[number].question(vote)[0] for number, vote in tenure.votes.items()), self._majority
+        assert isinstance(held_lease, QuorumLease)
+        return sum(
+            self.nodes[number].question(node_lease)[0] for number, node_lease in held_lease.node_leases.items()
+        ), self._majority
 
-    def bury(self, gate: Queue, attempt: Attempt) -> None:
+    def revoke(self, local_queue: Queue, attempt: Attempt) -> None:
         """On all servers, as `give_back`."""
         assert isinstance(attempt, QuorumAttempt)
-        spec, back = attempt.spec, _Back(gate, self._majority)
+        spec, back = attempt.spec, _Back(local_queue, self._majority)
         call = Run(RELEASE_VOTE, spec.keys, (attempt.token, "bury", attempt.listener_id), spec.timeout)
         for node in self.nodes:
             node.send_until_answered(call, self.clock() + spec.timeout + spec.first_ttl, back)
 
-    def give_back(self, gate: Queue | None, tenure: Tenure) -> None:
+    def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
         """On all servers; it is back when a majority has answered, whatever that was, or failed to."""
-        assert isinstance(tenure, Mandate)
-        tenure.end()
-        back = _Back(gate, min(self._majority, len(tenure.votes)))
+        assert isinstance(held_lease, QuorumLease)
+        held_lease.end()
+        back = _Back(local_queue, min(self._majority, len(held_lease.node_leases)))
         for node in self.nodes:
-            node.renewing.forget(tenure.token)
-        for number in tenure.servers():
-            give = tenure.giving_back_at(number, bury=False, timeout=tenure.spec.timeout)
-            self.nodes[number].send_until_answered(give, tenure.latest, back)
+            node.renewing.forget(held_lease.token)
+        for number in held_lease.servers():
+            give = held_lease.giving_back_at(number, revoke=False, timeout=held_lease.spec.timeout)
+            self.nodes[number].send_until_answered(give, held_lease.latest, back)
 
     def close(self, error: WireError) -> None:
         """This process stops: nobody waits any more; the keeper's mutex is held."""
-        for gate in self._gates.values():
-            gate.close(error)
+        for local_queue in self._local_queues.values():
+            local_queue.close(error)
 
 
 class _Back:
     """Counts the servers that have answered, whatever that was, or failed to: a majority is enough."""
 
-    def __init__(self, gate: Queue | None, needed: int) -> None:
-        self._gate = gate
+    def __init__(self, local_queue: Queue | None, needed: int) -> None:
+        self._local_queue = local_queue
         self._needed = needed
 
-    def left(self) -> None:
+    def on_released(self) -> None:
         self._needed -= 1
-        if not self._needed and self._gate is not None:
-            self._gate.left()
+        if not self._needed and self._local_queue is not None:
+            self._local_queue.on_released()

@@ -68,10 +68,10 @@ class QuorumAttempt(Attempt):
         clock_estimate: ServerClockEstimate | None = None,
         since: float = 0.0,
         slot: Slot | None = None,
-        gate: Queue | None = None,
+        local_queue: Queue | None = None,
         tally: LockTally | None = None,
     ) -> None:
-        super().__init__(spec, token, slot=slot, gate=gate, tally=tally)
+        super().__init__(spec, token, slot=slot, local_queue=local_queue, tally=tally)
         self.server_set = server_set
         self.clock_estimate = clock_estimate or ServerClockEstimate()
         self.listener_id = ""

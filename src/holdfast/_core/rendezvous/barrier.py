@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.name_conflict import explained
-from holdfast._core.lock.records import Attempt, Grant, Spec, Tenure, margin
+from holdfast._core.lock.records import Attempt, Grant, HeldLease, Spec, margin
 from holdfast._core.names import side_key
-from holdfast._core.rendezvous.latch import INFINITY, PATIENCE, CountMismatch, conflict, patiently
+from holdfast._core.rendezvous.latch import INFINITY, OUTAGE_BUDGET_S, CountMismatch, conflict, patiently
 from holdfast._core.requests import (
     Answer,
     Conflict,
-    Draw,
     KeepAlive,
+    NewToken,
     Now,
     Run,
     SendUntilAnswered,
@@ -35,7 +35,7 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._core.subscription import Listener, await_notice
 from holdfast._lua import Script, codes
 
-SOON = 0.005
+PLACE_CHECK_AFTER_S = 0.005
 """Seconds after which is looked for one whose place has ended."""
 
 
@@ -51,9 +51,9 @@ class BarrierSpec:
     keep_ms: int
 
     @property
-    def patience(self) -> float:
+    def outage_budget(self) -> float:
         """Seconds for which a server that went away is waited for."""
-        return max(PATIENCE, self.spec.ttl)
+        return max(OUTAGE_BUDGET_S, self.spec.ttl)
 
 
 class Broken(Exception):
@@ -100,7 +100,7 @@ class _Over(NamedTuple):
 Said = _Waiting | _Passed | _Acting | _Occupied | _Over | Standing | Conflict | CountMismatch
 
 
-class Charter(Tenure):
+class ActionLease(HeldLease):
     """The lease of an action: who gives it back without having passed breaks the barrier."""
 
     __slots__ = ("barrier_spec",)
@@ -109,7 +109,7 @@ class Charter(Tenure):
         super().__init__(grant)
         self.barrier_spec = barrier_spec
 
-    def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:  # noqa: ARG002 - what is broken stays so
+    def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:  # noqa: ARG002 - what is broken stays so
         call: Run[int] = _run(self.barrier_spec, self.token, "break", "action")  # type: ignore[assignment]
         return call
 
@@ -117,10 +117,10 @@ class Charter(Tenure):
 class Duty:
     """The caller is to run the action: `passing` or `failing` ends it. Nobody refers to it any more: the barrier is broken."""
 
-    __slots__ = ("__weakref__", "tenure")
+    __slots__ = ("__weakref__", "held_lease")
 
     def __init__(self, barrier_spec: BarrierSpec, grant: Grant) -> None:
-        self.tenure = Charter(barrier_spec, grant)
+        self.held_lease = ActionLease(barrier_spec, grant)
 
     def notice_loss(self) -> None:
         """The others are told by the server."""
@@ -129,11 +129,11 @@ class Duty:
 class Participant(Listener):
     """One who comes once. It is told, and known to the server, under `listener_id`."""
 
-    __slots__ = ("duty", "pending", "seen")
+    __slots__ = ("duty", "may_be_on_server", "seen")
 
     def __init__(self) -> None:
         super().__init__()
-        self.pending = False
+        self.may_be_on_server = False
         """It may wait at the server."""
         self.duty: Duty | None = None
         self.seen = 0
@@ -189,7 +189,7 @@ async def look(barrier_spec: BarrierSpec) -> Standing:
 
 async def change(barrier_spec: BarrierSpec, how: str) -> Standing:
     """``how``: "abort" or "reset". Raises as `look`."""
-    return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, await Draw(), how)))
+    return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, await NewToken(), how)))
 
 
 async def _standing(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Standing:
@@ -204,13 +204,13 @@ async def meet(barrier_spec: BarrierSpec, me: Participant, wait: float | None, *
     `look`."""
     began = await Now()
     until = INFINITY if wait is None else began + wait
-    me.listener_id, me.prefix = await Draw(), barrier_spec.spec.prefix
+    me.listener_id, me.prefix = await NewToken(), barrier_spec.spec.prefix
     try:
         await Subscribe(me, min(until, began + barrier_spec.spec.timeout))
         me.hints.clear()
         return await _meet(barrier_spec, me, until, acts=acts)
     except BaseException as error:
-        me.pending = me.pending and not isinstance(error, KeyConflict)
+        me.may_be_on_server = me.may_be_on_server and not isinstance(error, KeyConflict)
         await leave(barrier_spec, me)
         raise
     finally:
@@ -219,7 +219,7 @@ async def meet(barrier_spec: BarrierSpec, me: Participant, wait: float | None, *
 
 async def _meet(barrier_spec: BarrierSpec, me: Participant, until: float, *, acts: bool) -> int | Duty:
     coming = _run(barrier_spec, me.listener_id, "come", int(acts))
-    me.pending = True
+    me.may_be_on_server = True
     answer = await retry_idempotent(coming)
     while True:
         said, now = await _said(barrier_spec, answer), answer.came
@@ -232,14 +232,14 @@ async def _meet(barrier_spec: BarrierSpec, me: Participant, until: float, *, act
             return _outcome(me, said)
         if now >= until:
             return await _run_out(barrier_spec, me)
-        at = now + said.left + SOON
+        at = now + said.left + PLACE_CHECK_AFTER_S
         call = coming
         if isinstance(said, _Waiting):
             me.seen = said.at
             call = _run(barrier_spec, me.listener_id, "wait", me.seen)
             at = min(at, now + barrier_spec.spec.ttl / 3)
         await await_notice(me, min(until, at))
-        found = await patiently(call, until, barrier_spec.patience)
+        found = await patiently(call, until, barrier_spec.outage_budget)
         if found is None:
             return await _run_out(barrier_spec, me)
         answer = found
@@ -251,7 +251,7 @@ async def _take_up(barrier_spec: BarrierSpec, me: Participant, answer: Answer[Sa
     deadline = answer.sent + ttl - margin(ttl)
     if answer.came >= deadline:
         return False
-    attempt = Attempt(barrier_spec.spec, me.listener_id, doubt=True)
+    attempt = Attempt(barrier_spec.spec, me.listener_id, maybe_in_flight=True)
     me.duty = Duty(barrier_spec, Grant(attempt, 0, answer.came, deadline))
     await KeepAlive(me.duty)
     return True
@@ -269,7 +269,7 @@ async def _run_out(barrier_spec: BarrierSpec, me: Participant) -> int:
 
 
 def _outcome(me: Participant, said: Said) -> int:
-    me.pending = False
+    me.may_be_on_server = False
     if isinstance(said, _Passed):
         return said.number
     assert isinstance(said, _Over)
@@ -294,7 +294,7 @@ async def leave(barrier_spec: BarrierSpec, me: Participant, why: str = "") -> No
     """It waits no more, whatever it has come to. ``why``: it breaks the barrier, if it waits still; and so does whoever was to
     run the action. Raises nothing of its own."""
     await _end_duty(me)
-    if not me.pending:
+    if not me.may_be_on_server:
         return
     call = _run(barrier_spec, me.listener_id, "break", why) if why else _run(barrier_spec, me.listener_id, "leave")
     try:
@@ -303,9 +303,9 @@ async def leave(barrier_spec: BarrierSpec, me: Participant, why: str = "") -> No
         await _leave_to_the_keeper(barrier_spec, call)
     except BaseException:
         await _leave_to_the_keeper(barrier_spec, call)
-        me.pending = False
+        me.may_be_on_server = False
         raise
-    me.pending = False  # not before: whoever is interrupted here has to do it again
+    me.may_be_on_server = False  # not before: whoever is interrupted here has to do it again
 
 
 async def _leave_to_the_keeper(barrier_spec: BarrierSpec, call: Run[Said]) -> None:
@@ -315,5 +315,5 @@ async def _leave_to_the_keeper(barrier_spec: BarrierSpec, call: Run[Said]) -> No
 async def _end_duty(me: Participant) -> None:
     duty, me.duty = me.duty, None
     if duty is not None:
-        duty.tenure.end()
-        await StopKeepAlive(duty.tenure)
+        duty.held_lease.end()
+        await StopKeepAlive(duty.held_lease)

@@ -19,8 +19,8 @@ from holdfast._core.names import prefix_of, side_key
 from holdfast._core.requests import (
     Answer,
     Conflict,
-    Draw,
     GetCoalescer,
+    NewToken,
     Now,
     Refused,
     Run,
@@ -37,16 +37,16 @@ from holdfast._lua import Script, codes
 
 INFINITY = float("inf")
 
-SPAN = 10.0
+LISTEN_S = 10.0
 """Seconds after which who is told looks without having been told, at the latest."""
 
-LISTED = 3 * SPAN
+LISTED_S = 3 * LISTEN_S
 """Seconds for which he is listed at the server."""
 
-AGAIN = 0.1
+RETRY_AFTER_S = 0.1
 """Seconds after which is asked again what was not answered, while there is time."""
 
-PATIENCE = 30.0
+OUTAGE_BUDGET_S = 30.0
 """Seconds for which a server that went away is waited for."""
 
 FORMATS = {"event 1": "Event", "latch 1": "CountDownLatch", "barrier 1": "Barrier"}
@@ -66,7 +66,7 @@ class LatchSpec:
     @property
     def span(self) -> float:
         """Seconds between two looks of who is told: waiting is use, so what is waited for must not end between them."""
-        return min(SPAN, self.keep_ms / 3000)
+        return min(LISTEN_S, self.keep_ms / 3000)
 
 
 class CountMismatch(Exception):
@@ -148,12 +148,12 @@ async def look(latch: LatchSpec) -> Seen:
 
 async def down(latch: LatchSpec, by: int, name: str = "") -> Seen:
     """Count down, no lower than to nothing. ``name``: what is counted; each counts once, until `reset`. Raises as `look`."""
-    return await _seen(latch, await retry_idempotent(_run(latch, "down", await Draw(), by, name)))
+    return await _seen(latch, await retry_idempotent(_run(latch, "down", await NewToken(), by, name)))
 
 
 async def reset(latch: LatchSpec) -> Seen:
     """As in the beginning, with the count of this one. Raises as `look`."""
-    return await _seen(latch, await retry_idempotent(_run(latch, "reset", await Draw())))
+    return await _seen(latch, await retry_idempotent(_run(latch, "reset", await NewToken())))
 
 
 async def wait(latch: LatchSpec, wait: float | None) -> bool:
@@ -173,7 +173,7 @@ async def wait(latch: LatchSpec, wait: float | None) -> bool:
             released, came = await _look_for_all(latch, me, until)
             if released or came >= until:
                 return released
-            await await_notice(me, min(until, came + (latch.span if me.leads else 6 * SPAN)))
+            await await_notice(me, min(until, came + (latch.span if me.leads else 6 * LISTEN_S)))
             if isinstance(me.found, WireError):
                 raise me.found
             if me.found is not None:
@@ -188,13 +188,13 @@ async def _look_for_all(latch: LatchSpec, me: LatchWaiter, until: float) -> tupl
     """Whether it is released, and when the answer came; the others of the crowd are told, if this one leads them."""
     assert me.coalescer is not None
     if me.leads and not me.listener_id:
-        me.listener_id = await Draw()
-        await Subscribe(me, min(until, await Now() + SPAN))
+        me.listener_id = await NewToken()
+        await Subscribe(me, min(until, await Now() + LISTEN_S))
         me.hints.clear()
     # A caller that joins after this was sent looks for itself.
     others = me.coalescer.members if me.leads else ()
     try:
-        answer = await patiently(_run(latch, "look", me.listener_id, int(1000 * LISTED)), until)
+        answer = await patiently(_run(latch, "look", me.listener_id, int(1000 * LISTED_S)), until)
     except WireError as error:
         me.coalescer.tell(others, error)  # or each of them would wait for as long, one after the other
         raise
@@ -212,7 +212,7 @@ async def _look_for_all(latch: LatchSpec, me: LatchWaiter, until: float) -> tupl
 R = TypeVar("R")
 
 
-async def patiently(call: Run[R], until: float, patience: float = PATIENCE) -> Answer[R] | None:
+async def patiently(call: Run[R], until: float, patience: float = OUTAGE_BUDGET_S) -> Answer[R] | None:
     """Ask until there is an answer; None: there is none, and it is ``until``. Raises WireError after ``patience`` seconds."""
     patience += await Now()
     while True:
@@ -222,6 +222,6 @@ async def patiently(call: Run[R], until: float, patience: float = PATIENCE) -> A
             now = await Now()
             if now >= until:
                 return None
-            if now + AGAIN >= patience or (isinstance(error, Refused) and not error.transient):
+            if now + RETRY_AFTER_S >= patience or (isinstance(error, Refused) and not error.transient):
                 raise
-            await Sleep(min(AGAIN, until - now))
+            await Sleep(min(RETRY_AFTER_S, until - now))

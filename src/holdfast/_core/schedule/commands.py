@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from holdfast._core.control_records import Malformed, digits
-from holdfast._core.requests import Command, Draw, Run
+from holdfast._core.requests import Command, NewToken, Run
 from holdfast._core.retry import retry_idempotent
 from holdfast._core.schedule.job import BESIDE, COMMAND, JOBS, Full, Keys, Obeyed, UnknownJob, Unusable
 
@@ -160,6 +160,6 @@ async def survey(keys: Keys, timeout: float) -> Overview:
 async def order(keys: Keys, job: str, what: str, timeout: float) -> Obeyed | UnknownJob | Full | Unusable:
     """Want something of a job, see `_lua/schedule/command.lua`. Raises WireError."""
     its = keys.job(job)
-    request = await Draw()
+    request = await NewToken()
     call = Run(COMMAND, (keys.base, keys.serving, keys.jobs, its.job, its.log), (what, request, job), timeout)
     return (await retry_idempotent(call)).value

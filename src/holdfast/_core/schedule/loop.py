@@ -12,7 +12,7 @@ do, which begins runs, in threads or tasks, and says `ScheduleState.end` when th
 from __future__ import annotations
 
 from holdfast._core.names import prefix_of
-from holdfast._core.requests import AwaitNotice, Draw, Now, Run, Unsubscribe, WireError
+from holdfast._core.requests import AwaitNotice, NewToken, Now, Run, Unsubscribe, WireError
 from holdfast._core.schedule.job import REGISTER, Registered, Rival, Unusable
 from holdfast._core.schedule.records import ServedJob, Todo
 from holdfast._core.schedule.state import BATCH, HERE, REACHABLE_S, ScheduleState
@@ -91,7 +91,7 @@ async def ask(state: ScheduleState, now: float) -> bool:
     room = state.room
     for item in sorted(items, key=lambda item: item.end is not None):  # whose run has just ended can wait for others
         if not item.token and room > 0:
-            item.token, room = await Draw(), room - 1
+            item.token, room = await NewToken(), room - 1
     call = state.request(items, now)
     state.answered(await call)
     return True

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import Attempt, Grant, Tenure, margin, milliseconds
+from holdfast._core.lock.records import Attempt, Grant, HeldLease, margin, milliseconds
 from holdfast._core.requests import (
     Answer,
     Conflict,
-    Draw,
     GetCoalescer,
     KeepAlive,
+    NewToken,
     NotSent,
     Now,
     Refused,
@@ -105,7 +105,7 @@ class Marked(Exception):
     """The server has refused a value, and has stored the mark instead."""
 
 
-class Charter(Tenure):
+class LoadLease(HeldLease):
     """The lease of a load: given back otherwise than a lock."""
 
     __slots__ = ("entry",)
@@ -115,15 +115,15 @@ class Charter(Tenure):
         self.fence = 0  # another load of the key may begin while this one's result is on its way
         self.entry = entry
 
-    def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
-        return _cancellation(self.entry, self.token, bury=bury, timeout=timeout)
+    def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:
+        return _cancellation(self.entry, self.token, revoke=revoke, timeout=timeout)
 
 
 class Load:
     """The caller is to load the value: `store_loaded` or `cancel_load` ends it. If nobody refers to it any more, its lease is
     given back."""
 
-    __slots__ = ("__weakref__", "entry", "fence", "on_lost", "record", "tenure", "waited")
+    __slots__ = ("__weakref__", "entry", "fence", "held_lease", "on_lost", "record", "waited")
 
     def __init__(self, entry: EntrySpec, grant: Grant, record: Record | None) -> None:
         self.entry = entry
@@ -133,18 +133,18 @@ class Load:
         """What there is meanwhile: a value whose time is over, or nearly."""
         self.waited = grant.attempt.waited
         """Its caller has waited before, for somebody else's load that came to nothing."""
-        self.tenure = Charter(entry, grant)
+        self.held_lease = LoadLease(entry, grant)
         self.on_lost: Callable[[Load], object] | None = None
         """Called with this, by the keeper, when the lease is lost: the value will not be stored."""
 
     @property
     def lost(self) -> str:
         """Why its lease is lost; empty while it is not known to be."""
-        return self.tenure.lost
+        return self.held_lease.lost
 
     def remaining(self, now: float) -> float:
         """Seconds for which the lease may be relied on, at local time ``now``."""
-        return self.tenure.remaining(now)
+        return self.held_lease.remaining(now)
 
     def notice_loss(self) -> None:
         if self.on_lost is not None:
@@ -159,21 +159,21 @@ async def _ask(entry: EntrySpec, call: Run[Any], began: float, attempt: Attempt 
     ``began`` on, is over. An absent server is an error at once. ``attempt``: what is in doubt by an answer that got lost.
     Raises WireError and KeyConflict."""
     while True:
-        doubt = attempt.doubt if attempt is not None else False
+        doubt = attempt.maybe_in_flight if attempt is not None else False
         try:
             if attempt is not None:
-                attempt.doubt = attempt.pending = True  # and ever after, if this is interrupted
+                attempt.maybe_in_flight = attempt.may_be_on_server = True  # and ever after, if this is interrupted
             answer = await call
         except WireError as error:
             if attempt is not None:
-                attempt.doubt = doubt or isinstance(error, Unknown)
+                attempt.maybe_in_flight = doubt or isinstance(error, Unknown)
             over = await Now() + RETRY_AFTER_S >= began + entry.outage_budget
             if over or isinstance(error, NotSent) or (isinstance(error, Refused) and not error.transient):
                 raise
             await Sleep(RETRY_AFTER_S)
         else:
             if attempt is not None:
-                attempt.doubt = doubt
+                attempt.maybe_in_flight = doubt
             if isinstance(answer.value, Conflict):
                 raise KeyConflict(answer.value.why)
             if isinstance(answer.value, Oversize):
@@ -181,8 +181,8 @@ async def _ask(entry: EntrySpec, call: Run[Any], began: float, attempt: Attempt 
             return answer
 
 
-def _cancellation(entry: EntrySpec, token: str, *, bury: bool, timeout: float) -> Run[int]:
-    return _ending(entry, (token, "bury" if bury else "release", 0, ""), timeout)
+def _cancellation(entry: EntrySpec, token: str, *, revoke: bool, timeout: float) -> Run[int]:
+    return _ending(entry, (token, "bury" if revoke else "release", 0, ""), timeout)
 
 
 def _ending(entry: EntrySpec, args: tuple[bytes | str | int, ...], timeout: float) -> Run[int]:
@@ -192,12 +192,12 @@ def _ending(entry: EntrySpec, args: tuple[bytes | str | int, ...], timeout: floa
 async def abandon(entry: EntrySpec, attempt: Attempt) -> None:
     """A lookup was interrupted, or what it came to has not reached its caller: leave no lease behind, without waiting for that.
     If a copy of our request may come later, it is refused."""
-    if attempt.pending:
+    if attempt.may_be_on_server:
         timeout, lease = entry.spec.timeout, entry.spec.ttl
         await SendUntilAnswered(
-            _cancellation(entry, attempt.token, bury=attempt.doubt, timeout=timeout), await Now() + timeout + lease
+            _cancellation(entry, attempt.token, revoke=attempt.maybe_in_flight, timeout=timeout), await Now() + timeout + lease
         )
-        attempt.pending = False
+        attempt.may_be_on_server = False
 
 
 # Looking
@@ -274,7 +274,7 @@ async def _ask_for_all(
     entry: EntrySpec, policy: LookupPolicy, attempt: Attempt, now: float, me: CoalescedWaiter
 ) -> tuple[Found | Load | Loading | Absent | None, float]:
     """What `_interpret` says, and when the answer came; the others of the coalescer are told, if this one leads them."""
-    attempt.token = attempt.token or await Draw()
+    attempt.token = attempt.token or await NewToken()
     coalescer = me.coalescer
     others = coalescer.members if coalescer is not None and me.leads else ()
     try:
@@ -290,7 +290,7 @@ async def _ask_for_all(
 
 
 async def _listen(me: CoalescedWaiter, until: float) -> None:
-    me.listener_id = await Draw()
+    me.listener_id = await NewToken()
     await Subscribe(me, until)
     me.hints.clear()
 
@@ -368,10 +368,10 @@ async def _interpret(entry: EntrySpec, attempt: Attempt, answer: Answer[Seen]) -
     elif not isinstance(seen, Revoked):
         assert not isinstance(seen, Oversize)  # `_ask` has raised that
         # Nothing of ours is there, unless an earlier copy of the request is still under way.
-        attempt.pending = attempt.doubt
+        attempt.may_be_on_server = attempt.maybe_in_flight
         return seen
     await abandon(entry, attempt)  # the answer took so long that the lease is over
-    attempt.token, attempt.doubt = "", False
+    attempt.token, attempt.maybe_in_flight = "", False
     return None
 
 
@@ -393,13 +393,13 @@ async def store_loaded(
     beyond that; ``cost``: that the load took. False if it may not be stored: the lease is lost, or the key, or one of the tags,
     was invalidated meanwhile. ``mark``: is stored, as of kind `MARK`, where the server refuses the data; raises Marked then.
     Raises WireError, and then nobody knows, and the keeper goes on. The load is over anyhow."""
-    tenure, large = load.tenure, len(data) > LARGE
-    token = (tenure.token, load.fence, "bury" if tenure.doubt else "release")
+    held_lease, large = load.held_lease, len(data) > LARGE
+    token = (held_lease.token, load.fence, "bury" if held_lease.maybe_in_flight else "release")
     landing = _storing(load.entry, token, _Payload(kind, data, ttl, stale, tags, cost))
     refused: WireError | None = None
     try:
         now = await Now()
-        if tenure.remaining(now) > 0:
+        if held_lease.remaining(now) > 0:
             try:
                 # Once, if it is large: what the server closes the connection for does not get better by repetition.
                 answer = await _ask(load.entry, landing, now - load.entry.outage_budget if large else now)
@@ -421,7 +421,7 @@ async def store_loaded(
         )
         await _end_load(load, leave=not listener_id)
         if listener_id:  # it has been loaded, and may be stored yet
-            await SendUntilAnswered(landing, tenure.deadline)
+            await SendUntilAnswered(landing, held_lease.deadline)
         raise
     await _end_load(load, leave=True)
     return False
@@ -432,7 +432,7 @@ async def cancel_load(load: Load, failure: Exception | None = None, tags: Iterab
 
     ``failure``: is shared with all of this process who wait for this load now, unless the lease is lost, or the key or one of
     ``tags`` was invalidated since the load began. Then they may have come after that, and what is true now may not fail."""
-    tenure, coalescer, shared = load.tenure, None, None
+    held_lease, coalescer, shared = load.held_lease, None, None
     held: list[CoalescedWaiter] = []
     try:
         await _end_load(load)
@@ -440,8 +440,8 @@ async def cancel_load(load: Load, failure: Exception | None = None, tags: Iterab
             coalescer = await GetCoalescer(load.entry.value)
             coalescer.hold_back(held)
         marked = b"".join(b" " + tag for tag in marks(tags))
-        how, fence = "bury" if tenure.doubt else "release", load.fence if held else 0
-        call = _ending(load.entry, (tenure.token, how, fence, marked), tenure.spec.timeout)
+        how, fence = "bury" if held_lease.maybe_in_flight else "release", load.fence if held else 0
+        call = _ending(load.entry, (held_lease.token, how, fence, marked), held_lease.spec.timeout)
         answer = await call
         if failure is not None and answer.value == codes.STILL_VALID:
             shared = Failed(failure)
@@ -457,12 +457,12 @@ async def cancel_load(load: Load, failure: Exception | None = None, tags: Iterab
 
 async def _end_load(load: Load, *, leave: bool = False) -> None:
     """``leave``: and its lease may still be there."""
-    tenure = load.tenure
-    tenure.end()
-    await StopKeepAlive(tenure)
+    held_lease = load.held_lease
+    held_lease.end()
+    await StopKeepAlive(held_lease)
     if leave:
-        until = await Now() + tenure.spec.timeout + tenure.ttl
-        await SendUntilAnswered(tenure.giving_back(bury=True, timeout=tenure.spec.timeout), until)
+        until = await Now() + held_lease.spec.timeout + held_lease.ttl
+        await SendUntilAnswered(held_lease.giving_back(revoke=True, timeout=held_lease.spec.timeout), until)
 
 
 class _Payload(NamedTuple):
@@ -492,12 +492,12 @@ def _storing(entry: EntrySpec, token: tuple[str, int, str], payload: _Payload) -
 
 async def store(entry: EntrySpec, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = ()) -> int:
     """Store a value, whatever there is; what is being loaded cannot land any more. The fence of the value. Raises WireError."""
-    attempt = Attempt(entry.spec, await Draw())
+    attempt = Attempt(entry.spec, await NewToken())
     call = _storing(entry, (attempt.token, 0, "release"), _Payload(kind, data, ttl, stale, tags))
     try:
         answer = await _ask(entry, call, await Now(), attempt)
-        if attempt.doubt:  # a copy of the request may come later, and would store it again over something newer
-            await _ask(entry, _cancellation(entry, attempt.token, bury=True, timeout=entry.spec.timeout), await Now())
+        if attempt.maybe_in_flight:  # a copy of the request may come later, and would store it again over something newer
+            await _ask(entry, _cancellation(entry, attempt.token, revoke=True, timeout=entry.spec.timeout), await Now())
     except BaseException:
         await abandon(entry, attempt)
         raise

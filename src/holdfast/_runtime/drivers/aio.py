@@ -15,27 +15,27 @@ from holdfast._core.requests import (
     AwaitNotice,
     Call,
     Command,
-    Delist,
-    Draw,
-    Enlist,
     GetCoalescer,
     Instant,
     KeepAlive,
+    NewToken,
     Now,
-    On,
     Outcome,
-    Park,
     Poll,
+    RegisterWaiter,
     Replicate,
     Run,
+    RunOn,
     SendUntilAnswered,
     Sleep,
     StopKeepAlive,
     Subscribe,
     TimedOut,
+    UnixTime,
+    UnregisterWaiter,
     Unsubscribe,
     Wait,
-    Wall,
+    WaitLocally,
 )
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import ReplyError, check, is_noscript, pack, parsed
@@ -194,7 +194,7 @@ class Runner:
         """As far as nothing has to be awaited."""
         if isinstance(request, Instant):
             return self.at_once(request)
-        if isinstance(request, On):
+        if isinstance(request, RunOn):
             return request.home.end(request.operation, begun=False)
         return None if isinstance(request, Poll) else UNDONE  # of a poll: nobody has answered
 
@@ -224,7 +224,7 @@ class Runner:
         except asyncio.CancelledError:
             pass  # cancelled once more: stop waiting; the caller raises the first one
 
-    def _park(self, request: Park[Attempt]) -> Awaitable[None]:
+    def _park(self, request: WaitLocally[Attempt]) -> Awaitable[None]:
         slot = request.attempt.slot
         assert isinstance(slot, AioSlot)
         return slot.park(request.attempt.until)
@@ -256,12 +256,12 @@ class Driver(Runner):
 
     def at_once(self, request: ServerInstant) -> Any:  # noqa: PLR0911 - one for each kind of request
         match request:
-            case Draw():
+            case NewToken():
                 return self.token()
             case Now():
                 return self._clock()
-            case Delist():
-                return keep_alive.delist(self.process, self.endpoint, request.waiter)
+            case UnregisterWaiter():
+                return keep_alive.unregister_waiter(self.process, self.endpoint, request.waiter)
             case Unsubscribe():
                 return self.process.unsubscribe(self.servers, request.listener)
             case GetCoalescer():
@@ -269,10 +269,10 @@ class Driver(Runner):
             case KeepAlive():
                 return keep_alive.start(self.process, self.endpoint, request.held)
             case StopKeepAlive():
-                return keep_alive.stop(self.process, self.endpoint, request.tenure)
+                return keep_alive.stop(self.process, self.endpoint, request.held_lease)
             case SendUntilAnswered():
                 return self.process.keeper.send_until_answered(self.endpoint, request.call, request.until)
-            case Wall():
+            case UnixTime():
                 return wall()
             case _:
                 assert_never(request)
@@ -281,10 +281,10 @@ class Driver(Runner):
         match request:
             case Run() | Command():
                 return self.call(request)
-            case Park():
+            case WaitLocally():
                 return self._park(request)
-            case Enlist():
-                return self._enlist(request)
+            case RegisterWaiter():
+                return self._register_waiter(request)
             case Wait():
                 return self._wait(request)
             case Sleep():
@@ -297,7 +297,7 @@ class Driver(Runner):
                 # Such a lock can afford a thread. If the task is cancelled, the thread goes on to its end: the script only
                 # renews, and finds nothing to renew when the lock was given up meanwhile.
                 return self.loop.run_in_executor(None, replicate, self.process, self.endpoint, request)
-            case On():
+            case RunOn():
                 return request.home.run(request.operation)  # type: ignore[no-any-return]
             case _:
                 assert_never(request)
@@ -330,9 +330,9 @@ class Driver(Runner):
             check(reply, self.endpoint, self.stream.drop)
         return reply
 
-    async def _enlist(self, request: Enlist[Waiter]) -> Outcome | None:
+    async def _register_waiter(self, request: RegisterWaiter[Waiter]) -> Outcome | None:
         waiter = request.waiter
-        if self.process.keeper.enlist(self.endpoint, waiter):
+        if self.process.keeper.register_waiter(self.endpoint, waiter):
             return None
         slot = waiter.attempt.slot
         assert isinstance(slot, AioSlot)

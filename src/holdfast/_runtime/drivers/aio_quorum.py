@@ -13,17 +13,17 @@ from holdfast._core.requests import (
     Answer,
     AwaitNotice,
     Call,
-    Draw,
     GiveBack,
+    NewToken,
     NotSent,
     Now,
-    On,
-    Park,
     Poll,
     Run,
+    RunOn,
     Sleep,
     Subscribe,
     Unsubscribe,
+    WaitLocally,
     WireError,
 )
 from holdfast._net.endpoint import Endpoint
@@ -51,7 +51,7 @@ class Driver(Runner):
 
     def at_once(self, request: QuorumInstant) -> Any:
         match request:
-            case Draw():
+            case NewToken():
                 return self.process.token()
             case Now():
                 return self.process.clock()
@@ -66,7 +66,7 @@ class Driver(Runner):
         match request:
             case Poll():
                 return self._poll(request)
-            case Park():
+            case WaitLocally():
                 return self._park(request)
             case Sleep():
                 return asyncio.sleep(request.seconds)
@@ -74,7 +74,7 @@ class Driver(Runner):
                 return self._enroll(request)
             case AwaitNotice():
                 return self._hark(request)
-            case On():
+            case RunOn():
                 return request.home.run(request.operation)  # type: ignore[no-any-return]
             case _:
                 assert_never(request)

@@ -6,37 +6,41 @@ import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.records import Held, Tenure, Waiter
+    from holdfast._core.lock.records import Held, HeldLease, Waiter
     from holdfast._net.endpoint import Endpoint
     from holdfast._runtime.keeper.thread import Keeper
     from holdfast._runtime.process import Process
 
 
-def delist(process: Process, endpoint: Endpoint, waiter: Waiter) -> None:
+def unregister_waiter(process: Process, endpoint: Endpoint, waiter: Waiter) -> None:
     """It waits no more, whatever came of it."""
     keeper = process.running_keeper
     if keeper is not None:
-        keeper.delist(endpoint, waiter)
+        keeper.unregister_waiter(endpoint, waiter)
 
 
 def start(process: Process, endpoint: Endpoint, held: Held) -> None:
     """Renew the lease of what is held, as long as somebody refers to it."""
-    tenure, keeper = held.tenure, process.keeper
-    tenure.owner = keeper.refer(held, functools.partial(_dropped, keeper, endpoint, tenure))
-    keeper.watch(endpoint, tenure)
+    held_lease, keeper = held.held_lease, process.keeper
+    held_lease.owner = keeper.refer(held, functools.partial(_dropped, keeper, endpoint, held_lease))
+    keeper.watch(endpoint, held_lease)
 
 
-def stop(process: Process, endpoint: Endpoint, tenure: Tenure) -> None:
+def stop(process: Process, endpoint: Endpoint, held_lease: HeldLease) -> None:
     """Look after this lease no more."""
     keeper = process.running_keeper
     if keeper is not None:
-        keeper.forget(endpoint, tenure)
+        keeper.forget(endpoint, held_lease)
 
 
-def _dropped(keeper: Keeper, endpoint: Endpoint, tenure: Tenure) -> None:
+def _dropped(keeper: Keeper, endpoint: Endpoint, held_lease: HeldLease) -> None:
     """Nobody has ended what was held under this lease, and nobody can any more."""
-    if tenure.over:
+    if held_lease.over:
         return
-    tenure.end()
-    keeper.forget(endpoint, tenure)
-    keeper.send_until_answered(endpoint, tenure.giving_back(bury=tenure.doubt, timeout=tenure.spec.timeout), tenure.deadline)
+    held_lease.end()
+    keeper.forget(endpoint, held_lease)
+    keeper.send_until_answered(
+        endpoint,
+        held_lease.giving_back(revoke=held_lease.maybe_in_flight, timeout=held_lease.spec.timeout),
+        held_lease.deadline,
+    )

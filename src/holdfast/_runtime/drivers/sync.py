@@ -12,25 +12,25 @@ from holdfast._core.requests import (
     AwaitNotice,
     Call,
     Command,
-    Delist,
-    Draw,
-    Enlist,
     GetCoalescer,
     KeepAlive,
+    NewToken,
     Now,
-    On,
     Outcome,
-    Park,
+    RegisterWaiter,
     Replicate,
     Run,
+    RunOn,
     SendUntilAnswered,
     Sleep,
     StopKeepAlive,
     Subscribe,
     TimedOut,
+    UnixTime,
+    UnregisterWaiter,
     Unsubscribe,
     Wait,
-    Wall,
+    WaitLocally,
 )
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import ReplyError, check, is_noscript, pack, parsed
@@ -96,7 +96,7 @@ class Runner:
                 "nothing meanwhile; in a signal handler, ask with wait=0, or leave the work to another thread"
             )
 
-    def _park(self, request: Park[Attempt]) -> None:
+    def _park(self, request: WaitLocally[Attempt]) -> None:
         self.may_wait()
         slot = request.attempt.slot
         assert isinstance(slot, Slot)
@@ -133,18 +133,18 @@ class Driver(Runner):
         match request:
             case Run() | Command():
                 return self.call(request)
-            case Draw():
+            case NewToken():
                 return self.token()
             case Now():
                 return self._clock()
-            case Park():
+            case WaitLocally():
                 return self._park(request)
-            case Enlist():
-                return self._enlist(request)
+            case RegisterWaiter():
+                return self._register_waiter(request)
             case Wait():
                 return self._wait(request)
-            case Delist():
-                return keep_alive.delist(self.process, self.endpoint, request.waiter)
+            case UnregisterWaiter():
+                return keep_alive.unregister_waiter(self.process, self.endpoint, request.waiter)
             case Sleep():
                 return self.process.system.sleep(request.seconds)
             case Subscribe():
@@ -158,14 +158,14 @@ class Driver(Runner):
             case KeepAlive():
                 return keep_alive.start(self.process, self.endpoint, request.held)
             case StopKeepAlive():
-                return keep_alive.stop(self.process, self.endpoint, request.tenure)
+                return keep_alive.stop(self.process, self.endpoint, request.held_lease)
             case SendUntilAnswered():
                 return self.process.keeper.send_until_answered(self.endpoint, request.call, request.until)
             case Replicate():
                 return replicate(self.process, self.endpoint, request)
-            case On():
+            case RunOn():
                 return request.home.run(request.operation)
-            case Wall():
+            case UnixTime():
                 return wall()
             case _:
                 assert_never(request)
@@ -191,10 +191,10 @@ class Driver(Runner):
             check(reply, self.endpoint, self._pool.clear)
         return reply
 
-    def _enlist(self, request: Enlist[Waiter]) -> Outcome | None:
+    def _register_waiter(self, request: RegisterWaiter[Waiter]) -> Outcome | None:
         waiter = request.waiter
         self.may_wait()
-        if self.process.keeper.enlist(self.endpoint, request.waiter):
+        if self.process.keeper.register_waiter(self.endpoint, request.waiter):
             return None
         slot = waiter.attempt.slot
         assert isinstance(slot, Slot)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, assert_never
 
-from holdfast._core.requests import AwaitNotice, Draw, GiveBack, Now, On, Park, Poll, Sleep, Subscribe, Unsubscribe
+from holdfast._core.requests import (
+    AwaitNotice,
+    GiveBack,
+    NewToken,
+    Now,
+    Poll,
+    RunOn,
+    Sleep,
+    Subscribe,
+    Unsubscribe,
+    WaitLocally,
+)
 from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.drivers.sync import Runner
 from holdfast._runtime.fanout import fleets_of
@@ -26,11 +37,11 @@ class Driver(Runner):
         match request:
             case Poll():
                 return self._fanouts.poll(request)
-            case Draw():
+            case NewToken():
                 return self.process.token()
             case Now():
                 return self.process.clock()
-            case Park():
+            case WaitLocally():
                 return self._park(request)
             case Sleep():
                 return self.process.system.sleep(request.seconds)
@@ -42,7 +53,7 @@ class Driver(Runner):
                 return self.process.unsubscribe(self.servers, request.listener)
             case GiveBack():
                 return self.process.send_until_answered(self.servers, request)
-            case On():
+            case RunOn():
                 return request.home.run(request.operation)
             case _:
                 assert_never(request)

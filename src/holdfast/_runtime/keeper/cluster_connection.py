@@ -6,7 +6,7 @@ import socket
 from typing import Any, Protocol
 
 from holdfast._clock import clock
-from holdfast._core.lock.ports import Line, Place, Then
+from holdfast._core.lock.ports import InboxAddress, Line, Then
 from holdfast._core.requests import Answer, Call, NotSent, Refused, WireError
 from holdfast._net.cluster import ASKING, Part, Redirects, Shard
 from holdfast._net.endpoint import Endpoint
@@ -30,10 +30,10 @@ class Lines(Protocol):
         """The line to a server, for requests."""
 
 
-def place_of(shard: Endpoint, process_id: str) -> Place:
+def inbox_address_of(shard: Endpoint, process_id: str) -> InboxAddress:
     """The inbox of a shard's node."""
     assert isinstance(shard, Shard)
-    return Place(shard.identity(process_id), "SSUBSCRIBE" if shard.sharded else "SUBSCRIBE", slot_of, shard.near)
+    return InboxAddress(shard.identity(process_id), "SSUBSCRIBE" if shard.sharded else "SUBSCRIBE", slot_of, shard.near)
 
 
 def token_in(process: Drawing, shard: Endpoint) -> str:

@@ -9,7 +9,7 @@ from holdfast._net import transport
 from holdfast._net.pipelined_connection import ConnectionKeeper
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.ports import Line, Place
+    from holdfast._core.lock.ports import InboxAddress, Line
     from holdfast._net.client_adapter import ClientLine
     from holdfast._net.endpoint import Endpoint
     from holdfast._net.pipelined_connection import PipelinedConnection
@@ -26,13 +26,13 @@ class LineKeeper(ConnectionKeeper, Protocol):
         """The line to a server, for requests."""
 
 
-def place_of(endpoint: Endpoint, process_id: str) -> Place | None:
+def inbox_address_of(endpoint: Endpoint, process_id: str) -> InboxAddress | None:
     """Return the inbox of this endpoint's node in a Cluster; None: it is one server."""
     if endpoint.cluster is None:
         return None
     from holdfast._runtime.keeper import cluster_connection
 
-    return cluster_connection.place_of(endpoint, process_id)
+    return cluster_connection.inbox_address_of(endpoint, process_id)
 
 
 def line_to(

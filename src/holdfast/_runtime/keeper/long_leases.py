@@ -11,11 +11,11 @@ from holdfast._core.lock.node import Node
 if TYPE_CHECKING:
     from holdfast._runtime.keeper.ports import KeeperThread
 
-LONG = 1.0
+LONG_S = 1.0
 """Age in seconds at which a lease counts as lasting. Both connections are opened then, because later may be too late: a server
 whose password has changed, or that takes no more clients, would refuse the first renewal, and the lease would be lost."""
 
-PAUSE = 0.05
+PAUSE_S = 0.05
 """Seconds between two looks at least, where leases come and go."""
 
 
@@ -32,7 +32,7 @@ class LongLeases:
     def look_later(self) -> None:
         """There is a lease. The keeper's mutex is held."""
         if not self._looks:
-            self._keeper.later(LONG, self._look)
+            self._keeper.later(LONG_S, self._look)
             self._looks = True
 
     def _look(self) -> None:
@@ -40,19 +40,19 @@ class LongLeases:
         with self._keeper.mutex:
             now, connected, young = self._keeper.clock(), set(), []
             for node in self._nodes:
-                held = node.renewing.tenures()
-                lasting = [tenure for tenure in held if now >= tenure.since + LONG]
-                young += [tenure.since for tenure in held if now < tenure.since + LONG]
+                held = node.renewing.held_leases()
+                lasting = [held_lease for held_lease in held if now >= held_lease.since + LONG_S]
+                young += [held_lease.since for held_lease in held if now < held_lease.since + LONG_S]
                 if lasting:
                     connected.add(node)
-                    holders += [tenure.holder() for tenure in lasting]
-                    for prefix in {tenure.spec.prefix for tenure in lasting}:
+                    holders += [held_lease.holder() for held_lease in lasting]
+                    for prefix in {held_lease.spec.prefix for held_lease in lasting}:
                         node.be_reachable(prefix)
                     if node not in self._connected:
                         node.connect(lasting[0].spec.keys[0])
             self._connected, self._looks = connected, bool(connected or young)
             if self._looks:
-                self._keeper.later(max(PAUSE, min(young, default=now) + LONG - now), self._look)
+                self._keeper.later(max(PAUSE_S, min(young, default=now) + LONG_S - now), self._look)
         for holder in holders:
             if hasattr(holder, "_forsaken") and holder._forsaken():  # noqa: SLF001 - a lease of an event loop that is closed
                 self._keeper.safely(holder._end_forsaken)  # noqa: SLF001

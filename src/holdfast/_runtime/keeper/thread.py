@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core.deadlock.abort_wait import abort_wait
 from holdfast._core.lock.idle_queues import Loose
-from holdfast._core.lock.local_queue import Gate
-from holdfast._core.lock.node import RECORD_AFTER, Node
+from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.node import RECORD_AFTER_S, Node
 from holdfast._core.lock.ports import Line
-from holdfast._core.lock.records import Attempt, Spec, Tenure, Waiter
+from holdfast._core.lock.records import Attempt, HeldLease, Spec, Waiter
 from holdfast._core.requests import Answer, Command, NotSent, Run, Subscriber
 from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint
@@ -32,7 +32,7 @@ from holdfast._runtime.keeper.long_leases import LongLeases
 
 if TYPE_CHECKING:
     from holdfast._core.lock.ports import Wait
-    from holdfast._core.quorum.nodes import Board
+    from holdfast._core.quorum.nodes import QuorumNodes
     from holdfast._core.single_flight.coalesce import Coalescer
 
 log = logger("holdfast.keeper")
@@ -44,9 +44,9 @@ CLAIM_LEFT = 0.7
 class _Reference(weakref.ref[Any]):
     """To an owner, who may be dropped."""
 
-    __slots__ = ("dropped",)
+    __slots__ = ("on_collected",)
 
-    dropped: Callable[[], None]
+    on_collected: Callable[[], None]
 
 
 class Keeper:
@@ -64,11 +64,11 @@ class Keeper:
         self.in_change: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
         self.selector = system.selector()
         self._nodes: dict[Endpoint, Node] = {}
-        self._boards: dict[tuple[Endpoint, ...], Board] = {}
+        self._quorum_nodes: dict[tuple[Endpoint, ...], QuorumNodes] = {}
         self._coalescers: Loose[tuple[Endpoint, bytes, int], Coalescer] = Loose()
         self._links: list[lines.AnyLine] = []
         self._calls: deque[Callable[[], None]] = deque()
-        self._dropped: deque[_Reference] = deque()
+        self._collected: deque[_Reference] = deque()
         """Owners that are gone, and whose end the thread has not seen to yet."""
         self._wake_at = 0.0
         self._later: list[tuple[float, Callable[[], None]]] = []
@@ -83,20 +83,20 @@ class Keeper:
         self.selector.register(self._poke_out, selectors.EVENT_READ)
         self.thread = system.keep(self)
 
-    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
+    def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:
         """Renew this lease until it is forgotten. Not ``hurry``: it was just handed over, and waking the keeper now would take
         time from who has waited for it; the keeper will wake in time, and mostly long before that. A lease of this process that
         is lost by this one is lost first: its owner was told when this returns."""
         with self.mutex:
             node = self._node(endpoint)
-            node.want_record(self.clock(), tenure.spec.prefix)
-            node.want_label(self.clock(), tenure.spec, tenure.label)
-            outdated = node.renewing.outdated_by(tenure)
-            at = node.renewing.watch(tenure)
+            node.want_record(self.clock(), held_lease.spec.prefix)
+            node.want_label(self.clock(), held_lease.spec, held_lease.label)
+            outdated = node.renewing.outdated_by(held_lease)
+            at = node.renewing.watch(held_lease)
             self._long_leases.look_later()
-            if self._dropped:
+            if self._collected:
                 self._poke()
-            self.wake_by(at if hurry else max(at, tenure.deadline - CLAIM_LEFT))
+            self.wake_by(at if hurry else max(at, held_lease.deadline - CLAIM_LEFT))
         for lost in outdated:
             self.safely(self.report, lost)
 
@@ -108,35 +108,38 @@ class Keeper:
         if lost is not None:
             self.safely(self.report, lost)
 
-    def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
+    def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         with self.mutex:
-            self._node(endpoint).renewing.forget(tenure.token)
+            self._node(endpoint).renewing.forget(held_lease.token)
 
     def label_of(self, key: bytes) -> str | None:
         """Return the label of the lock object that holds this lock, on any server."""
         with self.mutex:
-            held = (tenure for node in self._nodes.values() for tenure in node.renewing.tenures())
-            return next((tenure.label for tenure in held if tenure.spec.keys[0] == key), None)
+            held = (held_lease for node in self._nodes.values() for held_lease in node.renewing.held_leases())
+            return next((held_lease.label for held_lease in held if held_lease.spec.keys[0] == key), None)
 
-    def gate(self, endpoint: Endpoint, spec: Spec) -> Gate:
-        """The gate of a lock of this process."""
+    def local_queue(self, endpoint: Endpoint, spec: Spec) -> LocalQueue:
+        """The local queue of a lock of this process."""
         with self.mutex:
-            return self._node(endpoint).gate(spec)
+            return self._node(endpoint).local_queue(spec)
 
-    def board(self, kind: type[Board], endpoints: tuple[Endpoint, ...], spec: Spec) -> Gate:
-        """The gate of a lock over several servers. ``kind``: `Board`, which who uses one server does not import."""
+    def quorum_queue(self, kind: type[QuorumNodes], endpoints: tuple[Endpoint, ...], spec: Spec) -> LocalQueue:
+        """The local queue of a lock over several servers. ``kind``: `QuorumNodes`, which who uses one server does not
+        import."""
         with self.mutex:
-            board = self._boards.get(endpoints)
-            if board is None:
-                board = self._boards.setdefault(endpoints, kind(tuple(self._node(endpoint) for endpoint in endpoints)))
-            return board.gate(spec)
+            quorum_nodes = self._quorum_nodes.get(endpoints)
+            if quorum_nodes is None:
+                quorum_nodes = self._quorum_nodes.setdefault(
+                    endpoints, kind(tuple(self._node(endpoint) for endpoint in endpoints))
+                )
+            return quorum_nodes.local_queue(spec)
 
-    def enlist(self, endpoint: Endpoint, waiter: Waiter) -> bool:
+    def register_waiter(self, endpoint: Endpoint, waiter: Waiter) -> bool:
         """Make a waiter known; True if the inbox listens, else its slot gets None when it does."""
         now = self.clock()
         with self.mutex:
             node = self._node(endpoint)
-            ready = node.enlist(waiter, now)
+            ready = node.register_waiter(waiter, now)
             inbox = self._inbox(node)
             if inbox is not None:
                 inbox.reclaim()
@@ -151,9 +154,9 @@ class Keeper:
             waiting.joined(waiter, answer, self.clock())
             self.wake_by(min(waiting.round_at, waiter.refresh_at))
 
-    def delist(self, endpoint: Endpoint, waiter: Waiter) -> None:
+    def unregister_waiter(self, endpoint: Endpoint, waiter: Waiter) -> None:
         with self.mutex:
-            self._node(endpoint).waiting.delist(waiter)
+            self._node(endpoint).waiting.unregister_waiter(waiter)
 
     def abort_wait(self, endpoint: Endpoint | tuple[Endpoint, ...], attempt: Attempt, error: Exception) -> None:
         """Have an error raised where an attempt waits, if it does."""
@@ -165,7 +168,7 @@ class Keeper:
         with self.mutex:
             node = self._node(endpoint)
             inbox = self._inbox(node)
-            only = len(node.waiting) == 1 and node.reachable(waiter.attempt.spec.prefix) and node.waiting.stands(waiter)
+            only = len(node.waiting) == 1 and node.reachable(waiter.attempt.spec.prefix) and node.waiting.is_waiting(waiter)
             return inbox.lend_socket(waiter) if only and inbox is not None else None
 
     def return_socket(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
@@ -220,19 +223,19 @@ class Keeper:
         with self.mutex:
             for node in [*self._nodes.values()]:
                 node.facts_changed(now)
-            self.wake_by(now + RECORD_AFTER)
+            self.wake_by(now + RECORD_AFTER_S)
 
     def call(self, what: Callable[[], None]) -> None:
         """Have the keeper thread call this soon."""
         self._calls.append(what)
         self._poke()
 
-    def refer(self, owner: Any, dropped: Callable[[], None]) -> Callable[[], Any]:
-        """A weak reference. When its object is gone before it, the thread calls ``dropped``: at its next turn, so before it
-        renews anything. CPython ignores what signal handlers raise while an object is dropped, and they run in whatever is
+    def refer(self, owner: Any, on_collected: Callable[[], None]) -> Callable[[], Any]:
+        """A weak reference. When its object is gone before it, the thread calls ``on_collected``: at its next turn, so before
+        it renews anything. CPython ignores what signal handlers raise while an object is dropped, and they run in whatever is
         written in Python: so nothing is then, not even to wake the thread."""
-        reference = _Reference(owner, self._dropped.append)
-        reference.dropped = dropped
+        reference = _Reference(owner, self._collected.append)
+        reference.on_collected = on_collected
         return reference
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
@@ -259,7 +262,10 @@ class Keeper:
         node = self._nodes.get(endpoint)
         if node is None:
             node = Node(
-                self, endpoint.address, functools.partial(self._link, endpoint), lines.place_of(endpoint, self.process_id)
+                self,
+                endpoint.address,
+                functools.partial(self._link, endpoint),
+                lines.inbox_address_of(endpoint, self.process_id),
             )
             for other in [*self._nodes] if endpoint.cluster is not None else ():
                 if other.cluster is endpoint.cluster:
@@ -308,11 +314,11 @@ class Keeper:
         except OSError:
             pass  # full: it will wake; or closed: it has ended
 
-    def report(self, tenure: Tenure) -> None:
+    def report(self, held_lease: HeldLease) -> None:
         """Tell the owner that its lease is lost; the mutex is not held."""
-        whole = tenure.lost_with_it()
+        whole = held_lease.lost_with_it()
         if whole is None:
-            log.debug("a vote for %r lost: %s", tenure.spec.name, tenure.lost)
+            log.debug("a vote for %r lost: %s", held_lease.spec.name, held_lease.lost)
             return
         log.info("lock %r lost: %s", whole.spec.name, whole.lost)
         owner = whole.owner()
@@ -373,7 +379,7 @@ class Keeper:
             # A wake-up once planned stays, even if its lease was given back meanwhile: or the next lease had to poke again.
             planned = self._wake_at if self._wake_at > now else float("inf")
             wanted = [*(node.next_at() for node in self._nodes.values()), *(at for at, _ in self._later)]
-            self._wake_at = wake_at = now if self._dropped else min([planned, *wanted])
+            self._wake_at = wake_at = now if self._collected else min([planned, *wanted])
         return None if wake_at == float("inf") else max(0.0, wake_at - self.clock())
 
     def after_wait(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> None:
@@ -394,8 +400,8 @@ class Keeper:
     def _do_what_is_left_to_it(self) -> None:
         while self._calls:  # first: one may give back what was dropped together with its task
             self.safely(self._calls.popleft())
-        while self._dropped:
-            self.safely(self._dropped.popleft().dropped)
+        while self._collected:
+            self.safely(self._collected.popleft().on_collected)
 
     def _do_what_is_due(self, now: float) -> None:
         for due in [due for due in list(self._later) if due[0] <= now]:
@@ -409,14 +415,14 @@ class Keeper:
         with self.mutex:
             for node in self._nodes.values():
                 node.close(NotSent("holdfast was closed", node.address))
-            for board in self._boards.values():
-                board.close(NotSent("holdfast was closed"))
+            for quorum_nodes in self._quorum_nodes.values():
+                quorum_nodes.close(NotSent("holdfast was closed"))
             parts = [(node, *node.farewell()) for node in self._nodes.values()]
         for _, lost, _ in parts:
-            for tenure in lost:  # first of all: whoever works under the lock shall stop before somebody else has it
-                self.safely(self.report, tenure)
+            for held_lease in lost:  # first of all: whoever works under the lock shall stop before somebody else has it
+                self.safely(self.report, held_lease)
         left_behind = left_behind or bool(self._calls)
-        self._do_what_is_left_to_it()  # what operations and gates have left to be sent goes before the rest
+        self._do_what_is_left_to_it()  # what operations and local queues have left to be sent goes before the rest
         todo = [(node, call) for node, _, calls in parts for call in calls]
         if left_behind:
             todo += [(node, Command(("PING",), 0.5)) for node in list(self._nodes.values())]  # answered when that is

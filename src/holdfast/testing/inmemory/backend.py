@@ -200,7 +200,7 @@ def _keys(lock: Named) -> Keys:
     if isinstance(lock, BaseLock):
         return lock._spec.keys  # noqa: SLF001
     if isinstance(lock, BaseLease):
-        return lock._tenure.spec.keys  # noqa: SLF001
+        return lock._held_lease.spec.keys  # noqa: SLF001
     return lock_keys(lock, "hf:", None)
 
 

@@ -112,10 +112,10 @@ def hurry(endpoint: Endpoint) -> None:
         now = clock()
         with keeper.mutex:
             node.waiting.round_at = now
-            for tenure in node.renewing.tenures():
-                if tenure.spec.renew:
-                    tenure.renew_at = now
-                    node.renewing.watch(tenure)
+            for held_lease in node.renewing.held_leases():
+                if held_lease.spec.renew:
+                    held_lease.renew_at = now
+                    node.renewing.watch(held_lease)
 
     _with_node(endpoint, all_due)
     when_idle()
@@ -130,7 +130,11 @@ def in_line(endpoint: Endpoint, key: bytes) -> int:
     with keeper.mutex:
         node = keeper._nodes.get(endpoint)
         waiters = list(node.waiting._waiters.values()) if node is not None else []
-        here = sum(len(gate.line) for (of, _), gate in node._gates.items() if of == key) if node is not None else 0
+        here = (
+            sum(len(local_queue.queue) for (of, _), local_queue in node._local_queues.items() if of == key)
+            if node is not None
+            else 0
+        )
     return here - sum(waiter.told is None for waiter in waiters if waiter.attempt.spec.keys[0] == key)
 
 
@@ -141,9 +145,13 @@ def fence(endpoint: Endpoint, token: str) -> int:
         return 0
     with keeper.mutex:
         node = keeper._nodes.get(endpoint)
-        tenure = node.renewing.get(token) if node is not None else None
-        gate = node._gates.get((tenure.spec.keys[0], tenure.spec.prefix)) if node is not None and tenure is not None else None
-        return gate.fence if gate is not None and gate.tenure is tenure else 0
+        held_lease = node.renewing.get(token) if node is not None else None
+        local_queue = (
+            node._local_queues.get((held_lease.spec.keys[0], held_lease.spec.prefix))
+            if node is not None and held_lease is not None
+            else None
+        )
+        return local_queue.fence if local_queue is not None and local_queue.held_lease is held_lease else 0
 
 
 def part(endpoint: Endpoint, why: str) -> None:
@@ -153,12 +161,12 @@ def part(endpoint: Endpoint, why: str) -> None:
         with keeper.mutex:
             del keeper._nodes[endpoint]
             node.close(NotSent(why, endpoint.address))
-            lost = [tenure for tenure in node.renewing.tenures() if tenure.lose(why)]
+            lost = [held_lease for held_lease in node.renewing.held_leases() if held_lease.lose(why)]
         for link in [link for link in keeper._links if link._endpoint is endpoint]:
             keeper._links.remove(link)
             link.close()
-        for tenure in lost:
-            keeper.safely(keeper.report, tenure)
+        for held_lease in lost:
+            keeper.safely(keeper.report, held_lease)
 
     _with_node(endpoint, end)
     pool = current()._pools.pop(endpoint, None)

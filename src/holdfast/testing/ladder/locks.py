@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from holdfast._core.requests import Command, Draw, Now, Unknown, WireError
+from holdfast._core.requests import Command, NewToken, Now, Unknown, WireError
 from holdfast.testing.sim.worker import At
 
 KEY = "x"
@@ -151,7 +151,7 @@ class Token:
     """SET NX PX of a random token. Give it back only if the token is still there: GET, compare, DEL."""
 
     async def take(self) -> Held | None:
-        token = await Draw()
+        token = await NewToken()
         began = await Now()
         try:
             taken = await call("SET", KEY, token, "NX", "PX", TTL_MS)
@@ -179,7 +179,7 @@ class Redlock:
     """By which clocks may differ, in seconds."""
 
     async def take(self) -> Held | None:
-        token = await Draw()
+        token = await NewToken()
         held = Held(await Now() + TTL - self.DRIFT, token)
         votes = 0
         for server in range(self.SERVERS):
@@ -205,7 +205,7 @@ class Fenced(TokenScript):
     """The token and the script, and each holder has a number greater than all before: the fence."""
 
     async def take(self) -> Held | None:
-        token = await Draw()
+        token = await NewToken()
         began = await Now()
         fence = await call("EVAL", SET_WITH_FENCE, 2, KEY, "fence", token, TTL_MS)
         return Held(began + TTL, token, fence) if fence else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any, Literal
 
-from holdfast._core.requests import Call, Now, Run, Sleep, Wall, WireError
+from holdfast._core.requests import Call, Now, Run, Sleep, UnixTime, WireError
 from holdfast.testing.keyspace import Keyspace
 from holdfast.testing.ladder.locks import HERE, KEY, TTL, LockOfLadder
 from holdfast.testing.sim.network import END, Wire
@@ -121,7 +121,7 @@ class LadderWorker(Worker):
     def __init__(self, process: Process, name: str) -> None:
         super().__init__(process, name)
         self._do[Now] = lambda _: self._a_moment(process.clock())
-        self._do[Wall] = lambda _: self._a_moment(process.wall())
+        self._do[UnixTime] = lambda _: self._a_moment(process.wall())
 
     def _a_moment(self, shown: float) -> object:
         self._set_timer(self.process.clock(), shown)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast._core.lock.records import Permits
-from holdfast._core.lock.replies import CLAIM
+from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._core.permit import READING, WRITING, semaphore
 from holdfast._core.requests import Sleep
 from holdfast.testing.explore import Report, explore, replay
@@ -135,7 +135,7 @@ class Scenario:
         while world.due_by(kept) and (steps := world.options()):
             steps[0].do()
         told_at_once(world)
-        until = world.now + self.ttl + CLAIM + 3.0
+        until = world.now + self.ttl + CLAIM_WINDOW_S + 3.0
         try:
             while (options := world.options()) and world.now <= until:
                 options[0].do()

@@ -46,8 +46,8 @@ def leftovers(world: World) -> list[str]:
                 found += [f"{process.name}: {len(node.waiting)} waiters"] if len(node.waiting) else []
                 found += [f"{process.name}: {len(node.renewing)} renewals"] if len(node.renewing) else []
                 found += [f"{process.name}: {len(node.listeners)} listeners"] if node.listeners else []
-            for gate in process.gates():
-                held = [name for name in ("who", "line", "tenure") if getattr(gate, name)]
+            for local_queue in process.local_queues():
+                held = [name for name in ("turn_of", "queue", "held_lease") if getattr(local_queue, name)]
                 found += [f"{process.name}: a gate with {' and '.join(held)}"] if held else []
     for server in world.servers:
         found += _at(server)

@@ -10,7 +10,7 @@ from holdfast._core import permit
 from holdfast._core.lock.acquire import KeyConflict, acquire
 from holdfast._core.lock.local_acquire import ON_ONE_SERVER, abandon
 from holdfast._core.lock.local_acquire import acquire as acquire_shared
-from holdfast._core.lock.records import BOUNDED, INFINITY, Attempt, Grant, Spec, Tenure, answer_within, milliseconds
+from holdfast._core.lock.records import BOUNDED, INFINITY, Attempt, Grant, HeldLease, Spec, answer_within, milliseconds
 from holdfast._core.lock.replies import Busy
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
@@ -21,7 +21,7 @@ from holdfast.testing.sim.permit_holders import Permits
 from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.local_queue import Gate
+    from holdfast._core.lock.local_queue import LocalQueue
     from holdfast.testing.sim.process import Process
 
 NOWHERE = Endpoint(port=0)
@@ -43,36 +43,36 @@ class Lease(BaseLease):
         self._who = worker.name
         self._acquisition = worker.acquisition
         self._sim = process
-        tenure = grant.tenure
-        self.lease = self._world.lease(tenure.token if tenure else grant.attempt.token, self._acquisition)
+        held_lease = grant.held_lease
+        self.lease = self._world.lease(held_lease.token if held_lease else grant.attempt.token, self._acquisition)
         self._within = grant.attempt.spec.progress_within or INFINITY
         self.checked_in = grant.taken
-        process.leases[self] = deadline = self._good_until(tenure or Tenure(grant))
+        process.leases[self] = deadline = self._good_until(held_lease or HeldLease(grant))
         self._key = grant.attempt.spec.key
-        lost = tenure.lost if tenure else ""
+        lost = held_lease.lost if held_lease else ""
         self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
         super().__init__(process, endpoint, grant, None)
 
     def _note(self, kind: str, **facts: Any) -> None:
         self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
 
-    def _good_until(self, tenure: Tenure) -> float:
+    def _good_until(self, held_lease: HeldLease) -> float:
         """As the docs have it, whatever production thinks of who hangs."""
-        return min(tenure.deadline, tenure.ends_at, self.checked_in + self._within)
+        return min(held_lease.deadline, held_lease.ends_at, self.checked_in + self._within)
 
     def tell(self) -> None:
         """Write down a new deadline."""
-        deadline = self._good_until(self._tenure)
+        deadline = self._good_until(self._held_lease)
         if deadline != self._sim.leases[self]:
             self._sim.leases[self] = deadline
             self._note("renewed", until=self._sim.true(deadline))
 
     def notice_loss(self) -> None:
         if self._first_to_tell():
-            if self in self._sim.leases and self._tenure.lost == BOUNDED:
+            if self in self._sim.leases and self._held_lease.lost == BOUNDED:
                 self.tell()  # the last renewal may have asked for so little that nothing of it can be believed
             self._sim.leases.pop(self, None)
-            self._note("lost", fence=self.fence, note=self._tenure.lost)
+            self._note("lost", fence=self.fence, note=self._held_lease.lost)
         self._make_way()
 
     def note_again(self) -> None:
@@ -96,12 +96,12 @@ class Lease(BaseLease):
 class Lock:
     """A named lock, for one worker. What the faces do around the operations, it does too. ``fair``: as FairLock."""
 
-    _ways = ON_ONE_SERVER
+    _strategy = ON_ONE_SERVER
 
     def __init__(self, worker: Worker, described: Spec, *, fair: bool = False) -> None:
         self.worker = worker
         self.spec = described
-        self.gate = None if fair else self._gate(worker.process, described)
+        self.local_queue = None if fair else self._local_queue(worker.process, described)
         key, state, _ = described.keys
         for server in worker.process.world.servers:
             if described.permits is not None:
@@ -110,8 +110,8 @@ class Lock:
             else:
                 server.locks[key] = state
 
-    def _gate(self, process: Process, spec: Spec) -> Gate:
-        return process.gate(spec)
+    def _local_queue(self, process: Process, spec: Spec) -> LocalQueue:
+        return process.local_queue(spec)
 
     def _note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
         worker = self.worker
@@ -134,7 +134,7 @@ class Lock:
         slot = Slot(worker)
         attempt = slot.attempt = self._attempt(slot)
         try:
-            retaken = self.gate.retake(attempt) if self.gate is not None else None
+            retaken = self.local_queue.retake(attempt) if self.local_queue is not None else None
             result = retaken or await self._take(attempt, wait)
             if isinstance(result, Busy):
                 self._note("busy")
@@ -146,7 +146,7 @@ class Lock:
         except Cancelled:
             try:
                 discard_unreturned(attempt)
-                await abandon(attempt, self._ways)
+                await abandon(attempt, self._strategy)
             finally:
                 self._note("cancelled")
             raise
@@ -156,13 +156,13 @@ class Lock:
 
     async def abandon(self, attempt: Attempt) -> None:
         """Leave nothing of an attempt behind."""
-        await abandon(attempt, self._ways)
+        await abandon(attempt, self._strategy)
 
     def _attempt(self, slot: Slot) -> Attempt:
-        return Attempt(self.spec, slot=slot, gate=self.gate)
+        return Attempt(self.spec, slot=slot, local_queue=self.local_queue)
 
     def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
-        return (acquire_shared if self.gate is not None else acquire)(attempt, wait)
+        return (acquire_shared if self.local_queue is not None else acquire)(attempt, wait)
 
     def _lease(self, grant: Grant) -> Lease:
         return Lease(self.worker, grant)
@@ -193,7 +193,7 @@ class Lock:
         try:
             with self.worker.operation():
                 self._note("downgraded")
-                await permit.change(lease._tenure.spec, lease._tenure.token, 1, lease.fence)  # noqa: SLF001
+                await permit.change(lease._held_lease.spec, lease._held_lease.token, 1, lease.fence)  # noqa: SLF001
         except WireError:
             pass
 

@@ -52,7 +52,7 @@ class Part:
         slot.attempt = self.attempt
         token = process.token()
         process.world.acquisitions[token] = self.name
-        self.attempt.token = token + self.lock.spec.mark
+        self.attempt.token = token + self.lock.spec.token_suffix
 
     def end(self, kind: str, note: str = "") -> None:
         """Write down that it was not had."""
@@ -89,7 +89,7 @@ class Part:
             await lease._let_go()  # noqa: SLF001
         finally:
             lease.left("cancelled")
-        self.lease, self.attempt.pending = None, False
+        self.lease, self.attempt.may_be_on_server = None, False
 
     def hand_on(self) -> bool:
         lease = self.lease
@@ -102,13 +102,13 @@ class Part:
         except HoldfastError as error:
             lease.left(type(error).__name__)
             return True
-        lease._tenure.end()  # noqa: SLF001
+        lease._held_lease.end()  # noqa: SLF001
         return False
 
     def giving(self) -> tuple[str, bool, bool] | None:
         assert self.lease is not None
-        tenure = self.lease._tenure  # noqa: SLF001
-        return None if tenure.lost or self.group is None else (tenure.token, tenure.doubt, True)
+        held_lease = self.lease._held_lease  # noqa: SLF001
+        return None if held_lease.lost or self.group is None else (held_lease.token, held_lease.maybe_in_flight, True)
 
     async def given_back(self, known: bool | WireError | None) -> Exception | None:
         assert self.lease is not None
@@ -169,7 +169,7 @@ class MultiLock:
         self.half += [
             f"{part.lock.spec.key} is not taken"
             for part in self.parts
-            if part.lease is None or part.lease._tenure.lost  # noqa: SLF001
+            if part.lease is None or part.lease._held_lease.lost  # noqa: SLF001
         ]
         return self.parts
 

@@ -10,12 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast._core.deadlock.wait_graph import WaitGraph
-from holdfast._core.lock.local_queue import Gate
+from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import Node
 from holdfast._core.lock.ports import Wait
-from holdfast._core.lock.records import Held, Tenure, Waiter
+from holdfast._core.lock.records import Held, HeldLease, Waiter
 from holdfast._core.names import PREFIX
-from holdfast._core.quorum.nodes import Board
+from holdfast._core.quorum.nodes import QuorumNodes
 from holdfast._core.requests import (
     Answer,
     GetCoalescer,
@@ -114,12 +114,12 @@ class Process:
         """What its keeper does on `server`: where it uses several servers, on the first."""
         self.nodes: dict[Server, Node] = {server: self.node}
         self.node.wait_graph = Untold(self.node)
-        self._board: Board | None = None
-        self._gates: dict[bytes, Gate] = {}
+        self._board: QuorumNodes | None = None
+        self._local_queues: dict[bytes, LocalQueue] = {}
         self.coalescers: dict[bytes, Coalescer] = {}
         self.keep_alive_handlers: dict[type, Callable[[Any], Any]] = {
             KeepAlive: lambda request: self._keep_alive(request.held),
-            StopKeepAlive: lambda request: self.node.renewing.forget(request.tenure.token),
+            StopKeepAlive: lambda request: self.node.renewing.forget(request.held_lease.token),
             SendUntilAnswered: lambda request: self.node.send_until_answered(request.call, request.until),
             GetCoalescer: lambda request: self.coalescers.setdefault(request.key, Coalescer(self.mutex)),
         }
@@ -193,8 +193,8 @@ class Process:
         if self._board is not None:
             self._board.close(NotSent("holdfast was closed", self.server.name))
         parts = [(node, *node.farewell()) for node in self.nodes.values()]
-        for tenure in [tenure for _, lost, _ in parts for tenure in lost]:
-            self.report(tenure)
+        for held_lease in [held_lease for _, lost, _ in parts for held_lease in lost]:
+            self.report(held_lease)
         for node, _, calls in parts:
             for call in calls:
                 node.commands.call(call, lambda _answer, _sent: None)
@@ -230,24 +230,24 @@ class Process:
     def _node(self, endpoint: Endpoint) -> Node:
         return self.node_on(self.world.servers[endpoint.port]) if endpoint.port else self.node
 
-    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:  # noqa: ARG002 - it has time
+    def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:  # noqa: ARG002 - it has time
         node = self._node(endpoint)
-        node.want_record(self.clock(), tenure.spec.prefix)
-        self.wake_by(node.renewing.watch(tenure))
+        node.want_record(self.clock(), held_lease.spec.prefix)
+        self.wake_by(node.renewing.watch(held_lease))
 
     def _keep_alive(self, held: Held) -> None:
-        held.tenure.owner = weakref.ref(held)
-        self.node.want_record(self.clock(), held.tenure.spec.prefix)
-        self.wake_by(self.node.renewing.watch(held.tenure))
+        held.held_lease.owner = weakref.ref(held)
+        self.node.want_record(self.clock(), held.held_lease.spec.prefix)
+        self.wake_by(self.node.renewing.watch(held.held_lease))
 
-    def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
-        self._node(endpoint).renewing.forget(tenure.token)
+    def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
+        self._node(endpoint).renewing.forget(held_lease.token)
 
     def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
         self._node(endpoint).send_until_answered(call, until)
 
-    def refer(self, owner: Any, dropped: Callable[[], None]) -> Callable[[], Any]:
-        return weakref.ref(owner, lambda _: self.call(dropped))
+    def refer(self, owner: Any, on_collected: Callable[[], None]) -> Callable[[], Any]:
+        return weakref.ref(owner, lambda _: self.call(on_collected))
 
     def call(self, what: Callable[[], None]) -> None:
         self.calls.append(what)
@@ -261,30 +261,30 @@ class Process:
             self.calls.popleft()()
         self.plan()
 
-    def gate(self, spec: Spec) -> Gate:
+    def local_queue(self, spec: Spec) -> LocalQueue:
         """Where those who want a lock come together: as in production, kept by the lock objects of the process."""
-        gate = self._gates.get(spec.keys[0])
-        if gate is None:
-            gate = self._gates[spec.keys[0]] = self.node.gate(spec)
-        return gate
+        local_queue = self._local_queues.get(spec.keys[0])
+        if local_queue is None:
+            local_queue = self._local_queues[spec.keys[0]] = self.node.local_queue(spec)
+        return local_queue
 
-    def board(self, spec: Spec) -> Gate:
+    def quorum_queue(self, spec: Spec) -> LocalQueue:
         """The same, for a lock on all servers."""
         if self._board is None:
-            self._board = Board(tuple(self.node_on(server) for server in self.world.servers))
-        gate = self._gates.get(spec.keys[0])
-        if gate is None:
-            gate = self._gates[spec.keys[0]] = self._board.gate(spec)
-        return gate
+            self._board = QuorumNodes(tuple(self.node_on(server) for server in self.world.servers))
+        local_queue = self._local_queues.get(spec.keys[0])
+        if local_queue is None:
+            local_queue = self._local_queues[spec.keys[0]] = self._board.local_queue(spec)
+        return local_queue
 
-    def gates(self) -> list[Gate]:
-        return list(self._gates.values())
+    def local_queues(self) -> list[LocalQueue]:
+        return list(self._local_queues.values())
 
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:  # noqa: ARG002 - nobody reads it
         return "{}"
 
-    def report(self, tenure: Tenure) -> None:
-        whole = tenure.lost_with_it()
+    def report(self, held_lease: HeldLease) -> None:
+        whole = held_lease.lost_with_it()
         owner = whole.owner() if whole is not None else None
         if owner is not None:
             owner.notice_loss()
@@ -301,9 +301,9 @@ class Process:
     ) -> Line:
         return Line(self, server, on_push, on_closed)
 
-    def enlist(self, waiter: Waiter) -> bool:
+    def register_waiter(self, waiter: Waiter) -> bool:
         now = self.clock()
-        ready = self.node.enlist(waiter, now)
+        ready = self.node.register_waiter(waiter, now)
         if not ready:
             self.wake_by(now)
         return ready

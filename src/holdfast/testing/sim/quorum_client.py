@@ -16,7 +16,7 @@ from holdfast._net.endpoint import Endpoint
 from holdfast.testing.sim.lock_client import Lease, Lock, spec
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.local_queue import Gate
+    from holdfast._core.lock.local_queue import LocalQueue
     from holdfast.testing.sim.process import Process
     from holdfast.testing.sim.server import Server
     from holdfast.testing.sim.worker import Slot, Worker
@@ -68,14 +68,14 @@ def described(name: str, *, ttl: float, renew: bool, **sharing: Any) -> Spec:
 class Redlock(Lock):
     """A named lock on all servers of its world, for one worker. ``fair``: its process passes nothing on."""
 
-    _ways = quorum_acquire.ON_SEVERAL_SERVERS
+    _strategy = quorum_acquire.ON_SEVERAL_SERVERS
 
     def __init__(self, worker: Worker, server_group: ServerGroup, described: Spec, *, fair: bool = False) -> None:
         super().__init__(worker, described, fair=fair)
         self._server_group = server_group
 
-    def _gate(self, process: Process, spec: Spec) -> Gate:
-        return process.board(spec)
+    def _local_queue(self, process: Process, spec: Spec) -> LocalQueue:
+        return process.quorum_queue(spec)
 
     def _attempt(self, slot: Slot) -> QuorumAttempt:
         server_group, process = self._server_group, self.worker.process
@@ -84,7 +84,7 @@ class Redlock(Lock):
         return QuorumAttempt(
             self.spec,
             slot=slot,
-            gate=self.gate,
+            local_queue=self.local_queue,
             since=process.clock(),
             server_set=server_group.server_set,
             clock_estimate=clock_estimate,
@@ -92,7 +92,7 @@ class Redlock(Lock):
 
     def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
         assert isinstance(attempt, QuorumAttempt)
-        return quorum_acquire.acquire(attempt, wait) if self.gate is None else acquire(attempt, wait, self._ways)
+        return quorum_acquire.acquire(attempt, wait) if self.local_queue is None else acquire(attempt, wait, self._strategy)
 
     def _lease(self, grant: Grant) -> Lease:
         return RedlockLease(self.worker, grant)

@@ -153,7 +153,7 @@ class RendezvousClient:
             with worker.operation():
                 return await barrier.passing(where, me)
         except BaseException:
-            if me.pending:
+            if me.may_be_on_server:
                 with worker.operation():
                     await barrier.leave(where, me, "action" if me.duty else "")
             raise

@@ -36,7 +36,7 @@ class Lease(RunLease):
 
     def tell(self) -> None:
         """Write down a new deadline."""
-        deadline, process = self._tenure.deadline, self._service.process
+        deadline, process = self._held_lease.deadline, self._service.process
         if deadline != process.leases[self]:
             process.leases[self] = deadline
             self._service.note("renewed", self._active_run, until=process.true(deadline))

@@ -70,7 +70,7 @@ class CacheClient:
         except Cancelled:
             self._note("cancelled", lookup)
             self.source.loading.pop(lookup, None)
-            if load is not None and not load.tenure.over:
+            if load is not None and not load.held_lease.over:
                 with worker.operation():
                     await flight.cancel_load(load)
                 self._note("aborted", lookup, fence=load.fence)
@@ -82,7 +82,7 @@ class CacheClient:
             process = self.worker.process
             believers = [other for other, load in self.source.loading.items() if self._believes(other, load)]
             self.source.loading[lookup] = result
-            until = process.true(result.tenure.deadline)
+            until = process.true(result.held_lease.deadline)
             self._note("load", lookup, fence=result.fence, version=self.source.version, note=" ".join(believers), until=until)
         elif isinstance(result, Found):
             note = "stale" if result.stale else ""

@@ -17,11 +17,11 @@ from types import CodeType, CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.election import Candidacy, ElectionKeys
-from holdfast._core.lock.local_queue import KEEPER, Gate
+from holdfast._core.lock.local_queue import KEEPER_TURN, LocalQueue
 from holdfast._core.lock.node import Node
-from holdfast._core.lock.ports import Leftover
-from holdfast._core.lock.records import Attempt, Grant, Lead, Spec, Tenure, Waiter, nobody
-from holdfast._core.quorum.lease import Mandate, Vote
+from holdfast._core.lock.ports import PendingUndo
+from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease, Spec, Waiter, nobody
+from holdfast._core.quorum.lease import NodeLease, QuorumLease
 from holdfast._core.quorum.votes import (
     AllAnswered,
     HeldElsewhere,
@@ -33,12 +33,12 @@ from holdfast._core.quorum.votes import (
     Yes,
     YesCount,
 )
-from holdfast._core.rendezvous.barrier import Charter as Action
+from holdfast._core.rendezvous.barrier import ActionLease as Action
 from holdfast._core.rendezvous.barrier import Duty, Participant
 from holdfast._core.rendezvous.latch import LatchWaiter
 from holdfast._core.requests import Answer
 from holdfast._core.single_flight.coalesce import CoalescedWaiter, Coalescer
-from holdfast._core.single_flight.flight import Charter, EntrySpec, Load
+from holdfast._core.single_flight.flight import EntrySpec, Load, LoadLease
 from holdfast._core.struct import Struct
 from holdfast._core.subscription import Listener
 from holdfast._lua import Script
@@ -67,11 +67,13 @@ nothing else may be as large.)"""
 _NUMBER = re.compile(rb"\d{12,}")
 
 WAITER = attrgetter(*(name for name in Waiter.__slots__ if name != "asked_under"))
-ATTEMPT = attrgetter(*(name for name in Attempt.__slots__ if name not in {"spec", "gate", "unclaimed"}))
-TENURE = attrgetter(*(name for name in Tenure.__slots__ if name not in {"spec", "owner"}))
-NODE = attrgetter("_inbox_at", "_ping_at", "_record_at", "_reachable_prefixes", "_asked_early", "_leftovers")
-GATE = attrgetter("tenure", "fence", "passes", "taken", "asked", "linger_until", "last_reply", "late_at", "trouble", "crowded")
-GRANT = attrgetter("fence", "taken", "deadline", "claim", "queued", "tenure")
+ATTEMPT = attrgetter(*(name for name in Attempt.__slots__ if name not in {"spec", "local_queue", "unclaimed"}))
+HELD_LEASE = attrgetter(*(name for name in HeldLease.__slots__ if name not in {"spec", "owner"}))
+NODE = attrgetter("_inbox_at", "_ping_at", "_record_at", "_reachable_prefixes", "_asked_early", "_pending_undos")
+LOCAL_QUEUE = attrgetter(
+    "held_lease", "fence", "passes", "taken", "asked", "linger_until", "last_reply", "late_at", "trouble", "crowded"
+)
+GRANT = attrgetter("fence", "taken", "deadline", "in_claim_window", "queued", "held_lease")
 LOAD = attrgetter("fence", "record")
 CANDIDATE = attrgetter("clock_estimate", "listener_id", "voted", "seen")
 
@@ -192,22 +194,22 @@ class Fingerprint:
             self._worker(worker)
         for server in sorted(process.nodes, key=lambda server: server.name):
             self._node(process.nodes[server])
-        for gate in process.gates():
-            self._gate(gate)
-            self.add(process.node._looked_after.get(gate))  # noqa: SLF001
+        for local_queue in process.local_queues():
+            self._local_queue(local_queue)
+            self.add(process.node._looked_after.get(local_queue))  # noqa: SLF001
         for call in process.calls:
             self._promised(call)
 
     def _node(self, node: Node) -> None:
         self._dict(node.waiting._waiters)  # noqa: SLF001
         for token, attempt in node.waiting._departed.items():  # noqa: SLF001
-            self._put(token, attempt.pending)
+            self._put(token, attempt.may_be_on_server)
         self.add(node.waiting.round_at)
         self._put(node.waiting.listening, *node.listeners)
         for waiter in node.waiting.waiters():
             self._put(waiter.asked_under == node.waiting.subscription(waiter.attempt.spec.prefix))
-        for tenure in sorted(node.renewing.tenures(), key=lambda tenure: tenure.token):
-            self.add(tenure)
+        for held_lease in sorted(node.renewing.held_leases(), key=lambda held_lease: held_lease.token):
+            self.add(held_lease)
         self._all(NODE(node))
         for line in (node.commands, node.inbox):
             self._line(line)  # type: ignore[arg-type]
@@ -220,14 +222,14 @@ class Fingerprint:
         self.add(line.retry_at)
         self.add(line.backoff)
 
-    def _gate(self, gate: Gate) -> None:
-        if gate.who is KEEPER:
+    def _local_queue(self, local_queue: LocalQueue) -> None:
+        if local_queue.turn_of is KEEPER_TURN:
             self._put("keeper")
         else:
-            self.add(gate.who)
-        self.add(gate.line)
-        self._put(gate.last - gate.fence)
-        self._all(GATE(gate))
+            self.add(local_queue.turn_of)
+        self.add(local_queue.queue)
+        self._put(local_queue.last - local_queue.fence)
+        self._all(LOCAL_QUEUE(local_queue))
 
     def _promised(self, then: Any) -> None:
         """What is to be done with an answer, as far as that may differ between requests that look the same."""
@@ -236,7 +238,7 @@ class Fingerprint:
         for cell in getattr(then, "__closure__", None) or ():
             if callable(cell.cell_contents):
                 self._promised(cell.cell_contents)
-            elif isinstance(cell.cell_contents, Leftover):
+            elif isinstance(cell.cell_contents, PendingUndo):
                 self.add(cell.cell_contents)
 
     def _wire(self, wire: Wire) -> None:
@@ -268,18 +270,18 @@ class Fingerprint:
     def _waiter(self, waiter: Waiter) -> None:
         self._all(WAITER(waiter))
 
-    def _tenure(self, tenure: Tenure) -> None:
-        self._all(TENURE(tenure))
-        self._put(tenure.owner is nobody)
+    def _held_lease(self, held_lease: HeldLease) -> None:
+        self._all(HELD_LEASE(held_lease))
+        self._put(held_lease.owner is nobody)
 
     def _lease(self, lease: Lease) -> None:
-        self._tenure(lease._tenure)  # noqa: SLF001
+        self._held_lease(lease._held_lease)  # noqa: SLF001
         self.add(lease._attempt)  # noqa: SLF001
         self._put(lease._passed)  # noqa: SLF001
 
     def _attempt(self, attempt: Attempt) -> None:
         slot = attempt.slot
-        self._put(slot.whose if isinstance(slot, Slot) else "", attempt.gate is None, attempt.unclaimed is None)
+        self._put(slot.whose if isinstance(slot, Slot) else "", attempt.local_queue is None, attempt.unclaimed is None)
         self._all(ATTEMPT(attempt))
 
     def _grant(self, grant: Grant) -> None:
@@ -288,7 +290,7 @@ class Fingerprint:
         self._all(GRANT(grant))
 
     def _load(self, load: Load) -> None:
-        self._tenure(load.tenure)
+        self._held_lease(load.held_lease)
         self._all(LOAD(load))
 
     def _listener(self, listener: Listener) -> None:
@@ -310,17 +312,17 @@ class Fingerprint:
         if clock_estimate._ahead is not None:  # noqa: SLF001
             self._int(int(self._now * 1e6 + clock_estimate._ahead))  # noqa: SLF001
 
-    def _vote(self, vote: Vote) -> None:
-        self._tenure(vote)
-        self._put(vote.believed)
+    def _node_lease(self, node_lease: NodeLease) -> None:
+        self._held_lease(node_lease)
+        self._put(node_lease.believed)
 
-    def _mandate(self, mandate: Mandate) -> None:
-        self._tenure(mandate)
-        self._text(mandate.listener_id)
-        self._put(*sorted(mandate.servers()))
-        self._put(*sorted(mandate.doubtful))
-        self._float(mandate._least)  # noqa: SLF001
-        self._dict(mandate.votes)
+    def _quorum_lease(self, quorum_lease: QuorumLease) -> None:
+        self._held_lease(quorum_lease)
+        self._text(quorum_lease.listener_id)
+        self._put(*sorted(quorum_lease.servers()))
+        self._put(*sorted(quorum_lease.doubtful))
+        self._float(quorum_lease._least)  # noqa: SLF001
+        self._dict(quorum_lease.node_leases)
 
     def _yes_count(self, yes_count: YesCount) -> None:
         self._put(type(yes_count).__name__, yes_count.yes)
@@ -337,8 +339,8 @@ class Fingerprint:
         self._put(*sorted(all_answered.awaited))
         self._dict(all_answered.answers)
 
-    def _lead(self, lead: Lead) -> None:
-        self._text(lead.place.attempt.token if lead.place is not None else "")
+    def _lead(self, turn: AskServer) -> None:
+        self._text(turn.place.attempt.token if turn.place is not None else "")
 
 
 @lru_cache(4096)
@@ -408,19 +410,19 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     **dict.fromkeys((tuple, list, deque), Fingerprint._items),  # noqa: SLF001
     set: lambda fingerprint, members: fingerprint._put(*sorted(members)),  # noqa: SLF001
     Waiter: Fingerprint._waiter,  # noqa: SLF001
-    Tenure: Fingerprint._tenure,  # noqa: SLF001
+    HeldLease: Fingerprint._held_lease,  # noqa: SLF001
     Attempt: Fingerprint._attempt,  # noqa: SLF001
     Grant: Fingerprint._grant,  # noqa: SLF001
-    Lead: Fingerprint._lead,  # noqa: SLF001
+    AskServer: Fingerprint._lead,  # noqa: SLF001
     Slot: lambda fingerprint, slot: fingerprint.add(slot.outcomes),
     Lease: Fingerprint._lease,  # noqa: SLF001
-    Charter: Fingerprint._tenure,  # noqa: SLF001
+    LoadLease: Fingerprint._held_lease,  # noqa: SLF001
     Load: Fingerprint._load,  # noqa: SLF001
     CoalescedWaiter: Fingerprint._listener,  # noqa: SLF001
     LatchWaiter: Fingerprint._listener,  # noqa: SLF001
     Participant: Fingerprint._listener,  # noqa: SLF001
-    Action: Fingerprint._tenure,  # noqa: SLF001
-    Duty: lambda fingerprint, duty: fingerprint._tenure(duty.tenure),  # noqa: SLF001
+    Action: Fingerprint._held_lease,  # noqa: SLF001
+    Duty: lambda fingerprint, duty: fingerprint._held_lease(duty.held_lease),  # noqa: SLF001
     Coalescer: Fingerprint._coalescer,  # noqa: SLF001
     Listener: Fingerprint._listener,  # noqa: SLF001
     Candidacy: Fingerprint._attempt,  # noqa: SLF001
@@ -431,8 +433,8 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Status: Fingerprint._text,  # noqa: SLF001
     QuorumAttempt: _once(Fingerprint._quorum_attempt),  # noqa: SLF001
     ServerClockEstimate: Fingerprint._clock_estimate,  # noqa: SLF001
-    Vote: Fingerprint._vote,  # noqa: SLF001
-    Mandate: _once(Fingerprint._mandate),  # noqa: SLF001
+    NodeLease: Fingerprint._node_lease,  # noqa: SLF001
+    QuorumLease: _once(Fingerprint._quorum_lease),  # noqa: SLF001
     YesCount: Fingerprint._yes_count,  # noqa: SLF001
     VoteRound: _once(Fingerprint._yes_count),  # noqa: SLF001
     RenewalCount: Fingerprint._yes_count,  # noqa: SLF001
@@ -456,6 +458,6 @@ same_in_all_states(
     Worker,
     QuorumWorker,
     End,
-    Gate,
+    LocalQueue,
 )
 same_in_all_states(ElectionKeys, election_client.Candidate, election_client.Election)

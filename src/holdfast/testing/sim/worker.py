@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import permit
-from holdfast._core.lock.records import Attempt, Grant, Lead, Waiter
+from holdfast._core.lock.records import AskServer, Attempt, Grant, Waiter
 from holdfast._core.lock.replies import ACQUIRE
 from holdfast._core.requests import (
     Answer,
     AwaitNotice,
     Call,
     Command,
-    Delist,
-    Draw,
-    Enlist,
+    NewToken,
     Now,
     Outcome,
-    Park,
+    RegisterWaiter,
     Request,
     Run,
     Sleep,
     Subscribe,
     Subscriber,
     TimedOut,
+    UnixTime,
+    UnregisterWaiter,
     Unsubscribe,
     Wait,
-    Wall,
+    WaitLocally,
     WireError,
 )
 from holdfast._core.requests import Slot as AnySlot
@@ -116,15 +116,15 @@ class Worker:
         self._slot: Slot | None = None
         self._do: dict[type, Callable[[Any], Any]] = {
             Now: lambda _: process.clock(),
-            Wall: lambda _: process.wall(),
-            Draw: self._draw,
-            Delist: self._delist,
+            UnixTime: lambda _: process.wall(),
+            NewToken: self._new_token,
+            UnregisterWaiter: self._unregister_waiter,
             Run: self._call,
             Command: self._call,
             At: self._at,
             Sleep: self._sleep,
-            Park: self._park,
-            Enlist: self._enlist,
+            WaitLocally: self._wait_locally,
+            RegisterWaiter: self._register_waiter,
             Wait: self._wait,
             Subscribe: self._enroll,
             AwaitNotice: self._hark,
@@ -199,7 +199,7 @@ class Worker:
 
     # What it may ask for
 
-    def _draw(self, _request: Draw) -> str:
+    def _new_token(self, _request: NewToken) -> str:
         token = self.process.token()
         self.process.world.acquisitions[token] = self.acquisition
         return token
@@ -254,10 +254,10 @@ class Worker:
             self._timer[2] = None
             self._timer = None
 
-    def _delist(self, request: Delist[Waiter]) -> None:
-        self.process.node.waiting.delist(request.waiter)
+    def _unregister_waiter(self, request: UnregisterWaiter[Waiter]) -> None:
+        self.process.node.waiting.unregister_waiter(request.waiter)
 
-    def _park(self, request: Park[Attempt]) -> Any:
+    def _wait_locally(self, request: WaitLocally[Attempt]) -> Any:
         attempt = request.attempt
         if self.lined != self.acquisition:
             self.lined = self.acquisition
@@ -272,9 +272,9 @@ class Worker:
 
         return LATER if self._get(slot, attempt.until, look, None) is LATER else None
 
-    def _enlist(self, request: Enlist[Waiter]) -> Any:
+    def _register_waiter(self, request: RegisterWaiter[Waiter]) -> Any:
         waiter = request.waiter
-        if self.process.enlist(waiter):
+        if self.process.register_waiter(waiter):
             return None
         return self._get(waiter.attempt.slot, request.until, lambda outcome: outcome is not None or not waiter.awaits_inbox)
 
@@ -317,12 +317,12 @@ class Worker:
 
     def given(self, attempt: Attempt) -> None:
         """Another one of its process gives it something: the place in the queue at the server, or the lock."""
-        world, given = self.process.world, attempt.given
-        if isinstance(given, Lead) and given.place is not None:
+        world, given = self.process.world, attempt.turn
+        if isinstance(given, AskServer) and given.place is not None:
             lease = world.lease(attempt.token, self.acquisition)
             self._queued(attempt, world.places[lease or self.acquisition])
-        elif isinstance(given, Grant) and given.tenure is not None:
-            lease = world.lease(given.tenure.token, self.acquisition)
+        elif isinstance(given, Grant) and given.held_lease is not None:
+            lease = world.lease(given.held_lease.token, self.acquisition)
             world.note("passed", self.name, attempt.spec.key, self.acquisition, fence=given.fence, lease=lease)
 
     def _get(
@@ -350,7 +350,7 @@ class Worker:
             if slot.enough(outcome):
                 self._asked = self._slot = None
                 self._drop_timer()
-                self.go(None if isinstance(self.asked, Park) else outcome)
+                self.go(None if isinstance(self.asked, WaitLocally) else outcome)
 
 
 class Ticket:
@@ -399,8 +399,8 @@ class Slot:
     def put(self, outcome: Outcome | None, /) -> bool:
         self.outcomes.append(outcome)
         attempt = self.attempt
-        if outcome is None and attempt is not None and attempt.given is not self._told:
-            self._told = attempt.given
+        if outcome is None and attempt is not None and attempt.turn is not self._told:
+            self._told = attempt.turn
             self._worker.given(attempt)
         self._worker.process.soon(self._worker.woken, self)
         return True

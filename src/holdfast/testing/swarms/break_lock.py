@@ -15,7 +15,7 @@ from functools import partial
 
 from holdfast._core.inspect.break_lock import Changed, Outcome, TakenAway, break_lock
 from holdfast._core.inspect.scan import Field, look
-from holdfast._core.lock.renewal import QUESTION_EVERY
+from holdfast._core.lock.renewal import QUESTION_EVERY_S
 from holdfast._core.names import PREFIX, lock_keys
 from holdfast._core.requests import AskPlace, Sleep, WireError
 from holdfast.testing.history import Event
@@ -32,7 +32,7 @@ from holdfast.testing.swarms.result import Run
 
 OPERATOR = "b" * 12
 WHERE = Field(places=1, parts=1, timeout=0.3)
-TOLD_WITHIN = QUESTION_EVERY + 0.5
+TOLD_WITHIN = QUESTION_EVERY_S + 0.5
 """Seconds for a message on its way, and for the question whether it is true: a pause of who hears it apart."""
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from holdfast._core.lock.records import Spec
-from holdfast._core.lock.replies import CLAIM
+from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._core.requests import Sleep
 from holdfast.testing import checkers
 from holdfast.testing.judge.coverage import Coverage
@@ -268,7 +268,7 @@ def build(
         server.keep_past()
     # Drawn apart, so that all other seeds are the histories that they are without it.
     if kinds & {"amnesia", "flush", "restart"} and random.Random(f"guard {seed}").random() < GUARDED:
-        profile.guard = max(CLAIM, profile.longest)
+        profile.guard = max(CLAIM_WINDOW_S, profile.longest)
         server.declare(profile.guard)
     profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
     profile.linger = profile.linger if profile.progress_within is None else 0.0
@@ -353,7 +353,7 @@ def limits(profile: Profile) -> Limits:
     return Limits(
         notice=notice,
         handover=handover + profile.waits,
-        claim=1.01 * max(CLAIM, profile.longest) + 0.1,
+        claim=1.01 * max(CLAIM_WINDOW_S, profile.longest) + 0.1,
         echo=ECHO,
         lag=5.0 if slow else 1.2,
         linger=profile.linger,
@@ -376,5 +376,5 @@ def settle(world: World, profile: Profile) -> None:
     world.pass_time(PROMPT * profile.latency + profile.linger)
     told_at_once(world)
     healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
-    world.pass_time(healed + profile.longest + profile.waits + CLAIM + 3.0 + SET_BACK)
+    world.pass_time(healed + profile.longest + profile.waits + CLAIM_WINDOW_S + 3.0 + SET_BACK)
     write_the_end(world)

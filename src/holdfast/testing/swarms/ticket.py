@@ -55,7 +55,7 @@ class TicketMail:
         for _ in range(number):
             process = rng.choice([process for process in lock.worker.process.world.processes if process.here])
             worker = Worker(process, f"{len(process.workers) + 1}r")
-            worker.start(self._redeem(slip, Lock(worker, lock.spec, fair=lock.gate is None), left))
+            worker.start(self._redeem(slip, Lock(worker, lock.spec, fair=lock.local_queue is None), left))
 
     async def _redeem(self, slip: IssuedTicket, lock: Lock, left: int) -> None:
         rng = self.rng
@@ -95,7 +95,7 @@ class TicketMail:
         """Another thread or task gives the lease back while a ticket is made of it: that is refused."""
         process = lock.worker.process
         meddler = Worker(process, f"{len(process.workers) + 1}m")
-        meddler.start(Lock(meddler, lock.spec, fair=lock.gate is None).release_again(lease))
+        meddler.start(Lock(meddler, lock.spec, fair=lock.local_queue is None).release_again(lease))
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
         """What a worker does: as `swarm.work`, and tickets besides."""

@@ -322,7 +322,7 @@ class History:
                 if abs(believed - noted) > 1e-6:
                     self._held[lease] = believed
                     self.world.note("renewed" if noted else "taken", WORKERS, lease.key, until=believed)
-                kept = self.server.keeps(lease._tenure.spec.keys[0], lease._tenure.token)  # noqa: SLF001
+                kept = self.server.keeps(lease._held_lease.spec.keys[0], lease._held_lease.token)  # noqa: SLF001
                 if believed > kept:
                     self._violated(
                         "T1", f"{lease.key} is believed until {1000 * believed:.1f} ms, and kept until {1000 * kept:.1f}"

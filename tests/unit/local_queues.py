@@ -1,12 +1,13 @@
-"""A gate and those who want its lock, without a server: who holds it passes it on, and all of them are served in the end."""
+"""A local queue and those who want its lock, without a server: who holds it passes it on, and all of them are served in the
+end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast._core.lock.local_queue import Gate
-from holdfast._core.lock.records import Attempt, Given, Grant, Lead, Tenure, Waiter
+from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease, Turn, Waiter
 from holdfast._core.lock.replies import BLOCK, Busy, Held
 from holdfast._core.requests import Answer
 from unit import driver
@@ -41,49 +42,49 @@ class House:
     asked_of_the_server: int = 0
 
     def __post_init__(self) -> None:
-        self.gate = Gate(self.node, b"hf:")
+        self.local_queue = LocalQueue(self.node, b"hf:")
 
     def attempt(
         self, *, until: float | None = None, closed: bool = False, late: bool = False, ttl: float = 30.0, **options: Any
     ) -> Attempt:
         wanted = spec(ttl=ttl)._replace(**options)
-        return Attempt(wanted, until=until, slot=Slot(closed=closed, late=late), gate=self.gate)
+        return Attempt(wanted, until=until, slot=Slot(closed=closed, late=late), local_queue=self.local_queue)
 
     def in_line(self, **options: Any) -> Attempt:
         """Somebody comes, and has to wait."""
         this = self.attempt(**options)
-        assert self.gate.enter(this) is None
+        assert self.local_queue.enter(this) is None
         assert woken(this) == 0
         return this
 
     def leader(self, **options: Any) -> Attempt:
         """Somebody comes who asks the server."""
         this = self.attempt(**options)
-        assert self.gate.enter(this) == Lead()
+        assert self.local_queue.enter(this) == AskServer()
         return this
 
-    def taken(self, this: Attempt, *, queued: bool = False) -> Tenure:
+    def taken(self, this: Attempt, *, queued: bool = False) -> HeldLease:
         """Who leads is given the lock by the server."""
         self.asked_of_the_server += 1
         first = OF_THE_SERVER * self.asked_of_the_server
         this.token = this.token or f"aaaaaaaaaaaa.{self.asked_of_the_server}" + "~" * (this.spec.linger > 0)
         now = self.node.now
         grant = Grant(this, first, now, now + this.spec.ttl, queued=queued, last=first + BLOCK - 1)
-        self.gate.took(this, grant)
-        tenure = Tenure(grant)
-        self.node.renewing.watch(tenure)
-        self.gate.had(this, tenure)
-        return tenure
+        self.local_queue.note_grant(this, grant)
+        held_lease = HeldLease(grant)
+        self.node.renewing.watch(held_lease)
+        self.local_queue.note_lease(this, held_lease)
+        return held_lease
 
-    def holder(self, **options: Any) -> tuple[Attempt, Tenure]:
+    def holder(self, **options: Any) -> tuple[Attempt, HeldLease]:
         this = self.leader(**options)
         return this, self.taken(this)
 
     def place_of(self, this: Attempt) -> Waiter:
         """Who leads stands in the queue at the server."""
-        this.token, this.pending = "aaaaaaaaaaaa.9", True
+        this.token, this.may_be_on_server = "aaaaaaaaaaaa.9", True
         place = Waiter(this, Busy(5.0, 7, "b", lingers=False))
-        self.node.waiting.enlist(place, self.node.now)
+        self.node.waiting.register_waiter(place, self.node.now)
         self.node.waiting.joined(place, Answer(place.busy, self.node.now, self.node.now), self.node.now)
         return place
 
@@ -92,67 +93,73 @@ class House:
         seen: list[tuple[Attempt, int]] = []
         waiting = list(those)
         while True:
-            if self.node.given_back or self.node.buried:
+            if self.node.given_back or self.node.revoked:
                 self.node.given_back.clear()
-                self.node.buried.clear()
-                self.gate.left()
+                self.node.revoked.clear()
+                self.local_queue.on_released()
             ready = [this for this in waiting if woken(this)]
             if not ready:
                 return seen
             for this in ready:
                 waiting.remove(this)
-                seen.append((this, self.has_its_turn(this, self.gate.received(this))))
+                seen.append((this, self.has_its_turn(this, self.local_queue.received(this))))
 
-    def has_its_turn(self, this: Attempt, given: Given | None) -> int:
+    def has_its_turn(self, this: Attempt, given: Turn | None) -> int:
         """Somebody takes what it was given, and is done at once. Its fence."""
-        if isinstance(given, Grant) and given.tenure is not None and given.tenure.lost:
-            given = self.gate.lost()
+        if isinstance(given, Grant) and given.held_lease is not None and given.held_lease.lost:
+            given = self.local_queue.drop_lease()
         if isinstance(given, Grant):
-            assert given.tenure is not None
-            assert not given.tenure.over
-            fence, tenure = given.fence, given.tenure
+            assert given.held_lease is not None
+            assert not given.held_lease.over
+            fence, held_lease = given.fence, given.held_lease
             if not fence:
                 self.asked_of_the_server += 1
                 more = Held(OF_THE_SERVER * self.asked_of_the_server, OF_THE_SERVER * self.asked_of_the_server + 500)
-                fence = self.gate.freshened(this, tenure, more, self.node.now).fence
+                fence = self.local_queue.note_more_fences(this, held_lease, more, self.node.now).fence
         else:
-            assert isinstance(given, Lead)
+            assert isinstance(given, AskServer)
             if given.place is not None:
-                assert self.node.waiting.stands(given.place)
+                assert self.node.waiting.is_waiting(given.place)
                 assert given.place.attempt is this
-                self.node.waiting.delist(given.place)
-            tenure = self.taken(this)
-            fence = self.gate.fence
-        self.is_done(this, tenure)
+                self.node.waiting.unregister_waiter(given.place)
+            held_lease = self.taken(this)
+            fence = self.local_queue.fence
+        self.is_done(this, held_lease)
         return fence
 
-    def is_done(self, this: Attempt, tenure: Tenure) -> bool:
+    def is_done(self, this: Attempt, held_lease: HeldLease) -> bool:
         """As `Lease.release` does it. True: the lease stays in this process."""
-        kept = self.pass_on(this, tenure)
+        kept = self.pass_on(this, held_lease)
         assert kept is not None
         if not kept:
-            self.ended(tenure)
-            self.gate.left(this)
+            self.ended(held_lease)
+            self.local_queue.on_released(this)
         return kept
 
-    def pass_on(self, this: Attempt, tenure: Tenure) -> bool | None:
-        return self.gate.pass_on(this, tenure, self.node.now)
+    def pass_on(self, this: Attempt, held_lease: HeldLease) -> bool | None:
+        return self.local_queue.pass_on(this, held_lease, self.node.now)
 
-    def ended(self, tenure: Tenure) -> None:
+    def ended(self, held_lease: HeldLease) -> None:
         """It is being given back, or was lost: nobody looks after it any more."""
-        tenure.end()
-        self.node.forget(tenure)
+        held_lease.end()
+        self.node.forget(held_lease)
 
-    def lose(self, tenure: Tenure) -> None:
+    def lose(self, held_lease: HeldLease) -> None:
         """The keeper learns that it is lost."""
-        self.node.forget(tenure)
-        tenure.lose("its key is gone")
+        self.node.forget(held_lease)
+        held_lease.lose("its key is gone")
 
     @property
     def idle(self) -> bool:
         """Nobody holds it, nobody wants it, and there is no trace of those who have."""
-        gate = self.gate
-        return not (gate.who or gate.line or gate.tenure or len(self.node.renewing) or len(self.node.waiting))
+        local_queue = self.local_queue
+        return not (
+            local_queue.turn_of
+            or local_queue.queue
+            or local_queue.held_lease
+            or len(self.node.renewing)
+            or len(self.node.waiting)
+        )
 
 
 def woken(this: Attempt) -> int:
