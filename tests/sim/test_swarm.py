@@ -28,6 +28,15 @@ def test_thousands_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
     assert [rule for rule in SWARMS["lock"].rules if not tally.coverage.docket.judged[rule]] == [], "it has judged nothing"
 
 
+@pytest.mark.parametrize(("seed", "at"), [(3845282088, 1.041), (506376, 2.027)])
+def test_a_waiter_whose_inbox_is_slow_to_reconnect_may_be_passed_over(seed: int, at: float) -> None:
+    run = SWARMS["lock"].simulate(seed)
+    assert run.violations == []
+    history = run.world.history
+    deaf = [round(event.at - history[0].at, 3) for event in history if event.kind == "granted" and event.note == "deaf c1"]
+    assert at in deaf
+
+
 @pytest.mark.soak
 def test_half_a_million_histories(capsys: pytest.CaptureFixture[str]) -> None:
     tally = run_seeds(first=1_000_000, histories=MANY)

@@ -47,6 +47,12 @@ def served(who: str, since: float, till: float, fence: int, *, kept: float = 0.0
     ]
 
 
+def passed_over(*faults: Event, note: str = "") -> list[Event]:
+    """A stands in the queue, and B, who comes later, is granted the lock first."""
+    later = [event._replace(note=note) if event.kind == "granted" else event for event in served(B, 1.8, 3, 8)]
+    return story(faults, queued(A, 1, 1.1, 1.2, "a9"), later, served(A, 4, 5, 9)[1:])
+
+
 def robbed(who: str, since: float, at: float, till: float, fence: int) -> list[Event]:
     """As `served`, and the server has it no more from some time on: who gives it back is told so."""
     events = served(who, since, till, fence)
@@ -90,6 +96,7 @@ def kept(who: str, at: float, attempt: str, lease: str = "") -> list[Event]:
 
 
 A, B = "p1/t1", "p2/t1"
+SLOW_WEATHER = fault(0.01, "slow weather", "p1", until=0.01)
 A2 = "p1/t2"
 GRANTED = [e(0.9, "granted", "server", "a5", fence=5, last=9, until=60), *held(A, 1, 2, 5)[:2], *kept(A, 2, "a5")]
 FREED = e(2.6, "freed", "server", "a5")
@@ -389,6 +396,10 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         story(queued(A, 1, 1.1, 1.2, "a9"), fault(1.5, "cut", "p2"), held(B, 2, 3, 8), held(A, 4, 5, 9)[1:]),
         ["R8"],
     ),
+    "R8 excused: messages are slow, and it had no listener yet": (passed_over(SLOW_WEATHER, note="deaf p1"), []),
+    "R8 messages are slow, and it had a listener": (passed_over(SLOW_WEATHER), ["R8"]),
+    "R8 messages are slow, and another one had no listener": (passed_over(SLOW_WEATHER, note="deaf p3"), ["R8"]),
+    "R8 it had no listener, and messages are quick": (passed_over(note="deaf p1"), ["R8"]),
     # R9
     "R9 left behind": (story(ONE_AFTER_THE_OTHER, Event(9, "left", note="a key without expiry")), ["R9"]),
     # R12

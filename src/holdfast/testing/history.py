@@ -13,10 +13,10 @@ client   ``ask`` (until: when its wait ends; note: "2 of 5", where there are sev
          "accepted" or "refused", in the order of the register), ``ticket`` (the lock was handed over; attempt: what the
          lease of the ticket is called)
 process  ``crashed``, ``paused``, ``resumed``
-server   ``granted`` (fence, last; until: when the key expires), ``extended`` (the same; note: "more" if more fences were
-         asked for), ``freed``, ``asked`` (the holder's process was told that somebody waits), ``lowered`` (a holder has fewer
-         permits than before), ``limit`` (last: how many
-         permits there are from now on): only a simulator knows
+server   ``granted`` (fence, last; until: when the key expires; note: "deaf c1 c2", the processes that are in the queue and
+         have no listener at that moment), ``extended`` (the same; note: "more" if more fences were asked for), ``freed``,
+         ``asked`` (the holder's process was told that somebody waits), ``lowered`` (a holder has fewer permits than
+         before), ``limit`` (last: how many permits there are from now on): only a simulator knows
 fault    ``fault`` (note: what, first a word of `FAULTS`; who: whom it hits; until: when it is over, if known), ``healed``
 the end  ``left`` (note: what was left behind), ``end``
 traced   ``sent``, ``served``, ``answered`` (note: the script or command, its reply, local and server time)

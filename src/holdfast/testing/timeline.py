@@ -33,7 +33,7 @@ WORDS: Final = {
     "crashed": "CRASHES",
     "paused": "is stopped",
     "resumed": "goes on",
-    "granted": "has{lock} {attempt} {until}",
+    "granted": "has{lock} {attempt} {until}{note}",
     "extended": "keeps{lock} {attempt} {until}",
     "freed": "frees{lock} {attempt}",
     "fault": "* {words}{lasting}",

@@ -362,6 +362,13 @@ class Evidence:
         """At that time, the process may just have lost a connection: who does not listen is passed over."""
         return any(fault.kind in PASSING and fault.at <= at <= fault.at + RECONNECTED for fault in self.touching(process))
 
+    def was_deaf(self, process: str, hold: Hold) -> bool:
+        """Messages are slow, and the server saw no listener of this process when it gave this hold its lock. In slow weather
+        each step of a reconnection may take more than a second: the news of the loss, the keeper's turn, the subscription."""
+        slow = any(fault.weather for fault in self.touching(process))
+        grants = [event for event in self.leases[hold.lease] if event.kind == "granted" and event.at <= hold.since]
+        return slow and bool(grants) and process in grants[-1].note.split()[1:]
+
     def touching(self, process: str) -> list[Fault]:
         """The faults that this process may feel: its own, and those of servers and of the network."""
         return [fault for fault in self.faults if fault.process == process or fault.process not in self.processes]

@@ -211,8 +211,9 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
     process ``limits.passes`` times at most, and for ``limits.pass_time``; in any case for a second.
 
     Excused: a fault that who was overtaken may have felt while he waited, other than of one message; and that he may have
-    lost a connection just before the other one was served: who does not listen is passed over. Who was granted the lock in
-    his turn, and heard of it too late, was not overtaken.
+    lost a connection just before the other one was served: who does not listen is passed over. In slow weather a reconnection
+    may take longer: there it is excused that the server saw no listener of his process when it served the other one. Who was
+    granted the lock in his turn, and heard of it too late, was not overtaken.
     """
     for scene in case.scenes.values():
         if scene.queued and scene.holds:
@@ -222,7 +223,8 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 said = case.leases.get(lease, ())
                 had_its_turn = any(event.kind == "granted" and waiter.at <= event.at <= by.since for event in said)
                 served = case.granted(by) or by.since
-                deaf = case.deafened(process_of(waiter.who), served)
+                process = process_of(waiter.who)
+                deaf = case.deafened(process, served) or case.was_deaf(process, by)
                 if not had_its_turn and not deaf and not _may_be_overtaken(case, limits, waiter, by.since):
                     text = f"{waiter.who} stood in line at {case.ms(waiter.at)}; {by.who} came later, and was served before"
                     yield Violation("R8", text, (waiter, by.taken))

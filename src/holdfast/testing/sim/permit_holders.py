@@ -48,7 +48,8 @@ class Permits:
                 fence = self._fence(token)
                 kind = "extended" if before.get(token, 0) > now_ms else "granted"
                 ends = server.true(holders[token])
-                world.note(kind, server.name, lock, server.whose(token), fence=fence, last=fence, until=ends)
+                note = server.deaf_waiters(self.state) if kind == "granted" else ""
+                world.note(kind, server.name, lock, server.whose(token), fence=fence, last=fence, until=ends, note=note)
 
     def _has(self, token: bytes) -> int:
         noted = self.server.keyspace.execute("HGET", self.state, b"h:" + token)

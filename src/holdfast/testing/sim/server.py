@@ -13,6 +13,7 @@ from holdfast._core.names import PREFIX, guard_key
 from holdfast._core.quorum.votes import DECLARE_NEW
 from holdfast._core.requests import Call, Command, Refused, Run
 from holdfast._lua import codes
+from holdfast.testing.history import process_of
 from holdfast.testing.keyspace import Keyspace, ReplyError
 from holdfast.testing.sim.network import End, Push, Wire
 from holdfast.testing.sim.permit_holders import Permits
@@ -201,11 +202,19 @@ class Server:
                 kind = "extended" if before == value and not over else "granted"
                 last = int(self.keyspace.execute("HGET", state, "fence") or 0)
                 fence = max(0, last - self.block + 1)
-                note = "more" if more and kind == "extended" else ""
+                note = self.deaf_waiters(state) if kind == "granted" else "more" if more else ""
                 self.world.note(kind, self.name, lock, self.whose(value), fence=fence, last=last, until=until, note=note)
 
         for permits in self.permits.values():
             permits.look()
+
+    def deaf_waiters(self, state: bytes) -> str:
+        """For the history: the processes in the queue of this lock to which no connection listens now, after "deaf"."""
+        waiting = self.keyspace.execute("ZRANGE", state.removesuffix(b":state") + b":queue", 0, -1)
+        tokens = waiting if isinstance(waiting, list) else []
+        processes = {process_of(self.whose(token)) for token in tokens}
+        deaf = processes - {wire.process.name for wire in self.wires if wire.channels}
+        return " ".join(("deaf", *sorted(deaf))) if deaf else ""
 
     def whose(self, value: bytes) -> str:
         return self.world.drawn_for(value.decode("ascii", "replace"))
