@@ -132,7 +132,7 @@ def test_each_has_its_own_time_limit(proxy: Proxy, short_is: str) -> None:
 
 def test_who_is_held_up_with_whoever_reads_gets_what_has_come(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that goes on after a pause: all time limits are over, and nobody has had the time to read."""
-    monkeypatch.setattr("holdfast._net.sync_pool.READS_WITHIN", 20.0)  # however slow this one is
+    monkeypatch.setattr("holdfast._net.sync_pool.READ_WITHIN_S", 20.0)  # however slow this one is
     pool = shared_only(proxy.url)
     lane = pool._lane
     assert start(echo, pool, 1).result(5) == b"1"

@@ -28,7 +28,7 @@ CROWD = 20
 
 
 @pytest.fixture
-def site() -> EntrySpec:
+def entry() -> EntrySpec:
     return flight.entry_spec("hf:cache:", uuid4().hex, "x", lease=2.0)
 
 

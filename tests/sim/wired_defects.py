@@ -113,7 +113,7 @@ WIRED = (
     _defect(
         "link-waits-for-the-first",
         "_net/pipelined_connection.py",
-        "Link._first_deadline",
+        "PipelinedConnection._first_deadline",
         Instead(
             "min((request.deadline for request in self._sent), default=float('inf'))",
             "self._sent[0].deadline if self._sent else float('inf')",
@@ -123,7 +123,7 @@ WIRED = (
     _defect(
         "link-forgets-a-partial-write",
         "_net/pipelined_connection.py",
-        "Link.on_writable",
+        "PipelinedConnection.on_writable",
         Instead("idle and not self._out", "idle"),
         "after a partial write the selector is not asked to report room",
     ),
