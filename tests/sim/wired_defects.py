@@ -137,14 +137,14 @@ WIRED = (
     _defect(
         "lane-sends-again",
         "_net/sync_pool.py",
-        "_Lane._end",
+        "_SharedConnection._end",
         Instead("self._in_flight[0].settle(None, Unknown(why, address))", "self._in_flight[0].settle(_AGAIN)"),
         "requests in flight are sent again on the next connection",
     ),
     _defect(
         "asyncio-keeps-the-stillborn",
         "_net/aio_connection.py",
-        "Multiplex._opened",
+        "AioConnection._opened",
         Instead("not protocol.lost", "True"),
         "a connection that has ended while it was being opened is used for ever",
     ),
