@@ -38,7 +38,9 @@ class Engine:
         """The process, and the server that has the schedule now."""
         self._functions = functions
         self._launch = launch
-        self._runs: dict[ActiveRun, tuple[Run, Callable[[], object]]] = {}
+        self._runs: dict[ActiveRun, Run] = {}
+        self._halts: dict[ActiveRun, Callable[[], object]] = {}
+        """What `_launch` returned, until it is called."""
 
     def do(self, todo: Todo) -> None:
         match todo:
@@ -52,11 +54,12 @@ class Engine:
                     active_run.job.name,
                     active_run.why,
                 )
-                self._runs[active_run][0].lease.lose(active_run.why)
+                self._runs[active_run].lease.lose(active_run.why)
             case ForgetRun(active_run):
+                self._halts.pop(active_run, None)
                 run = self._runs.pop(active_run, None)
                 if run is not None:
-                    run[0].lease.end()
+                    run.lease.end()
             case Redefine(job, change, mine, who):
                 self._adopt(job, change, mine, who)
                 when, options = read(change.definition, job)
@@ -69,8 +72,9 @@ class Engine:
 
     def close(self) -> None:
         """The state is done. A lease that could not be released expires."""
+        self._halts.clear()
         while self._runs:
-            self._runs.popitem()[1][0].lease.end()
+            self._runs.popitem()[1].lease.end()
 
     @staticmethod
     def _adopt(job: ServedJob, change: Changed, mine: bool, who: str) -> None:
@@ -116,20 +120,28 @@ class Engine:
             lease,
             by_hand=active_run.by_hand,
         )
-        self._runs[active_run] = run, lambda: None
+        self._runs[active_run] = run
         try:
-            self._runs[active_run] = run, self._launch(active_run, run)
+            self._halts[active_run] = self._launch(active_run, run)
         except RuntimeError as error:  # no more threads; or the interpreter is shutting down
             self.state.end(active_run, "error", f"it could not be started: {error}")
         if lease.lost.is_set():
             lost()
+        if run.cancelled.is_set():  # before there was anything to halt it with
+            self._halt(active_run)
 
     def _tell(self, active_run: ActiveRun, why: str) -> None:
         """Tell a run to end. In any thread."""
-        run, halt = self._runs.get(active_run, (None, None))
-        if run is not None and halt is not None and not run.cancelled.is_set():
+        run = self._runs.get(active_run)
+        if run is not None and not run.cancelled.is_set():
             run.reason = why
             run.cancelled.set()
+            self._halt(active_run)
+
+    def _halt(self, active_run: ActiveRun) -> None:
+        """Halt a run that was told to end, once: a second cancellation would interrupt the task's own cleanup."""
+        halt = self._halts.pop(active_run, None)
+        if halt is not None:
             halt()
 
     # A run, in its own thread or task

@@ -1,0 +1,60 @@
+"""How the runs of a schedule are told to end, at moments that no live test can choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast._core.lock.records import Attempt, Grant
+from holdfast._core.schedule.records import ActiveRun, CancelRun, Start
+from holdfast.schedule.engine import Engine
+from holdfast.schedule.run import Run
+from unit.driver import Driver, spec
+from unit.server import Server
+from unit.stage import Process
+
+LATER = 1030.0  # Server() begins at 1000
+
+
+def an_active_run() -> ActiveRun:
+    grant = Grant(Attempt(spec(), "token"), fence=7, taken=0.0, deadline=LATER)
+    job: Any = SimpleNamespace(name="job")
+    return ActiveRun(job, 0, "token", 7, 0, 1, by_hand=False, grant=grant, began=0.0)
+
+
+def lose(_engine: Engine, run: Run, _active_run: ActiveRun) -> None:
+    run.lease.lose("its key is gone")
+
+
+def cancel(engine: Engine, _run: Run, active_run: ActiveRun) -> None:
+    active_run.why = "somebody else's command"
+    engine.do(CancelRun(active_run))
+
+
+@pytest.mark.parametrize("event", [lose, cancel])
+@pytest.mark.parametrize("when", ["launching", "launched"])
+def test_a_run_is_halted_once(event: Callable[[Engine, Run, ActiveRun], None], when: str) -> None:
+    """A run that was told to end while it was launched has to be halted by the launch: nothing else could halt it yet."""
+    active_run, halts, runs = an_active_run(), list[str](), list[Run]()
+
+    def launch(_active_run: ActiveRun, run: Run) -> Callable[[], object]:
+        runs.append(run)
+        if when == "launching":
+            event(engine, run, active_run)
+        return lambda: halts.append(run.reason)
+
+    state: Any = SimpleNamespace()
+    engine = Engine(state, {}, launch)
+    engine.home = Process(Driver(Server())), object()  # type: ignore[assignment]
+    engine.do(Start(active_run))
+    if when == "launched":
+        event(engine, runs[0], active_run)
+    assert len(halts) == 1
+    assert "its key is gone" in halts[0] or "somebody else" in halts[0]
+    assert runs[0].cancelled.is_set()
+    for again in (lose, cancel):
+        again(engine, runs[0], active_run)
+    assert len(halts) == 1
