@@ -177,6 +177,34 @@ def test_the_keeper_ends_also_if_closing_is_interrupted() -> None:
     raise AssertionError("it never ends")
 
 
+def test_a_keeper_with_nothing_left_to_send_takes_no_turn_more() -> None:
+    """A turn could open connections, and wait for them."""
+    keeper, turns = Keeper("aaaaaaaaaaaa", no_record, Absent()), list[float]()
+    node = SimpleNamespace(
+        address="",
+        inbox=None,
+        close=lambda _error: None,
+        farewell=lambda: ([], []),
+        turn=turns.append,
+        next_at=lambda: math.inf,
+    )
+    keeper._nodes[Endpoint()] = cast("Any", node)
+    keeper.before_wait()
+    assert len(turns) == 1
+    keeper.stop(30)
+    assert keeper.before_wait() == 0
+    assert len(turns) == 1
+    keeper.run()
+
+
+def test_a_keeper_ends_at_once_when_the_last_answer_has_come() -> None:
+    keeper = Keeper("aaaaaaaaaaaa", no_record, Absent())
+    keeper.after_wait(keeper.selector.select(0))
+    keeper._halt()
+    assert keeper.selector.select(0)
+    keeper.run()
+
+
 class Driver:
     """In the middle of an operation, in a loop that is closed."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import importlib
 import os
 import signal
@@ -65,6 +66,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script; returns the exit code."""
+    if argv is None:
+        gc.set_threshold(10_000)  # imports make thousands of objects that stay: collecting meanwhile costs 4 % of the start
     arguments = list(sys.argv[1:] if argv is None else argv)
     _set_up_standard_streams()
     try:

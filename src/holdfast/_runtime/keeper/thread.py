@@ -367,6 +367,8 @@ class Keeper:
     def before_wait(self) -> float | None:
         """Do what is due; return how many seconds to wait for the selector (None: until something happens)."""
         self._do_what_is_left_to_it()
+        if self._stopping:
+            return 0.0  # open no connection for what is over
         now = self.clock()
         for node in list(self._nodes.values()):
             inbox = self._inbox(node)
@@ -441,6 +443,7 @@ class Keeper:
 
     def _halt(self) -> None:
         self._stopping = True
+        self._poke()  # the selector would wait once more
 
     def sockets(self) -> list[socket.socket]:
         """All of ours, for a forked child to let go of."""
