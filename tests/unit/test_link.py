@@ -84,6 +84,21 @@ def test_each_connection_is_told_a_script_with_its_first_use() -> None:
             assert kind in server.recv(100_000)
 
 
+def test_a_script_counts_as_told_when_it_is_sent() -> None:
+    """Not before: a connection that could not be opened has told nobody, and the next one may have nobody to read NOSCRIPT."""
+    call = Run(RENEW, (b"k", b"s", b"q"), ("token", 1000, 1), 1.0)
+    machine = Machine()
+    link = PipelinedConnection(KEEPER, Endpoint(), whole_first=True, system=machine)
+    link.call(call, lambda *_: None)
+    link._opened(NotSent("refused"), link._tries)
+    link.call(call, lambda *_: None)  # refused at once, for a moment
+    ours, server = socket.socketpair()
+    with ours, server:
+        link.sock = ours
+        link.call(call, lambda *_: None)
+        assert b"$4\r\nEVAL\r\n" in server.recv(100_000)
+
+
 def test_a_socket_is_not_lent_while_a_part_of_a_request_is_unsent() -> None:
     told = list[object]()
     waiter: Any = SimpleNamespace(put=told.append)

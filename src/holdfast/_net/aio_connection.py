@@ -286,6 +286,7 @@ class AioConnection:
 
     def _refuse(self, error: BaseException) -> None:
         """Tell those who wait that they wait in vain."""
+        self.told.clear()  # none of what they were to send has been sent
         address = self.endpoint.address
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
@@ -328,7 +329,6 @@ class AioConnection:
             opening.cancel()
             await asyncio.wait([opening])  # or the loop might end before it has let go of its socket
         protocol, self._protocol = self._protocol, None
-        self.told.clear()
         self._refuse(NotSent(f"{self.endpoint.address}: closed", self.endpoint.address))
         if protocol is not None and protocol.transport is not None:
             protocol.transport.close()

@@ -14,7 +14,7 @@ import hiredis
 
 from holdfast._core.lock.ports import Then
 from holdfast._core.lock.records import Waiter
-from holdfast._core.requests import Call, Command, NotSent, Refused, Unknown, WireError
+from holdfast._core.requests import Call, NotSent, Refused, Run, Unknown, WireError
 from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import Reader, is_demoted, is_noscript, pack, parsed
@@ -114,7 +114,7 @@ class PipelinedConnection:
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         """Send a call, opening the connection if need be. ``then`` is called exactly once, by the keeper thread, with the typed
         reply or the WireError instead of one. ``packed``: its bytes, where others get the same."""
-        whole = self._is_new(call)
+        whole = self._whole_first and isinstance(call, Run) and call.script.sha not in self._told
         request = _Request(call, pack(call, whole=True) if whole else packed or pack(call), then)
         request.whole = whole
         self._send(request)
@@ -135,12 +135,6 @@ class PipelinedConnection:
             request.then(error, request.sent)
             if is_demoted(error, self._endpoint):
                 self._keeper.moved(self._endpoint, None)
-
-    def _is_new(self, call: Call) -> bool:
-        if not self._whole_first or isinstance(call, Command) or call.script.sha in self._told:
-            return False
-        self._told.add(call.script.sha)
-        return True
 
     def owes_since(self) -> float:
         """Since when the server has owed an answer, or a connection (local seconds); infinity if it owes nothing."""
@@ -222,6 +216,8 @@ class PipelinedConnection:
         request.sent = now = self._clock()
         request.deadline = deadline = now + request.call.timeout
         self._sent.append(request)
+        if request.whole and isinstance(request.call, Run):
+            self._told.add(request.call.script.sha)
         self._due = min(self._due, deadline)
         waiting, self._out = bool(self._out), self._out + request.packed
         self.on_writable(idle=not waiting)
