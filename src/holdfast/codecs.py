@@ -1,7 +1,7 @@
-"""How values become bytes on the server and come back: what `Cache` and `once` store.
+"""Codecs, which turn the values that `Cache` and `once` store into bytes and back.
 
-Beside what is stored stands its kind, a word that says how it was made. So whoever reads it with another codec sees that it is
-not for him, instead of making something else of it.
+Each stored value carries its kind, a word that names the codec. A reader with another codec recognises that it cannot read the
+value, instead of misreading it.
 """
 
 from __future__ import annotations

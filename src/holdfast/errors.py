@@ -80,13 +80,16 @@ class ResultNotKept(HoldfastError):
 
 
 class Deadlock(HoldfastError):
-    """The lock was waited for in a cycle: each of several holds what another one waits for. The one who began to wait last is
-    told so, if his lock has ``deadlock="raise"``: when he gives back what he holds, the others go on."""
+    """The wait for the lock closed a cycle: each of several clients waits for a lock that another one holds.
+
+    The client that began to wait last gets this error, if its lock has ``deadlock="raise"``. The others go on when it releases
+    the locks that it holds.
+    """
 
     name: str
     key: str
     cycle: Any
-    """Who waits for what, and holds what: a `holdfast._api.sync_deadlock.Cycle`."""
+    """The clients of the cycle, with the locks that each holds and waits for: a `holdfast._api.sync_deadlock.Cycle`."""
 
 
 class LeaseLost(HoldfastError):

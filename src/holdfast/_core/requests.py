@@ -299,9 +299,10 @@ says nothing about the servers."""
 
 
 class Poll(Request[None]):
-    """Send a call to each of several servers, all at the same time (None: that one is not asked). Whatever comes, answer or
-    WireError, is told to ``counter``, until it says that it has heard enough, all have answered, or ``within`` seconds are
-    over.
+    """Send a call to each of several servers, all at the same time (None: that server is not asked).
+
+    Each result, an answer or a WireError, goes to ``counter``. The request ends when the counter has heard enough, when all
+    servers have answered, or after ``within`` seconds.
 
     A request without an answer by then stays under way: the next call to that server follows it, on the same connection. Errors
     are told, never raised.

@@ -37,8 +37,11 @@ class Listener:
 
 
 async def subscribed(until: float, prefix: bytes) -> Listener:
-    """A listener that can be told to the server, under its `Listener.listener_id`: the inbox of the prefix listens, unless
-    local time ``until`` has passed. What it is good for has to end with ``await Unsubscribe(listener)``, whatever happens."""
+    """Return a listener whose `Listener.listener_id` can be sent to the server.
+
+    The inbox of the prefix is subscribed on return, unless local time ``until`` has passed. The caller must end with
+    ``await Unsubscribe(listener)``, also after an error.
+    """
     listener = Listener(await NewToken(), prefix=prefix)
     try:
         await Subscribe(listener, until)

@@ -171,7 +171,7 @@ def _let_in(writer: AnyLock, other: Worker) -> tuple[float, float]:
 
 
 def _granting(seen: list[Seen]) -> int:
-    """Commands of clients inside which somebody was told that he has got something."""
+    """Count the commands of clients during which the server told a waiter of its grant."""
     runs, number = set(), 0
     for each in seen:
         number += each.source != "lua"

@@ -3,10 +3,11 @@
 For yours (``docs/testing.md``): `memory` is a server in memory, `clock` a clock to move, `server` a private real server;
 `pytest_plugin` has fixtures; `recording` writes down what live processes do with a lock, and `checkers` judges it.
 
-For ours (``docs/design/simulation.md``): `sim` is a world under virtual time in which production's operations run; `swarm` and
-`campaign` run seeds in it, `explore` and `scenarios` every schedule of something small, `machine` what Hypothesis chooses. What
-happened is a `history`, which `checkers` judges (by the rules in `judge`) and `timeline` draws. `ladder` has locks that are
-known to be broken. `keyspace` is the data of a server, for `inmemory` and `sim`. ``python -m holdfast.testing`` is `__main__`.
+For ours (``docs/design/simulation.md``): `sim` is a world under virtual time in which production's operations run. `swarms` and
+`runner` run seeds in it; `explore` and `scenarios` try every schedule of something small; `machine` runs the steps that
+Hypothesis chooses. Each run leaves a `history`. `checkers` judges it by the rules in `judge`; `timeline` draws it. `ladder`
+has locks that are known to be broken. `keyspace` is the data of a server, for `inmemory` and `sim`.
+``python -m holdfast.testing`` is `__main__`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def check(
     only: Collection[str] | None = None,
     coverage: Coverage | None = None,
 ) -> list[Violation]:
-    """All violations in a history, by ``only`` these rules (default: all). What happened in it is added to ``coverage``."""
+    """Return the violations in a history of ``only`` these rules (default: all). Its events are counted in ``coverage``."""
     if only is None:
         only = OF_SEVERAL if limits.quorum > 1 else OF_PERMITS if limits.permits else OF_LOCKS
     case = Evidence(events)

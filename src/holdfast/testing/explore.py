@@ -47,7 +47,7 @@ class Found:
 
 @dataclass(slots=True)
 class Report:
-    """What a search has covered."""
+    """The extent of a search."""
 
     states: int = 0
     schedules: int = 0

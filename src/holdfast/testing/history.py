@@ -1,6 +1,6 @@
-"""What happened: the events of one history, of a simulation or of live processes; kept in files of JSON lines.
+"""Histories: the events of one simulation, or of live processes, kept in files of JSON lines.
 
-The simulator and the recorder (`recording`) write it, the checkers judge it, `timeline` draws it. A kind says what happened:
+The simulator and the recorder (`recording`) write them, the checkers judge them, `timeline` draws them. The kinds of events:
 
 ======== =============================================================================================================
 client   ``ask`` (until: when its wait ends; note: "2 of 5", where there are several permits), ``lined`` (stands in the line

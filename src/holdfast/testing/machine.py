@@ -33,7 +33,7 @@ class LockMachine(RuleBasedStateMachine):
         linger=st.sampled_from((0.0, 0.3)),
     )
     def build(self, rounds: list[tuple[float | None, float]], face: Face, together: int, linger: float) -> None:
-        """Who is there, and what they mean to do."""
+        """Choose the clients of the world and their programs."""
         programs = tuple(once(wait, hold) for wait, hold in rounds)
         self.scenario = Scenario(
             "chosen", "by Hypothesis", programs, ALL_FAULTS, 3, face=face, together=together, linger=linger, warm=together > 1
@@ -67,11 +67,11 @@ class LockMachine(RuleBasedStateMachine):
             assert self.found() == []
 
     def found(self) -> list[str]:
-        """What is violated."""
+        """Return the violations of rules in the history."""
         return [str(v) for v in checkers.check(self.world.history, limits=Limits(linger=self.scenario.linger))]
 
     def teardown(self) -> None:
-        """The rest goes on without faults, to its end."""
+        """Run the rest without faults, to its end."""
         if not hasattr(self, "world"):
             return
         world = self.world

@@ -106,7 +106,7 @@ class Recorder:
 
 
 def process() -> str:
-    """What this process is called in records."""
+    """Return the name of this process in records."""
     return f"p{os.getpid()}"
 
 

@@ -219,7 +219,7 @@ JUDGED_IN = 2000
 
 
 def enough(of: str) -> Mapping[str, int]:
-    """What has to happen in a swarm."""
+    """Return how often events have to happen in a swarm."""
     return swarm_of(of).enough
 
 
@@ -241,7 +241,7 @@ def _themed(swarm: Swarm, theme: Theme, of: str) -> Swarm:
 
 @dataclass(slots=True)
 class RunnerTotals:
-    """What came of some seeds."""
+    """The results of some seeds, added up."""
 
     histories: int = 0
     calls: int = 0
@@ -250,7 +250,7 @@ class RunnerTotals:
     """Of a processor, added up: other programs that want it too do not count."""
     coverage: Coverage = field(default_factory=Coverage)
     counts: Counter[str] = field(default_factory=Counter)
-    """What happened in them: "script single_flight/get_or_lease", how often it was run, "flight load", "tick ok"."""
+    """Counts of events: "script single_flight/get_or_lease", how often it was run, "flight load", "tick ok"."""
     failed: list[tuple[int, str]] = field(default_factory=list)
     """Seeds with what they violate."""
 
@@ -264,8 +264,10 @@ class RunnerTotals:
         self.failed += other.failed
 
     def missing(self, of: str = "lock") -> list[str]:
-        """What has happened too rarely, in this swarm, for the verdict to mean anything (R11); and the rules that have judged
-        nothing, in as many histories as they should have."""
+        """List the events that were too rare in this swarm for the verdict to mean anything (R11).
+
+        Rules that judged nothing, in as many histories as they should have, are listed too.
+        """
         share = min(1.0, self.histories / 1000)
         least = {name: max(1, int(count * share)) for name, count in enough(of).items()}
         counted = {name: count for name, count in least.items() if " " in name and not name.startswith("fault ")}

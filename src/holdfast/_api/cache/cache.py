@@ -176,7 +176,7 @@ class BaseCache:
         raise NotImplementedError
 
     async def _read(self, entry: EntrySpec) -> list[bytes | None] | None:
-        """What `EntrySpec.reading` shows; None if the server cannot be asked."""
+        """Send `EntrySpec.reading` and return its reply; None if the server cannot be asked."""
         raise NotImplementedError
 
     async def _call(self, function: Callable[[], Any]) -> Any:

@@ -1,12 +1,12 @@
-"""Serving a schedule: which ticks to claim when, what came of it, which runs to begin and to end.
+"""Serve a schedule: claim its ticks when they are due, and decide which runs to begin and to end.
 
 Every process that serves a schedule claims each tick when it is due, in one request for all its jobs; the server gives it to
 the first. All times of ticks are the server's: a process knows it from the last answer, plus what has passed since by its own
 monotonic clock. As the answer was some time on its way, that is never ahead: no process comes too early, however wrong its wall
 clock is, and one that comes late is refused, because a tick is named by its scheduled time.
 
-`_core.schedule.state` is the state, and `turn` the operation that is driven again and again. What it answers is for the face to
-do, which begins runs, in threads or tasks, and says `ScheduleState.end` when they have ended.
+`_core.schedule.state` is the state, and `turn` the operation that is driven again and again. The caller does what `turn`
+returns: it begins runs, in threads or tasks, and calls `ScheduleState.end` when they have ended.
 """
 
 from __future__ import annotations

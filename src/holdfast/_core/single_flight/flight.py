@@ -273,7 +273,7 @@ async def _get_or_wait(
 async def _ask_for_all(
     entry: EntrySpec, policy: LookupPolicy, attempt: Attempt, now: float, me: CoalescedWaiter
 ) -> tuple[Found | Load | Loading | Absent | None, float]:
-    """What `_interpret` says, and when the answer came; the others of the coalescer are told, if this one leads them."""
+    """Return the result of `_interpret` and the arrival time. A leader tells a found value to the rest of its coalescer."""
     attempt.token = attempt.token or await NewToken()
     coalescer = me.coalescer
     others = coalescer.members if coalescer is not None and me.leads else ()

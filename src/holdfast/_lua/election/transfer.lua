@@ -32,7 +32,7 @@ for _, candidate in ipairs(line) do
   local at, name = unpack(redis.call('HMGET', state, 'at:' .. candidate, 'as:' .. candidate))
   local inbox = inbox_of(lock, candidate)
   at = whole(at)
-  local lively = at and at * 1000 - now >= (PLACE - CLAIM) * 1000  -- or he may hang, as in hand_over
+  local lively = at and at * 1000 - now >= (PLACE - CLAIM) * 1000  -- or it may hang, as in hand_over
   if name and lively and listens(inbox) then
     if name == wanted then
       local left = redis.call('PTTL', lock)

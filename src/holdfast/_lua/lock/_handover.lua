@@ -55,8 +55,8 @@ local function hand_over(lock, state, queue, now, me, last)
   return nil, last
 end
 
--- The answer to a waiter: {0, ms until the holder's lease ends (-1: it has no end), last fence issued, holder's process, 1 if he
--- may keep the lock after use}. Only our own tokens have a public part; the value of a foreign lock is nobody's business.
+-- The answer to a waiter: {0, ms until the holder's lease ends (-1: it has no end), last fence issued, holder's process, 1 if
+-- it may keep the lock after use}. Only our own tokens have a public part; the value of a foreign lock is nobody's business.
 local function waiting(lock, holder, last, pause, now)
   -- Nobody has it, as far as this server knows. Until that is over no fence is issued, so a message with a lower one is from before
   -- all was forgotten, and nobody shall believe it.

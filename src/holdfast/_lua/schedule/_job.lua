@@ -67,8 +67,8 @@ local function introduce(base, hope, host, now)
   redis.call('HSET', base, 'who:' .. hope, integer(now) .. ' ' .. host)
 end
 
--- The last tick that was dealt with. Where the clock shows a time again it is not run again; but one that was wrong by hours, and
--- was set right, must not silence the job until that time comes.
+-- The last tick that was dealt with. After a small step back of the clock, no tick runs twice. After a correction by hours, the
+-- job must not stay silent until the clock reaches the old time again.
 local function set_right(last, now)
   if tonumber(last) <= now + SET_RIGHT then return last end
   return integer(now)

@@ -1,4 +1,4 @@
-"""What `holdfast.testing.memory` and `clock` are made of.
+"""The parts of `holdfast.testing.memory` and `clock`.
 
 backend       `Memory`: the server in memory, as a test sees it
 serving       its thread

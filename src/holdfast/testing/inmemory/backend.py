@@ -35,7 +35,7 @@ THIEF = "c0ffee"
 
 
 class Holder(NamedTuple):
-    """Who has a lock."""
+    """The holder of a lock."""
 
     who: str | None
     """As in `LockTimeout.holder`: ``host:pid (label)``, the id of a process, or None for a client of another library."""
@@ -85,7 +85,7 @@ class Memory:
     # Looking
 
     def holder(self, lock: Named) -> Holder | None:
-        """Who holds a lock; None if it is free."""
+        """Return the holder of a lock; None if it is free."""
         key, state, _ = _keys(lock)
         token = self._do("GET", key)
         if token is None:
@@ -114,8 +114,11 @@ class Memory:
     # Losing locks
 
     def expire(self, lock: Named, *, notice: bool = True) -> None:
-        """The lease ends on the server, as if it had run out. ``notice=False``: its holder has not noticed yet, and will by
-        his next renewal; otherwise all of this process renew on return, and a waiter has the lock."""
+        """End the lease on the server, as if it had run out.
+
+        With ``notice=False`` the holder has not noticed on return, and will at its next renewal. Otherwise all leases of this
+        process have been renewed on return, and a waiter has the lock.
+        """
         self._do("DEL", _keys(lock)[0])
         self._noticed(notice)
 
@@ -170,8 +173,10 @@ class Memory:
         self._serving.delay = delay
 
     def drop_replies(self, count: int = 1) -> None:
-        """The next ``count`` scripts are executed, but their connection is cut before the answer. Whatever holdfast does to a
-        lock is a script."""
+        """Execute the next ``count`` scripts, but cut their connection before the answer.
+
+        Every change of a lock by holdfast is a script.
+        """
         self._serving.lost_answers = count
 
     # Inside

@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 
 class Push(list[Any]):
-    """What a RESP3 connection is sent without having asked for it."""
+    """A push message, which a RESP3 connection gets without a request."""
 
 
 class Double(bytes):

@@ -1,5 +1,6 @@
-"""What the test tools do to the keeper of this process, in its own thread: wait until it is idle, hurry it, part it from a
-server that is gone.
+"""Access of the test tools to the keeper of this process, in the keeper's own thread.
+
+The tools wait until the keeper is idle, hurry it, and part it from a server that is gone.
 
 The keeper is idle when nothing is due and no answer is awaited. A step of the clock between a request and its answer would
 be taken for a server that keeps silent, so the clock steps only then (`when_idle`).

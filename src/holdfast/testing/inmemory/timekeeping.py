@@ -27,13 +27,16 @@ class Clock:
         return f"<holdfast.testing.clock, {local.ahead:g} s ahead>"
 
     def advance(self, seconds: float) -> None:
-        """As if the whole machine had slept: no renewal was sent meanwhile. What that leads to has happened on return:
-        leases that ended are lost, waits that are over have timed out, waiters have what became free."""
+        """Let time pass as if the whole machine had slept: no renewal is sent meanwhile.
+
+        The consequences have happened on return: leases that ended are lost, waits that are over have timed out, and waiters
+        hold the locks that became free.
+        """
         with self._mutex:
             self._step(_checked(seconds))
 
     def run(self, seconds: float) -> None:
-        """Let time pass with everybody awake: leases are renewed on the way."""
+        """Let time pass with the machine awake: leases are renewed on the way."""
         with self._mutex:
             end = local.clock() + _checked(seconds)
             patience = inside.LIMIT

@@ -93,7 +93,7 @@ class Coverage:
         return (self.faults_while_held if held else self.faults)[kind]
 
     def missing(self, minimum: Mapping[str, int]) -> list[str]:
-        """What there was too little of, in words; if there is anything, the run is invalid. Names as in `of`."""
+        """List, in words, what happened less often than ``minimum`` demands; if any, the run is invalid. Names as in `of`."""
         return [f"{what}: {self.of(what)} of {least}" for what, least in minimum.items() if self.of(what) < least]
 
     def __str__(self) -> str:

@@ -127,18 +127,18 @@ class Fault:
         return max(self.end, self.at + echo) if self.kind == "slow" else self.end
 
     def concerns(self, lease: str) -> bool:
-        """It has to do with this lease, or may have."""
+        """Tell whether the fault concerns, or may concern, this lease."""
         return not self.leases or lease in self.leases
 
     def strikes(self, event: Event) -> bool:
-        """What the server says here is what this fault has done to it."""
+        """Tell whether this event of the server is an effect of this fault."""
         if self.process != event.who or self.lock not in {"", event.lock} or not self.concerns(event.lease or event.attempt):
             return False
         return event.at in {self.at, self.end} or (bool(self.leases) and self.at <= event.at <= self.end)
 
 
 class Place:
-    """A place in the queue at the server. Who gives up may leave it to another one of its process."""
+    """A place in the queue at the server. A waiter that gives up may leave it to another waiter of its process."""
 
     __slots__ = ("event", "owners")
 
@@ -251,7 +251,7 @@ class Evidence:
         return self._asked.get(hold.lease, hold.since)
 
     def said(self, hold: Hold) -> list[Event]:
-        """What was said of a hold, by its holder and by the server."""
+        """List the events of a hold, those of its holder and those of the server."""
         return [event for event in self.leases[hold.lease] if event.attempt == hold.attempt or event.kind in SERVER]
 
     def holds(self) -> list[Hold]:
@@ -261,7 +261,7 @@ class Evidence:
         """A time, for people: milliseconds since the history began."""
         return f"{(at - self.start) * 1000:.3f} ms"
 
-    # What excuses what
+    # Which faults excuse which events
 
     def late(self, rule: str, end: float, since: float, seconds: float, faults: Iterable[Fault]) -> bool:
         """Count a case of a rule about something that has to happen within so many seconds, and tell if it came too late."""
@@ -271,18 +271,18 @@ class Evidence:
         return not self.docket.decide(rule, end <= self.due(since, seconds, faults) + ROUNDING)
 
     def granted(self, hold: Hold) -> float | None:
-        """When the server gave this hold its lock, where that is known; and is one moment: several servers have several."""
+        """Return when the server granted this hold, or None if that is unknown or several servers granted it."""
         grants = [event for event in self.leases[hold.lease] if event.kind == "granted" and event.at <= hold.since]
         return grants[-1].at if len({event.who for event in grants}) == 1 else None
 
     def unsettled(self, earlier: Hold, later: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """The server has had a fault that ``earlier`` came before and ``later`` after: it cannot have kept its word to both.
+        """Tell whether the server had a fault between the two holds, so that it could not keep its word to both.
 
-        Counted from the grants. Where these are not known: from when ``earlier`` was asked for (by the one of its process who
-        got it from the server), to when ``later`` was taken.
+        The time counts from grant to grant. If a grant is unknown, it counts from the request for ``earlier`` (by the waiter
+        of its process that got the lock from the server), or to the moment at which ``later`` was taken.
         """
         if earlier.lease == later.lease:
-            return False  # who passes it on knows when it is over
+            return False  # a holder that hands it on knows when it is over
         since = self.granted(earlier)
         if since is None:
             since = self._asked.get(earlier.lease, float("-inf"))
@@ -290,13 +290,15 @@ class Evidence:
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
 
     def apart(self, one: Hold, other: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """A fault has taken the lock from one of them before a server gave it to the other. Where nobody knows what servers
-        did, it is enough that it came between the two."""
+        """Tell whether a fault took the lock from one of them before a server gave it to the other.
+
+        If the history has no events of servers, a fault between the two is enough.
+        """
         return self._robbed(one, other, kinds) or self._robbed(other, one, kinds)
 
     def _robbed(self, earlier: Hold, later: Hold, kinds: Collection[str]) -> bool:
         if earlier.lease == later.lease:
-            return False  # who passes it on knows when it is over
+            return False  # a holder that hands it on knows when it is over
         given = {
             event.who: event.at for event in self.leases[later.lease] if event.kind == "granted" and event.at <= later.since
         }
@@ -445,7 +447,7 @@ class Evidence:
     def _renewed(self, event: Event) -> None:
         hold = self._open.get(event.attempt)
         if hold is not None:
-            # Who believes no more, as of a time that is past, has believed until now, if not less.
+            # A holder that stops believing, as of a time in the past, has believed until now at the latest.
             hold.until = event.until if event.until > event.at else min(hold.until, event.at)
         self.renewals += 1
         self._about(event)

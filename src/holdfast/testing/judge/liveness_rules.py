@@ -1,6 +1,6 @@
-"""What must happen, in time and in order: a loss is noticed, a free lock is handed on, waits end, and first come, first served.
+"""Rules of liveness and order: losses are noticed, free locks handed on, waits end, first come is first served.
 
-Rules as in `rules`. Time counts without faults: what is due after so many seconds is due that long after the last fault.
+Rules as in `safety_rules`. Time counts without faults: a deadline of so many seconds begins again after the last fault.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from holdfast.testing.judge.evidence import DRIFT, INFINITY, ROUNDING, Ask, Evid
 from holdfast.testing.judge.safety_rules import Limits, Violation
 
 MUTE = 2.2
-"""Seconds after its last sign of life in which somebody in line may still be given the lock, and some for the way."""
+"""Seconds after its last sign of life in which a queued waiter may still be granted the lock, with time for the message."""
 
 
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """Who has lost a lock on the server learns of it within ``limits.notice``, or stops believing by himself. Whose belief
-    ends by itself, before he has given the lock back, is told so within ``limits.lag``. Time counts without faults that he
-    may feel. Nobody is told of a loss before his time is over, where the server has kept the lock for him all the time, its
-    clock was not set, and his process does not end. (Of several servers: where he has felt no fault.)"""
+    """R6: a holder that lost its lock on the server notices in time, and none is told of a loss too early.
+
+    It learns of the loss, or stops believing by itself, within ``limits.notice``. If its lease runs out before it released
+    the lock, it is told so within ``limits.lag``. Time counts without faults that the holder may feel. A holder is not told
+    of a loss before its lease ends if the server kept the lock for it all the time, the server's clock was not set, and its
+    process does not end. (With several servers: if the holder felt no fault.)
+    """
     for scene in case.scenes.values():
         if not scene.server:
             continue
@@ -42,7 +45,7 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
-    """Somebody was told of a loss before his time was over, and the server had kept the lock for him all the time."""
+    """Tell whether a holder was told of a loss before its lease ended, though the server had kept the lock for it."""
     if hold.how != "lost" or hold.ended >= hold.until - ROUNDING:
         return False
     since = case.asked(hold)
@@ -75,10 +78,12 @@ def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
 
 
 def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """A lock is not left free for longer than ``limits.handover`` while somebody stands in line, at the server or in his own
-    process. Of those in line who are dead, or do not hear, none costs the others more than ``limits.claim``, and once. Each
-    ``ask`` comes to an end, and not later than ``limits.lag`` after the end of its wait. Time counts without
-    faults; who crashes need not end."""
+    """R7: a lock does not stay free while a client waits for it, and each wait ends.
+
+    A lock is free for at most ``limits.handover`` while a waiter is queued, at the server or in its own process. A queued
+    waiter that is dead, or hears nothing, costs the others at most ``limits.claim``, and only once. Each ``ask`` ends, at most
+    ``limits.lag`` after the end of its wait. Time counts without faults. The wait of a crashed process need not end.
+    """
     for lock, scene in case.scenes.items():
         if limits.quorum > 1:
             yield from _idle(case, limits, lock, scene)
@@ -104,7 +109,7 @@ def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Itera
             waits, ends = max(since, event.at), min(until, ended)
             process = process_of(event.who)
             if any(hold.process == process and hold.since < ends and hold.end > waits for hold in scene.holds):
-                continue  # one of his own process believes to have it: see R6
+                continue  # another client of the process believes it holds it: see R6
             if ends > waits and case.late("R7", ends, waits, limits.handover, case.touching(process)):
                 text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
                 yield Violation("R7", text, (event,))
@@ -141,7 +146,7 @@ def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
     hung = {fault.process: fault.at for fault in case.faults if fault.kind == "hung"}
     for lease, place in scene.queued.items() if hung else ():
         process = process_of(place.event.who)
-        since = max(hung.get(process, INFINITY), place.event.at)  # who asks himself gives one, too
+        since = max(hung.get(process, INFINITY), place.event.at)  # its own request is one, too
         for event in case.leases.get(lease, ()):
             if event.kind != "granted" or not since < event.at <= place.ended:
                 continue
@@ -153,12 +158,12 @@ def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
 
 
 def _asks(case: Evidence, process: str, at: float) -> bool:
-    """Somebody of this process has asked for something shortly before."""
+    """Tell whether a client of this process asked for a lock shortly before."""
     return any(process_of(ask.event.who) == process and at - MUTE <= ask.event.at <= at for ask in case.asks)
 
 
 def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
-    """Where several servers have to agree: nobody has the lock, as far as clients know, and somebody asks for it."""
+    """Find times in which no client held a lock of several servers, as far as clients know, and one asked for it."""
     since = case.start
     holds = sorted(scene.holds, key=attrgetter("since"))
     for upto, kept in [(hold.since, hold.end if hold.how == "release" else hold.until) for hold in holds] + [(case.last, 0.0)]:
@@ -205,15 +210,17 @@ def _overdue(case: Evidence, ask: Ask, lag: float) -> Iterator[Violation]:
 
 
 def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """Who had been told of his place in the queue before another sent the request that got him in (into the queue, or to the
-    lock at once) has the lock first. Who gave up is overtaken only by whom was served when his time was over. In the line of
-    one process, too, who came first has the lock first. While another process is known to wait, a lock is passed on in its
-    process ``limits.passes`` times at most, and for ``limits.pass_time``; in any case for a second.
+    """R8: waiters get the lock in the order in which they came.
 
-    Excused: a fault that who was overtaken may have felt while he waited, other than of one message; and that he may have
-    lost a connection just before the other one was served: who does not listen is passed over. In slow weather a reconnection
-    may take longer: there it is excused that the server saw no listener of his process when it served the other one. Who was
-    granted the lock in his turn, and heard of it too late, was not overtaken.
+    A waiter that was told of its place in the queue gets the lock before a client whose request (for a place, or for the lock
+    at once) was sent later. A waiter that gave up may be overtaken only by a client that was served after its wait ended.
+    Among the waiters of one process, too, the first to come gets the lock first. While another process is known to wait, a
+    process hands its lock on at most ``limits.passes`` times, and for ``limits.pass_time``; in any case for a second.
+
+    Excused: a fault that the overtaken waiter may have felt while it waited, other than of one message. Also excused: it may
+    have lost a connection just before the other client was served, as the server passes over a waiter that does not listen. In
+    slow weather a reconnection may take longer: then it is enough that the server saw no listener of the waiter's process when
+    it served the other client. A waiter that was granted the lock in its turn, and heard of it too late, was not overtaken.
     """
     for scene in case.scenes.values():
         if scene.queued and scene.holds:
@@ -235,7 +242,7 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _may_be_overtaken(case: Evidence, limits: Limits, waiter: Event, until: float) -> bool:
-    """A fault may have cost somebody its place by then."""
+    """Tell whether a fault may have cost the waiter its place by then."""
     return bool(case.lasting(process_of(waiter.who), waiter.since or waiter.at, until, limits.echo))
 
 
@@ -277,8 +284,10 @@ def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
-    """Who stood in the line of its process, and somebody of the same process came later and was served before. (Who does not
-    wait stands in no line.)"""
+    """Find waiters that a later client of the same process overtook in the local queue.
+
+    A client with a wait of 0 is not in the queue.
+    """
     for event, ask in scene.lined:
         if ask is None or ask.outcome not in {"taken", "busy"}:
             continue
@@ -357,9 +366,12 @@ def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iter
 
 
 def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """A lease is used, or goes back: when its holder is done, the next one of his process has it within ``limits.handover``, or
-    it is free at the server; where nobody wants it, within ``limits.linger`` more. While it is only kept, whoever asks for it
-    gets it, even if he does not wait (where ``limits.recall``). Time counts without faults."""
+    """R16: a lease is used, or it goes back to the server.
+
+    When its holder is done, the next client of the process has it within ``limits.handover``, or it is free at the server. If
+    no client wants it, ``limits.linger`` is added. With ``limits.recall``, a client that asks while the lease only lingers
+    gets it, even with a wait of 0. Time counts without faults.
+    """
     for scene in case.scenes.values():
         if not scene.server:
             continue
@@ -425,8 +437,10 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
 
 
 def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Who was told that a lock is busy, when it was only kept all the time. Excused: a fault that he may have felt meanwhile,
-    or who kept it."""
+    """Find clients that were told a lock is busy while it only lingered all the time.
+
+    Excused: a fault that the client, or the process that kept the lease, may have felt meanwhile.
+    """
     idle = [
         (process_of(next(hold.who for hold in scene.holds if hold.lease == lease)), kept)
         for lease in dict.fromkeys(hold.lease for hold in scene.holds)

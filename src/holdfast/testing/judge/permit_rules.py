@@ -1,7 +1,7 @@
-"""What must hold of something that several may have at the same time, and what must become of what is free.
+"""Rules of permits: their holders never exceed the limit, and free permits are granted in time.
 
-How many permits somebody wants, and of how many, is said by his ``ask``; a writer who has become a reader (``downgraded``) has
-one. Rules as in `rules` and `deadlines`.
+A client's ``ask`` tells how many permits it wants, and of how many. A writer that became a reader (``downgraded``) has one.
+Rules as in `safety_rules` and `liveness_rules`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.testing.judge.evidence import INFINITY, ROUNDING, Evidence, Fault,
 from holdfast.testing.judge.safety_rules import Limits, Violation
 
 READERS = 1_000_000
-"""As many may read at the same time: a writer has that many permits."""
+"""Limit on readers at the same time: a writer has that many permits."""
 
 
 def _wants(ask: Event | None) -> int:
@@ -22,14 +22,14 @@ def _wants(ask: Event | None) -> int:
 
 
 def _weight(case: Evidence, hold: Hold, at: float) -> int:
-    """How many permits a holder believes to have."""
+    """Return how many permits a holder believes it has."""
     if any(event.kind == "downgraded" and event.at <= at for event in case.said(hold)):
         return 1
     return _wants(hold.ask.event if hold.ask else None)
 
 
 def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
-    """How many there were at most, from when the holder was given his until he took them up."""
+    """Return the highest limit between the grant of this hold and the time at which its holder took it up."""
     given = case.granted(hold)
     since = hold.since if given is None else given
     known = [event for event in scene.limits if event.at <= hold.since]
@@ -38,8 +38,10 @@ def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
 
 
 def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """Those who believe to hold permits never believe in more than there are. Who has some when their number is lowered keeps
-    them, and nobody gets any before there are enough. Excused: as in R1."""
+    """R17: the holders of permits together never believe in more permits than there are.
+
+    A holder keeps its permits when their number is lowered; no client gets any before enough are free. Excused: as in R1.
+    """
     for scene in case.scenes.values():
         believers: list[Hold] = []
         for earlier, later in pairwise(scene.holds):
@@ -58,8 +60,10 @@ def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def r18_next(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """What is free at the server is not left so for longer than ``limits.handover`` if it is enough for who is next in line,
-    whichever that is where several came at the same time. Time counts without faults that these may feel."""
+    """R18: free permits that suffice for the first in the queue are granted within ``limits.handover``.
+
+    If several came at the same time, any of them may be the first. Time counts without faults that these may feel.
+    """
     for lock, scene in case.scenes.items():
         wanted = {ask.event.attempt: _wants(ask.event) for ask in case.asks if ask.event.lock == lock}
         first: tuple[str, ...] = ()
@@ -95,7 +99,7 @@ def _turns(case: Evidence, scene: Scene) -> list[float]:
 
 
 def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
-    """Who may be next at that time: nobody else who waits was told of his place before this one asked for his."""
+    """Return the waiters that may be first at that time: no other was told of its place before they asked for theirs."""
     waits = {
         lease: place
         for lease, place in scene.queued.items()
@@ -107,7 +111,7 @@ def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
 
 
 def _used(case: Evidence, scene: Scene, wanted: dict[str, int], at: float) -> int:
-    """How many permits are held at that time, as far as the server knows. When its clock was set, nobody knows until when."""
+    """Count the permits held at that time, as far as the server knows. After its clock was set, their end is unknown."""
     held: dict[str, float] = {}
     for event in scene.server:
         if event.at > at:

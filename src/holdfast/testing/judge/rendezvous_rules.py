@@ -1,10 +1,12 @@
-"""What must hold of barriers, latches and events, whatever goes wrong.
+"""Rules of barriers, latches and events, under any faults.
 
-The rules: B1 nobody goes on before all have come, and each has another number. B2 of those who were to go on together, all do
-whom nothing else has ended. B3 the action is run once, to its end, before. B4 who waits with a dead one is told, B5 and so
-is who waits where the server has forgotten it. L1 what was counted counts once, and no lower than to nothing. L2 who is
-released has waited for something that was open meanwhile. L3 nobody sleeps through what opens. L4 what was set
-once, is set once.
+- B1: no party goes on before all have come, and each gets a different number.
+- B2: when a barrier opens, all its parties go on, except those that something else has ended.
+- B3: the action runs once, to its end, before the parties go on.
+- B4: a party that waits with a dead one is told. B5: so is one that waits at a barrier whose state the server has lost.
+- L1: each count counts once, and a latch never counts below zero.
+- L2: a waiter is released only if the latch or event was open while it waited. L3: no waiter sleeps through an opening.
+- L4: one call of ``set`` sets an event once.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.judge.verdicts import Docket
 
 LATE = 2.0
-"""Seconds within which a message has come, where nothing goes wrong."""
+"""Seconds within which a message arrives when nothing goes wrong."""
 
 
 @dataclass
@@ -118,7 +120,7 @@ def _the_dead(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Viola
 
 
 def _the_forgotten(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Violation]:
-    """Who waits at a barrier of which the server has lost all is told that; it might be waited for for ever."""
+    """B5: a party at a barrier whose state the server has lost is told so, as it might wait for ever."""
     if not case.only <= {"amnesia", "flush"}:
         return
     over = {event.attempt: event.at for event in case.of("through", "parted")}
@@ -146,7 +148,7 @@ def latch(case: RendezvousHistory) -> Iterator[Violation]:
         return max(0, case.count - _sum(known))
 
     def over(attempt: str, then: int) -> bool:
-        """What this has counted was set back before that."""
+        """Tell whether a reset undid this count before that."""
         ended = when.get(("counted", attempt), len(case.history))
         return any(ended < begin and end < then for begin, end in resets)
 
@@ -185,7 +187,7 @@ def event(case: RendezvousHistory) -> Iterator[Violation]:
 
 
 def _open_meanwhile(case: RendezvousHistory) -> Iterator[Violation]:
-    """Who is released has waited for something that was open, at the server, while he waited."""
+    """L2: a released waiter waited for something that was open, at the server, during its wait."""
     opened, closed = ([one.at for one in case.of(kind)] for kind in ("opened", "closed"))
     spans = [(at, next((end for end in closed if end > at), float("inf"))) for at in opened]
     for wait, end in _waits(case):
@@ -197,7 +199,7 @@ def _open_meanwhile(case: RendezvousHistory) -> Iterator[Violation]:
 
 
 def _set_by_nobody(case: RendezvousHistory, opened: list[float], closed: list[float]) -> Iterator[Violation]:
-    """Each time it opens, a call goes on that has not ended before it was cleared last. What has failed may come later."""
+    """L4: each opening has a call of ``set`` that ended after the last clear, if at all. A failed call may act later."""
     over = {one.attempt: one.at for one in case.of("counted")}
     for at in opened:
         cleared = max((end for end in closed if end <= at), default=float("-inf"))

@@ -1,8 +1,8 @@
-"""What must never happen: two holders, equal or falling fences, belief without a lease, things left behind or revived.
+"""Rules of safety: no two holders, no equal or falling fences, no belief without a lease, nothing left or revived.
 
-A rule is a function that looks at the `Evidence` and yields violations. What it excuses is written at the rule. Where the
-server's side of a history is not known (a live run), rules that need it find nothing to judge. What must happen, in time and
-in order, is in `deadlines`.
+A rule is a function that looks at the `Evidence` and yields violations. Its docstring names the faults that it excuses. If a
+history has no events of the server (a live run), rules that need them find nothing to judge. The rules of what must happen, in
+time and in order, are in `liveness_rules`.
 """
 
 from __future__ import annotations
@@ -111,11 +111,13 @@ def r2_unique_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """Who asks after somebody has taken the lock gets a greater fence. Compared with the highest fence of those taken before
-    the question; the order of two answers that were both under way says nothing. Excused as in R2; and what was passed on in a
-    process when the server had forgotten its lock, or given it to somebody else, by a fault as in R1. Where several
-    servers have to agree, who takes the lock after another one had it gets a greater fence, whoever has asked first; but for a
-    fault as in R1."""
+    """R3: a client that asks after another one took the lock gets a greater fence.
+
+    The fence is compared with the highest of those taken before the request; the order of two answers that were both under way
+    says nothing. Excused: as in R2, and a lease handed on in a process after the server lost the lock, or granted it to another
+    client, by a fault as in R1. With several servers, a client that takes the lock after another one held it gets a greater
+    fence in whatever order they asked, except after a fault as in R1.
+    """
     for scene in case.scenes.values():
         for number, hold in enumerate(scene.holds):
             if hold.ask is None or not hold.fence:
@@ -144,7 +146,7 @@ def _may_fall(case: Evidence, earlier: Hold, later: Hold, limits: Limits, *, ask
 
 
 def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """What the lock protects accepts no write with a lower fence than one it has accepted."""
+    """R4: the protected resource accepts no write with a lower fence than one it has accepted."""
     for scene in case.scenes.values():
         top: Event | None = None
         for write in scene.writes:
@@ -160,10 +162,11 @@ def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 
 def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """Nobody believes to hold a lock for longer than the server (or ``limits.quorum`` of several) keeps it for him, after each
-    thing that either says.
+    """R5: no holder believes it holds a lock for longer than the server keeps it.
 
-    Excused: what comes after a server's fault of kind amnesia, clock or foreign that came after the grant.
+    With several servers, ``limits.quorum`` of them must keep it. The rule is checked after each event of either side.
+
+    Excused: events after a fault of the server, of kind amnesia, clock or foreign, since the grant.
     """
     for scene in case.scenes.values():
         if not scene.server:
@@ -214,13 +217,14 @@ def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 
 def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """What was released or lost is not revived: the holder renews it no more, and the server does not grant it again, nor
-    extend it after a release that succeeded. Who has passed it on inside his process renews it no more, either; and nobody
-    takes what his process knows to be lost.
+    """R12: a lease that was released or lost is not revived.
 
-    Excused for the server: amnesia (it remembers what was before), clock, foreign; and a grant, with what follows from it,
-    after a duplicate of a request that its sender could not know of, or, after a loss, of which nobody has told the server,
-    after any fault that the holder may have felt.
+    Its holder renews it no more, also after handing it on inside its process. The server does not grant it again, nor extend it
+    after a release that succeeded. No client takes a lease that its process knows to be lost.
+
+    Excused for the server: amnesia (it may recall an older state), clock, foreign. Also excused: a grant, with the events that
+    follow from it, after a duplicate of a request that the sender could not know of; after a loss, which the server is not
+    told of, a grant after any fault that the holder may have felt.
     """
     for hold in case.holds():
         if hold.taken.note:
@@ -229,7 +233,7 @@ def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
             )
         if hold.how not in {"", "crashed"}:
             case.docket.decide("R12", _may_revive(case, hold, limits, "lost" if hold.how == "lost" else "released", hold.ended))
-            # Where there are several servers, the vote of a slow one may come when all is over, with what takes it back behind.
+            # With several servers, a slow vote may arrive after the end; the request that revokes it follows behind.
             yield from _revived(case, hold, limits, [e for e in case.said(hold) if limits.quorum == 1 or e.kind not in SERVER])
 
 
@@ -252,8 +256,11 @@ def _revived(case: Evidence, hold: Hold, limits: Limits, said: list[Event]) -> I
 
 
 def _may_revive(case: Evidence, hold: Hold, limits: Limits, over: str, at: float) -> bool:
-    """What is over may be granted again at that time: by a server that remembers what was before, or by a late copy of a
-    request, that the server knew to be late before it forgot that."""
+    """Tell whether a lease that is over may be granted again at that time.
+
+    A server that recalls an older state may do so, and so may a late copy of a request, if the server lost its record that the
+    request is late.
+    """
     late = [fault for fault in case.felt(hold.process, case.asked(hold), at, limits.echo) if fault.concerns(hold.lease)]
     if case.disturbed(hold.since, at, hold.lock):
         return True
@@ -261,9 +268,11 @@ def _may_revive(case: Evidence, hold: Hold, limits: Limits, over: str, at: float
 
 
 def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """A request that is sent again is answered the same: from the grant on, as long as the lock is his, the fence stays what it
-    was, at the server and for the holder. Only a holder who asks for more fences is given more, and they follow on those that
-    he had. What is passed on inside his process has a fence of that block, and a higher one each time.
+    """R13: a request that is sent again gets the same answer.
+
+    From the grant to the end of the lease, the fence stays the same, at the server and for the holder. A holder gets more
+    fences only if it asks for them, and they follow on those that it had. A lease handed on inside its process has a fence
+    of that block, and a higher one each time.
 
     Excused: amnesia, clock, foreign since the first grant.
     """
@@ -299,10 +308,12 @@ def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Viola
 
 
 def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """Who has given up, for whatever reason, is not given the lock afterwards, unless another one of his process has his place.
-    (Of several servers, a slow one may give it, and has to take it back at once.) Excused: a fault while he gave up, which his
-    server may not have heard of; a copy of one of his requests that nobody knew of; and a server that has forgotten since he
-    asked, as in R1."""
+    """R14: a waiter that gave up is not granted the lock afterwards, unless another one of its process has its place.
+
+    (Of several servers, a slow one may grant it; the grant has to be revoked at once.) Excused: a fault while the waiter gave
+    up, so that the server may not have heard of it; a copy of one of its requests that no client knew of; and a server that has
+    lost data since the request, as in R1.
+    """
     for ask in case.asks:
         event = ask.event
         if ask.outcome not in {"busy", "failed", "cancelled"} or not case.scenes[event.lock].server:
@@ -344,9 +355,11 @@ def _taken_back(case: Evidence, granted: Event, limits: Limits) -> bool:
 
 
 def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """The answer to a release is true: fine if the server had kept the lock until then, a loss if not; and it is given once.
-    Excused: a fault that he may have felt while he gave it back, after which nobody can know; and that the server's clock was
-    set while he had it."""
+    """R15: the answer to a release is true, and it is given once.
+
+    It is success if the server had kept the lock until then, and a loss if not. Excused: a fault that the holder may have felt
+    during the release, as nobody can know then; and a server's clock that was set while it held the lock.
+    """
     for scene in case.scenes.values():
         for hold in scene.holds:
             twice = next((event for event in case.said(hold) if event.kind == "released" and event.note == "twice"), None)
@@ -363,8 +376,10 @@ def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """Who has a lock and takes it again has the same fence; it is not given back before he has left it as often as he has taken
-    it, and what was lost is not taken again."""
+    """R19: a holder that acquires its lock again gets the same fence.
+
+    The lock is not released before the holder has released it as often as it acquired it. A lost lock is not acquired again.
+    """
     for hold in case.holds():
         inside = 0
         for event in case.said(hold):
@@ -382,7 +397,7 @@ def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 
 def _other(case: Evidence, hold: Hold, again: Event) -> str:
-    """What is wrong with taking it again, if anything is."""
+    """Describe what is wrong with this repeated acquisition; empty if nothing is."""
     if again.fence != hold.fence:
         return f"{hold.who} has {hold.lock!r} with fence {hold.fence}, took it again, and got {again.fence}"
     if again.at > hold.ended:

@@ -1,4 +1,4 @@
-"""What a schedule promises: each tick once, in one place, none forgotten.
+"""Rules of schedules: each tick runs once, in one place, and none is forgotten.
 
 A rule looks at the history, and at what the server knows in the end. ``taken`` is the beginning of a run here, ``released`` its
 end (note: "ok", "cancelled", "lost"), ``lock`` the job, ``attempt`` the tick in us of the server's clock with the number of the
@@ -82,7 +82,7 @@ class ActiveRun(Protocol):
 
 
 class Facts(Protocol):
-    """What the server knows of a job."""
+    """The facts that the server stores about a job."""
 
     @property
     def name(self) -> str: ...
@@ -109,7 +109,7 @@ class Stretch(NamedTuple):
 
 @dataclass(slots=True)
 class Served:
-    """What is judged."""
+    """The history of a schedule, with the facts that its rules need."""
 
     history: list[Event]
     facts: Sequence[Facts]
@@ -255,14 +255,14 @@ def s4_none_forgotten(case: Served) -> Iterator[Violation]:
         ranges = [(entry.scheduled, entry.until) for entry in facts.entries]
         known = {entry.scheduled for entry in facts.entries} | {run.scheduled for run in facts.running}
         now = int(case.shown(case.now) * 1e6)
-        # Who sleeps until a tick is due is not told that the clock was set forward.
+        # A process that sleeps until a tick is due does not hear that the clock was set forward.
         unaware = case.upsets.between(case.now - ASLEEP, case.now, FORWARD)
         case.docket.decide("S4")
         claims = case.roomy and not case.docket.decide("S4 claims", unaware)
         if claims and facts.last < now - SLACK - int(2e6 * options.ttl) - int(1e6 * (period + 1.0)):
             yield Violation("S4", f"{facts.name}: nothing is claimed since {(now - facts.last) / 1e6:.1f} s")
         waiting = facts.queued
-        # Where the clock was set back, a run by hand may be older than the job.
+        # After the clock was set back, a run by hand may be older than the job.
         firsts = [first for first, _ in ranges if not case.upsets.of(CLOCK) or first % round(period * 1e6) == 0]
         tick = _after(period, min(firsts, default=now))
         while tick <= min(facts.last, now):

@@ -3,10 +3,10 @@
 `Keyspace` is a thin shell over Lua, in which a server runs its scripts too: `engine.py` starts it, `base.lua` says how keys
 are kept, `scripts.lua` how scripts run, `calls.lua` is what this module calls; the other files hold the commands by kind.
 
-What differs from a server on purpose (the conformance tests compare all else with real ones):
+Differences from a server, on purpose (the conformance tests compare all else with real ones):
 
-- Time stands still during a call, in every command. What has expired is gone at once, for DBSIZE, SCAN and FLUSHALL too.
-- What has no order on a server comes in order: HGETALL, SMEMBERS, KEYS, SCAN, and `pairs` in a script. SCAN gives all at once.
+- Time stands still during a call, in every command. Expired keys are gone at once, for DBSIZE, SCAN and FLUSHALL too.
+- Replies without an order on a server are sorted: HGETALL, SMEMBERS, KEYS, SCAN, and `pairs` in a script. SCAN gives all.
 - Whole numbers are exact up to 2^53, as in every script: INCR and its kin refuse to go beyond.
 - One database. No users: AUTH succeeds. MULTI, WATCH, SUBSCRIBE and all that blocks belong to connections, not to data.
 - Errors have the words of Redis 7.0; so have the texts of numbers that are not whole (``%.17g``).
@@ -45,7 +45,7 @@ class Keyspace:
 
     @property
     def run_id(self) -> bytes:
-        """What INFO says: a restarted server has another."""
+        """The run id that INFO shows: a restarted server has another."""
         return self._run_id
 
     @run_id.setter
@@ -69,7 +69,7 @@ class Keyspace:
         return [] if raw is True else raw
 
     def peek(self, key: bytes) -> tuple[bytes, int | None]:
-        """What a string holds, and when it expires (server ms; None: never); nothing if there is no such string."""
+        """Return a string's value, and when it expires (server ms; None: never); None if there is no such string."""
         found = self._engine.peek(self._data, self.now, key)
         return (b"", None) if found is None else (found[0], None if found[1] is False else int(found[1]))
 
@@ -96,10 +96,10 @@ class Keyspace:
         self._engine.clear(self._data)
 
     def dump(self) -> tuple[Any, ...]:
-        """What is there: ((key, type, value, expiry in ms or None), ...), the same for the same content; hashable.
+        """Return the content: ((key, type, value, expiry in ms or None), ...), hashable, equal for equal content.
 
         The value of a string is bytes; of a hash, pairs in order of the fields; of a sorted set, (member, score) in its
-        order; of a list and of a set, a tuple. What has expired is left out.
+        order; of a list and of a set, a tuple. Expired keys are left out.
         """
         raw = self._engine.dump(self._data, self.now)
         if raw is True:

@@ -1,4 +1,4 @@
--- What all the other files use: the call under way, its keys, numbers as text. The files are read as one text, in the order
+-- The parts that all other files use: the call under way, its keys, numbers as text. The files are read as one text, in the order
 -- that `__init__.py` tells, each but the first two in a block of its own: what stands at the top here is known to all.
 --
 -- A keyspace is a table: db (key -> entry), channels (channel -> listeners), scripts (sha -> true), publish (a function),

@@ -1,4 +1,4 @@
--- What Python calls, and how replies and contents get there. The last of the files: returns the functions.
+-- The functions that Python calls, and the ways of replies and contents to Python. The last of the files: returns the functions.
 local K = {redis = redis}
 
 -- Replies to Python

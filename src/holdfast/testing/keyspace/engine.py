@@ -85,7 +85,7 @@ class Engine:
         return found
 
     def reply(self, raw: Any) -> Any:
-        """What `give` in calls.lua has made of a reply, as a value."""
+        """Return the value of a reply that `give` in calls.lua has prepared."""
         if type(raw) is tuple:
             return list(raw[1:]) if raw[0] else _spelled(iter(self.items(raw[1])))
         return [] if raw is True else raw

@@ -1,4 +1,4 @@
--- Commands on hashes and sets: members in a table, their number beside it. What lists members gives them in order.
+-- Commands on hashes and sets: members in a table, their number beside it. Commands that list members give them in order.
 
 -- The entry of a key, made if it is missing.
 local function open(key, kind)

@@ -89,7 +89,7 @@ define('PERSIST', 1, 1, 'w', function(key)
   return 1
 end)
 
--- What `told` makes of the expiry of a key; -2: no such key, -1: it has none.
+-- The expiry of a key, converted by `told`; -2: no such key, -1: it has none.
 local function time_left(name, told)
   define(name, 1, 1, 'r', function(key)
     local entry = find(key)

@@ -19,7 +19,7 @@ end
 
 -- Sorted sets
 
--- Where a member with this score stands in the line, or would stand.
+-- The index of a member with this score in the line, or the index that it would get.
 local function place(entry, member, score)
   local line, value = entry.line, entry.value
   local low, high = 1, #line + 1

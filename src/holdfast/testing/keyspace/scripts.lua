@@ -19,7 +19,7 @@ local function texts(n, ...)
 end
 local BAD_ARGUMENT = 'ERR Lua redis lib command arguments must be strings or integers'
 
--- What is wrong with calling a command like this, or nil.
+-- The error of calling a command like this, or nil.
 local function refusal(command, n)
   if not command then return 'ERR Unknown Redis command called from script' end
   if n < command.min or n > command.max then return 'ERR Wrong number of args calling Redis command from script' end
@@ -76,7 +76,7 @@ local function as_value(message)
   return {err = message}
 end
 
--- What scripts see: nothing of it can be changed, and nothing can be added
+-- The globals that scripts see: nothing of them can be changed, and nothing can be added
 
 local function locked()
   error('Attempt to modify a readonly table', 2)
@@ -161,7 +161,7 @@ globals._G = environment
 
 local sha_of = {}  -- function -> sha
 
--- What a script that was ended by an error answers.
+-- The reply of a script that was ended by an error.
 local function died(script, wrong)
   local line
   if type(wrong) == 'table' then

@@ -26,7 +26,7 @@ SET_WITH_FENCE = (HERE / "set_with_fence.lua").read_text("ascii")
 
 
 class Held(NamedTuple):
-    """What a holder knows of its lock."""
+    """A holder's knowledge of its lock."""
 
     until: float = FOR_EVER
     """End of the lease, by its own clock."""
@@ -35,7 +35,7 @@ class Held(NamedTuple):
 
 
 class LockOfLadder(Protocol):
-    """What all of them can do."""
+    """The methods of every lock of the ladder."""
 
     async def take(self) -> Held | None:
         """Try once."""
@@ -87,7 +87,7 @@ class SetNxExpire:
 
 
 class Timestamp:
-    """SETNX of the time at which the lock expires. Who finds that time past deletes the key, and tries again."""
+    """SETNX of the time at which the lock expires. A client that finds that time past deletes the key, and tries again."""
 
     async def take(self) -> Held | None:
         now_ms = int(await Now() * 1000)

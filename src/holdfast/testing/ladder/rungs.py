@@ -19,7 +19,7 @@ from holdfast.testing.sim.stepwise import Stepwise
 
 @dataclass(frozen=True)
 class Scenario:
-    """Who uses a lock, and what may go wrong: at most one of ``faults``, once, at any moment."""
+    """The clients of a lock, and the faults: at most one of ``faults`` happens, once, at any moment."""
 
     name: str
     about: str
@@ -78,7 +78,7 @@ class Rung:
 
     @property
     def about(self) -> str:
-        """What the lock does, in a line or two."""
+        """The description of the lock, in a line or two."""
         return " ".join(str(type(self.lock).__doc__).split())
 
 
@@ -93,17 +93,17 @@ class Found(NamedTuple):
 
     @property
     def timeline(self) -> str:
-        """What happened, drawn."""
+        """The history, drawn."""
         return picture.draw(self.history, self.violation)
 
 
 def search(rung: Rung, scenario: Scenario, most: int = 1_000_000) -> Report:
-    """All schedules of a scenario, up to the first that violates a rule."""
+    """Run all schedules of a scenario, up to the first that violates a rule."""
     return explore(lambda: build(rung, scenario), settle, most=most)
 
 
 def build(rung: Rung, scenario: Scenario) -> LadderWorld:
-    """A world in which the lock of this rung is used, before anything has happened."""
+    """Make a world in which the lock of this rung is used, before anything has happened."""
     world = LadderWorld(faults=scenario.faults, servers=rung.servers, successor=rung.successor)
     for number in range(scenario.clients):
         ahead = number * scenario.ahead
@@ -115,7 +115,7 @@ def build(rung: Rung, scenario: Scenario) -> LadderWorld:
 
 
 def settle(world: Stepwise) -> None:
-    """Whoever still waits has waited for longer than anybody should."""
+    """Note the end: a client that still waits has waited for longer than any should."""
     world.note("end")
 
 

@@ -74,8 +74,11 @@ class LadderWorld(Stepwise):
         self.at(EPOCH + HORIZON, self.working.clear)
 
     def steps_now(self) -> list[Step]:
-        """As many as matter: what only one client sees need not be tried both before and after what others do, so it is
-        done at once. What is left to choose is the order in which servers are asked, and when sleepers wake."""
+        """Return the steps whose order matters.
+
+        A step that only one client sees need not be tried both before and after the steps of others, so it is taken at once.
+        The choices left are the order in which servers are asked, and when sleepers wake.
+        """
         self.pipes = [pipe for pipe in self.pipes if pipe.messages]
         for entry in self.ready:
             return [Step(partial(self._take, entry))]
@@ -108,7 +111,7 @@ class LadderWorld(Stepwise):
 
 
 def _keyspace(server: Server) -> Keyspace:
-    """What a server holds now."""
+    """Return a server's data, with its clock set to now."""
     server.keyspace.now = int(server.wall() * 1e6)
     return server.keyspace
 

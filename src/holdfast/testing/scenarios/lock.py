@@ -96,7 +96,7 @@ class Scenario:
 
     @property
     def limits(self) -> Limits:
-        """What to expect: messages take no time here."""
+        """The deadlines of the rules: messages take no time here."""
         return Limits(
             handover=0.1,
             linger=self.linger,
@@ -127,7 +127,7 @@ class Scenario:
         return world
 
     def settle(self, world: Stepwise) -> None:
-        """What is still under way arrives, and the leases run out."""
+        """Deliver the messages still under way, and let the leases run out."""
         world.budget = 0
         while steps := world.steps_now():
             steps[0].do()

@@ -21,7 +21,7 @@ WRITERS[MultiLock] = lambda state, lock: state._all((lock.parts, lock.wants, loc
 
 @dataclass(frozen=True)
 class MultilockScenario(Scenario):
-    """One worker a program, who names the locks in his own order."""
+    """One worker for each program, which names the locks in its own order."""
 
     orders: tuple[str, ...] = ()
     brisk: bool = True

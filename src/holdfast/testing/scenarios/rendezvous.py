@@ -26,7 +26,7 @@ TTL = 2.0
 
 
 def meet(wait: float | None = None, takes: float | None = None) -> Program:
-    """Come to the barrier. Who is cancelled comes once more, as somebody else would."""
+    """Come to the barrier. A worker that is cancelled comes once more, as another one would."""
 
     async def program(client: RendezvousClient, where: Any) -> None:
         try:
@@ -38,7 +38,7 @@ def meet(wait: float | None = None, takes: float | None = None) -> Program:
 
 
 def count(*, clears: bool = False) -> Program:
-    """Count down, and perhaps set it back at once. Who is cancelled leaves that to somebody else, who does it for sure."""
+    """Count down, and perhaps reset at once. If a worker is cancelled, another one surely does it in its place."""
 
     async def program(client: RendezvousClient, what: Any) -> None:
         try:
@@ -112,7 +112,7 @@ class RendezvousScenario:
         return world
 
     def settle(self, world: Stepwise) -> None:
-        """What is still under way arrives, and the leases run out."""
+        """Deliver the messages still under way, and let the leases run out."""
         world.budget = 0
         until = world.now + 3 * TTL
         try:
@@ -124,7 +124,7 @@ class RendezvousScenario:
             world.note("left", note=what)
 
     def judge(self, history: list[Event]) -> list[Violation]:
-        """What is wrong in a history."""
+        """Return the violations of rules in a history."""
         case = RendezvousHistory(history, self.number, TTL, self.acts, calm=not any(event.kind == "fault" for event in history))
         rules = {"barrier": judge.barrier, "latch": judge.latch, "event": judge.event}
         found = [Violation("B9", f"left behind: {event.note}") for event in history if event.kind == "left"]

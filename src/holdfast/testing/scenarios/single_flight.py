@@ -72,7 +72,7 @@ class FlightScenario:
         return world
 
     def settle(self, world: Stepwise) -> None:
-        """What is still under way arrives, and the leases run out."""
+        """Deliver the messages still under way, and let the leases run out."""
         world.budget = 0
         until = world.now + 3 * LEASE
         try:
@@ -83,7 +83,7 @@ class FlightScenario:
         write_the_end(world)
 
     def judge(self, history: list[Event]) -> list[Violation]:
-        """What is wrong in a history."""
+        """Return the violations of rules in a history."""
         faults = [(0, event.note, 0.0) for event in history if event.kind == "fault"]
         case = Case(history, Profile(LEASE, TTL, 0.0, 0.0, 0.0, 0.0, faults=faults))
         return [violation for rule in RULES for violation in rule(case)]

@@ -1,7 +1,7 @@
-"""Seeded histories in which somebody takes locks away from their holders, in the world of `swarm`.
+"""Seeded histories in which an operator takes locks away from their holders, in the world of `lock`.
 
-An operator looks at a lock, thinks for a while, and takes it away, with production's operations and scripts. Meanwhile it may
-be another one's: then it stays with him.
+An operator looks at a lock, thinks for a while, and takes it away, with production's operations and scripts. If the lock has
+another holder by then, that holder keeps it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Attack:
 
 @dataclass(slots=True)
 class Operator:
-    """Who takes locks away."""
+    """An operator, which takes locks away."""
 
     world: World
     rng: random.Random
@@ -110,7 +110,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """One history, judged. What happened in it is added to ``coverage``."""
+    """Simulate one history and judge it. Its events are counted in ``coverage``."""
     world, profile, operator = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage)
     case = Evidence(world.history)
@@ -122,9 +122,14 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterator[Violation]:
-    """K1: what is taken away, is taken from who was seen to have it. K2: its fences are below the one that is answered, and
-    those of who comes later above; excused are amnesia and a clock that was set between the two. K3: who is said to have been
-    told, knows; excused is every fault that he may have felt meanwhile, but for breaking itself."""
+    """Judge the operator's attacks by rules K1 to K3.
+
+    - K1: a lock is taken away only from the holder that the operator saw.
+    - K2: the fences of that lease are below the fence that the attack returns, and those of later holders are above it.
+      Excused: amnesia, and a clock that was set between the two.
+    - K3: a holder that is reported as told knows of its loss. Excused: every fault that it may have felt meanwhile, except the
+      attack itself.
+    """
     seen = {attack.lease for attack in attacks}
     for event in history:
         if event.kind != "lost" or not event.note.startswith("it was broken"):
@@ -134,7 +139,7 @@ def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterat
             yield Violation("K1", f"{event.who} lost {event.lock!r}, and somebody else was to lose it", (event,))
     done: set[int] = set()
     for attack in attacks:
-        # The answer to one that looked before another one was done is that one's.
+        # An attack that looked before another one was done gets the answer of that one.
         if isinstance(attack.answer, TakenAway) and attack.lock in case.scenes and attack.answer.fence not in done:
             done.add(attack.answer.fence)
             for hold in case.scenes[attack.lock].holds:
@@ -155,7 +160,7 @@ def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold) -> Iterator[
 
 
 def _was_meant(case: Evidence, attack: Attack, hold: Hold) -> bool:
-    """It was granted before: who did not know yet that it was his may have asked anew since then."""
+    """Tell whether the grant came before the attack. A holder that did not know of it may have asked anew since."""
     granted = case.granted(hold)
     return granted is not None and granted <= attack.sent
 
@@ -174,7 +179,7 @@ def _told(case: Evidence, attack: Attack, hold: Hold) -> Iterator[Violation]:
 
 
 def counts(attacks: list[Attack]) -> Counter[str]:
-    """What came of them."""
+    """Count the results of the attacks."""
     found: Counter[str] = Counter()
     for attack in attacks:
         match attack.answer:

@@ -41,7 +41,7 @@ FACES: tuple[Face, ...] = ("threads", "asyncio")
 
 @dataclass(slots=True)
 class Profile:
-    """What a seed has drawn. Times in seconds."""
+    """The parameters that a seed has drawn. Times in seconds."""
 
     ttl: float
     latency: float
@@ -207,7 +207,7 @@ class Play:
             await Sleep(1e6)
 
 
-# What must hold
+# Rules
 
 
 def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]:
@@ -260,7 +260,7 @@ def judge_seen(
 
 
 def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
-    """Where nothing goes wrong: what is handed over comes to whom it was handed."""
+    """E7: without faults, a leadership that is handed over reaches the candidate that it was handed to."""
     found = []
     for number, event in enumerate(history):
         if event.kind == "over" and event.note.startswith("to "):

@@ -78,7 +78,7 @@ class Round:
 
 @dataclass(slots=True)
 class Profile:
-    """What a seed has drawn."""
+    """The parameters that a seed has drawn."""
 
     ttl: float
     renew: bool
@@ -183,7 +183,7 @@ Program = Callable[[list[Round], Callable[[str], Any]], Coroutine[Any, Any, None
 
 
 async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
-    """What a worker does: takes a lock, writes to what it protects, now and then, and gives the lock back."""
+    """Run a worker: acquire a lock, write to the protected resource now and then, and release the lock."""
     for planned in rounds:
         lock = lock_of(planned.lock)
         lease: Any = None
@@ -308,7 +308,7 @@ def build(
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """One history, judged. What happened in it is added to ``coverage``."""
+    """Simulate one history and judge it. Its events are counted in ``coverage``."""
     return judged(seed, *build(seed, trace=trace, theme=theme), coverage)
 
 
@@ -321,8 +321,11 @@ def judged(
     bounds: Limits | None = None,
     before_end: Callable[[World, Profile], object] | None = None,
 ) -> Run[Profile]:
-    """What comes of a world. ``bounds``: by when things have to be noticed and done, if not as usual (`limits`);
-    ``before_end``: what has to happen before it is looked at what is left."""
+    """Run a world to its end, and judge its history.
+
+    ``bounds`` are the deadlines of the rules, if not the usual ones (`limits`). ``before_end`` is called before the world is
+    searched for leftovers.
+    """
     found: list[Violation] = []
     try:
         if world.work(EPOCH + profile.horizon, int(STEPS * profile.horizon / HORIZON)):
@@ -365,7 +368,7 @@ def limits(profile: Profile) -> Limits:
 
 
 def waiting(world: World) -> str:
-    """Who waits for what, for a message."""
+    """List the workers that wait, each with its request, for a message."""
     return ", ".join(sorted(f"{worker.name} in {worker.asked}" for worker in world.working))
 
 

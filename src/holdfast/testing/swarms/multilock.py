@@ -29,7 +29,7 @@ ORDERS = ("xy", "yx", "xyz", "zyx", "zx", "yz", "x", "z")
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """One history, judged. What happened in it is added to ``coverage``."""
+    """Simulate one history and judge it. Its events are counted in ``coverage``."""
     made: list[MultiLock] = []
     rng = random.Random(f"several {seed}")
     run = lock_swarm.judged(

@@ -27,7 +27,7 @@ from holdfast.testing.swarms.result import Run
 
 @dataclass(slots=True)
 class Users:
-    """What workers do with permits."""
+    """The workers' use of permits."""
 
     rng: random.Random
     limit: int
@@ -91,7 +91,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """One history, judged. What happened in it is added to ``coverage``."""
+    """Simulate one history and judge it. Its events are counted in ``coverage``."""
     world, profile = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage, bounds=replace(lock_swarm.limits(profile), permits=True))
     run.counts += _counts(world)
@@ -99,7 +99,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def _counts(world: World) -> Counter[str]:
-    """What happened: how many held at the same time, who wanted what."""
+    """Count the events of permits: shared holds, downgrades, sizes of requests."""
     held: dict[str, int] = {}
     counts: Counter[str] = Counter()
     for event in world.history:

@@ -38,7 +38,7 @@ PROBE = 5.0
 
 @dataclass(slots=True)
 class Profile:
-    """What a seed has drawn. Times in seconds."""
+    """The parameters that a seed has drawn. Times in seconds."""
 
     servers: int
     ttl: float
@@ -187,7 +187,7 @@ def _rlock(worker: Worker, server_group: ServerGroup, profile: Profile, name: st
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """One history, judged. What happened in it is added to ``coverage``."""
+    """Simulate one history and judge it. Its events are counted in ``coverage``."""
     world, profile, server_group = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:

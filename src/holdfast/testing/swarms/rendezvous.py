@@ -38,7 +38,7 @@ TIMEOUT = 0.5
 
 @dataclass(slots=True)
 class Profile:
-    """What a seed has drawn. Times in seconds."""
+    """The parameters that a seed has drawn. Times in seconds."""
 
     what: str
     """"barrier", "latch" or "event"."""
@@ -115,7 +115,7 @@ class Play:
             worker.start(self._sets_back(worker, random.Random(f"reset {seed}")))
         theme.begin(seed, world)
 
-    # What workers do
+    # The workers
 
     async def _meets(self, worker: Worker) -> None:
         rng, profile, client = self.rng, self.profile, RendezvousClient(worker)

@@ -1,4 +1,4 @@
-"""What came of one seed: the same for all kinds of histories."""
+"""The result of one seed, the same for all kinds of histories."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Server(Protocol):
 
 
 class World(Protocol):
-    """What a history happens in."""
+    """The world of a history."""
 
     history: list[Event]
     steps: int
@@ -37,11 +37,11 @@ class World(Protocol):
 
 @dataclass(slots=True)
 class Run(Generic[P]):
-    """What came of one seed."""
+    """The result of one seed."""
 
     seed: int
     profile: P
-    """What it has drawn."""
+    """The parameters that it has drawn."""
     world: World
     violations: list[Violation]
     counts: Counter[str] = field(default_factory=Counter)

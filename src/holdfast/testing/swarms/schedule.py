@@ -43,7 +43,7 @@ SKEW = 5.0
 
 @dataclass(slots=True)
 class Profile:
-    """What a seed has drawn. Times in seconds."""
+    """The parameters that a seed has drawn. Times in seconds."""
 
     lasts: float
     latency: float
@@ -170,7 +170,7 @@ class Play:
             self.world.at(self.world.now + lasts, self._arrive, 9)
 
     def _slay(self) -> None:
-        """Whoever runs something is killed."""
+        """Kill every process that runs a job."""
         for service in self.services:
             if service.process.here and service.state.runs:
                 self.world.note("fault", service.process.name, note="crash")
@@ -214,7 +214,7 @@ class Play:
                 raise Stuck
 
     def facts(self) -> list[JobFacts]:
-        """What the server knows of the jobs now."""
+        """Return the facts that the server stores about the jobs now."""
         names = sorted(self.profile.jobs)
         jobs = (key for name in names for key in self.keys.job(name).looking())
         self.server.keyspace.now = int(self.server.wall() * 1e6)

@@ -1,11 +1,11 @@
-"""Seeded histories of single flight: stampedes on a key, with everything that can go wrong, and what must hold all the same.
+"""Seeded histories of single flight: stampedes on a key, under faults, and the rules that hold all the same.
 
-S1  Who looks when a new version was written and the key invalidated finds no older one; nor what he holds to be too old.
-S2  Of one key, never two believe at the same time that they load it, unless it was invalidated in between.
-S3  Nobody loads what is fresh: one load each time the value's time is over, or it was invalidated, or a load failed. And what
-    was loaded is stored, if nothing went wrong.
-S4  Who waits is told: there is no time for which somebody waits and nobody loads. Who takes a stale value does not wait.
-S5  When all is over, nothing is left behind; the fences of loads rise; what is found goes with its fence, and never back.
+S1  A lookup after a new version was written and the key invalidated finds no older version, nor a value too old for it.
+S2  Two clients never believe at the same time that they load the same key, unless it was invalidated in between.
+S3  A fresh value is not loaded: one load follows each expiry, invalidation or failed load. A loaded value is stored, if nothing
+    went wrong.
+S4  Waiters are told: no client waits while none loads. A client that takes a stale value does not wait.
+S5  In the end nothing is left behind. The fences of loads rise. A found value comes with its fence; no older one follows.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Round:
 
 @dataclass(slots=True)
 class Profile:
-    """What a seed has drawn."""
+    """The parameters that a seed has drawn."""
 
     lease: float
     ttl: float
@@ -125,7 +125,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 async def work(client: CacheClient, rounds: list[Round]) -> None:
-    """What a worker does."""
+    """Run a worker: each round writes a version or looks the key up."""
     for planned in rounds:
         if planned.write:
             await client.write(planned.write)
@@ -191,7 +191,7 @@ def settle(world: World, profile: Profile) -> None:
     write_the_end(world)
 
 
-# What must hold
+# Rules
 
 
 @dataclass(slots=True)
@@ -291,7 +291,7 @@ class Case:
         )
 
     def counts(self) -> Counter[str]:
-        """What happened, and how often."""
+        """Count the events of the history."""
         counts = Counter(event.kind for event in self.history if event.attempt or event.kind == "voided")
         counts["stale"] = sum(end.note == "stale" for _, end in self.ends("found"))
         counts["refused land"] = counts["landed"] - len(self.landed)
@@ -378,7 +378,7 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
 
 
 def s5_all_is_in_order(case: Case) -> Iterator[Violation]:
-    """Fences, values, and what is left. Who knows neither what it has issued nor what time it is may issue anything."""
+    """S5: fences, values and leftovers. A server that lost both its data and its time may issue any fence."""
     set_back = bool(case.upsets.of(AMNESIA) and case.upsets.of(CLOCK))
     loads = sorted(case.ends("load"), key=lambda each: each[1].at)
     for lookup, load in loads:

@@ -1,6 +1,7 @@
-"""Seeded histories in which locks are handed over by tickets, in the world of `swarm`.
+"""Seeded histories in which locks are handed over by tickets, in the world of `lock`.
 
-Who holds a lock makes a ticket of it now and then. It is lost, or delivered to one or two, who redeem it, soon or late.
+A holder makes a ticket of its lock now and then. The ticket is lost, or delivered to one or two workers, which redeem it
+soon or late.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class TicketMail:
         meddler.start(Lock(meddler, lock.spec, fair=lock.local_queue is None).release_again(lease))
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
-        """What a worker does: as `swarm.work`, and tickets besides."""
+        """Run a worker as in `lock.work`, and make tickets besides."""
         for planned in rounds:
             lock = lock_of(planned.lock)
             try:
@@ -119,7 +120,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """One history, judged. What happened in it is added to ``coverage``."""
+    """Simulate one history and judge it. Its events are counted in ``coverage``."""
     world, profile, post = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage, bounds=limits(profile), before_end=_let_run_out)
     case = Evidence(world.history)
@@ -131,8 +132,11 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def limits(profile: Profile) -> Limits:
-    """As in `swarm.limits`. Nobody in line knows when a ticket's time is over: who waits asks once a second. Who redeems one
-    does not wait for the lock, but for answers, three times."""
+    """Return the limits of `lock.limits`, widened for tickets.
+
+    No queued waiter knows when a ticket expires, so each waiter asks once a second. A redeemer does not wait for the lock, but
+    up to three times for an answer.
+    """
     usual = lock_swarm.limits(profile)
     return replace(usual, handover=max(usual.handover, 3.5 + profile.waits), lag=max(usual.lag, 5.0))
 
@@ -166,7 +170,7 @@ def judge(slips: list[IssuedTicket], case: Evidence) -> Iterator[Violation]:
 
 
 def counts(post: TicketMail) -> Counter[str]:
-    """What happened to the tickets."""
+    """Count the fates of the tickets."""
     found: Counter[str] = Counter(f"ticket {why}" for slip in post.slips for _, why in slip.refused)
     found["ticket issued"] = len(post.slips)
     found["ticket redeemed"] = sum(len(slip.taken) for slip in post.slips)

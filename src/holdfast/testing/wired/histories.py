@@ -79,7 +79,7 @@ class Lease(BaseLease):
 
 @dataclass(slots=True)
 class Profile:
-    """What a seed has drawn."""
+    """The parameters that a seed has drawn."""
 
     face: Literal["sync", "shared", "asyncio"]
     """Who asks: one thread, several that share a connection, or tasks."""

@@ -1,7 +1,7 @@
 """The machine that the drivers run on, in the place of `holdfast._net.system.SYSTEM`; its keeper and its event loop.
 
-One thread runs at a time. Who blocks (the sync driver in a read, an event loop in its selector) lets the world go on until it
-may continue; the keeper takes one turn whenever its selector has something, or its time has come.
+One thread runs at a time. A thread that blocks (the sync driver in a read, an event loop in its selector) lets the world go on
+until it may continue. The keeper takes one turn whenever its selector has an event, or its time has come.
 """
 
 from __future__ import annotations

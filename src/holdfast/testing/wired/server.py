@@ -102,7 +102,7 @@ class Server:
             return float("-inf")
         return float("inf") if expires is None else (expires / 1000 - START) / self.rate
 
-    # What its connections ask for: `front.Backend`
+    # The requests of its connections: `front.Backend`
 
     def execute(self, args: list[bytes]) -> Any:
         """Run a command, and pass on what it publishes."""

@@ -26,7 +26,7 @@ NETWORK = "network"
 
 @dataclass(slots=True)
 class Network:
-    """What may happen to bytes: how probable each fault is, for each piece that is sent. Counts what has happened."""
+    """The faults of the network, each with its probability for each piece that is sent. Counts the faults that happened."""
 
     world: World = field(repr=False)
     rng: random.Random = field(repr=False)
@@ -208,7 +208,7 @@ class Socket(Scripted):
         self._up = Way(world, network, "cut_request", peer.receive, self._broken)
         self._peer = peer
 
-    # What the kernel does
+    # The side of the kernel
 
     def _come(self, data: bytes) -> None:
         if self._number >= 0:
@@ -243,7 +243,7 @@ class Socket(Scripted):
             said = data if len(data) < SHOWN else data[: SHOWN // 2] + b"..." + data[-SHOWN // 2 :]
             self._world.note(kind, NETWORK, note=f"{self._name} {said!r}")
 
-    # What the client does
+    # The side of the client
 
     @property
     def writable(self) -> bool:
@@ -357,7 +357,7 @@ class Selector(selectors.BaseSelector):
         return _Watched(self._keys)
 
     def ready(self) -> list[tuple[selectors.SelectorKey, int]]:
-        """Whatever is ready now."""
+        """Return the keys that are ready now, with their events."""
         found = []
         for key in self._keys.values():
             sock = self._sockets.get(key.fd)

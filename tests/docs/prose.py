@@ -1,0 +1,118 @@
+"""The prose in the sources as the tests see it: docstrings, comments, texts of errors, lines of ``--help``."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from docs.pages import ROOT
+
+SOURCES = ROOT / "src" / "holdfast"
+
+_LUA_COMMENT = re.compile(r"(?:^|\s)--(?!\[)[ -]*(.*)")
+_Scope = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Prose(NamedTuple):
+    """A text of the sources, on one line, its whitespace collapsed."""
+
+    kind: str
+    """docstring, attribute (the docstring of one), comment, error or help."""
+    path: Path
+    line: int
+    text: str
+    context: str = ""
+    """The code that the text belongs to: a signature, or the line of the error or option."""
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}: {self.text}"
+
+
+def read() -> list[Prose]:
+    """Collect all prose of the sources, in the order of files and kinds."""
+    found: list[Prose] = []
+    for path in sorted(SOURCES.rglob("*")):
+        if path.suffix == ".py":
+            source = path.read_text(encoding="utf-8")
+            found += [*_python(path, source), *_comments(path, source)]
+        elif path.suffix == ".lua":
+            found += _lua(path, path.read_text(encoding="utf-8"))
+    return found
+
+
+def _python(path: Path, source: str) -> Iterator[Prose]:
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        for kind, docstring, context in _docstrings(node, lines):
+            yield Prose(kind, path, docstring.lineno, " ".join(str(docstring.value).split()), context)
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            for argument in node.exc.args:
+                if (text := _text(argument)).count(" ") > 1:
+                    yield Prose("error", path, argument.lineno, text, lines[node.lineno - 1].strip())
+        if isinstance(node, ast.keyword) and node.arg in {"help", "description", "epilog"} and (text := _text(node.value)):
+            yield Prose("help", path, node.value.lineno, text, lines[node.lineno - 1].strip())
+
+
+def _docstrings(node: ast.AST, lines: list[str]) -> Iterator[tuple[str, ast.Constant, str]]:
+    """Find the docstrings in a body: its own, and those of the attributes that they follow."""
+    if not isinstance(node, (ast.Module, *_Scope)):
+        return
+    for number, statement in enumerate(node.body):
+        if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+            continue
+        if not isinstance(statement.value.value, str):
+            continue
+        if number:
+            yield "attribute", statement.value, lines[node.body[number - 1].lineno - 1].strip()
+        elif isinstance(node, _Scope):
+            yield "docstring", statement.value, " ".join(line.strip() for line in lines[node.lineno - 1 : statement.lineno - 1])
+        else:
+            yield "docstring", statement.value, ""
+
+
+def _text(node: ast.expr) -> str:
+    """Return a text with its parts that are computed in braces; empty if the node is no text."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return " ".join(node.value.split())
+    if isinstance(node, ast.JoinedStr):
+        parts = (str(part.value) if isinstance(part, ast.Constant) else ast.unparse(part) for part in node.values)
+        plain = (part if not part.startswith(("f'{", 'f"{')) else part[2:-1] for part in parts)
+        return " ".join("".join(plain).split())
+    return ""
+
+
+def _comments(path: Path, source: str) -> Iterator[Prose]:
+    """Find comments; those on consecutive lines of their own are one text."""
+    rows = [
+        (token.start[0], token.line.lstrip().startswith("#"), token.string.lstrip("#: "))
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    yield from _joined(path, rows)
+
+
+def _lua(path: Path, source: str) -> Iterator[Prose]:
+    rows = [
+        (number, line.lstrip().startswith("--"), match[1])
+        for number, line in enumerate(source.splitlines(), 1)
+        if (match := _LUA_COMMENT.search(line))
+    ]
+    yield from _joined(path, rows)
+
+
+def _joined(path: Path, rows: list[tuple[int, bool, str]]) -> Iterator[Prose]:
+    texts: list[tuple[int, list[str]]] = []
+    before = -1
+    for line, alone, text in rows:
+        if texts and alone and line == before + 1:
+            texts[-1][1].append(text)
+        else:
+            texts.append((line, [text]))
+        before = line if alone else -1
+    for line, parts in texts:
+        yield Prose("comment", path, line, " ".join(part for part in parts if part))

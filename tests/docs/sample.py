@@ -1,0 +1,42 @@
+"""A sample of the prose in the sources, to be read by a stranger: ``PYTHONPATH=tests python -m docs.sample [COMMIT]``.
+
+The digest of the commit chooses the texts, so nobody can choose them; ``--round 2`` chooses others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import subprocess
+
+from docs.pages import ROOT
+from docs.prose import Prose, read
+
+SIZE = 50
+
+
+def sample(commit: str, turn: int, size: int = SIZE) -> list[Prose]:
+    """Choose docstrings, errors and help lines: those whose digest with the commit's is lowest."""
+
+    def rank(text: Prose) -> str:
+        return hashlib.sha256(f"{commit} {turn} {text}".encode()).hexdigest()
+
+    return sorted((text for text in read() if text.kind != "comment"), key=rank)[:size]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print a sample of the prose in the sources, as they are checked out.")
+    parser.add_argument("commit", nargs="?", default="HEAD", help="the commit whose digest chooses (default: HEAD)")
+    parser.add_argument("--round", type=int, default=1, metavar="N", help="choose another sample of the same commit")
+    chosen = parser.parse_args()
+    command = ["git", "rev-parse", "--verify", f"{chosen.commit}^{{commit}}"]
+    commit = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    print(f"commit {commit}, round {chosen.round}")
+    for number, text in enumerate(sample(commit, chosen.round), 1):
+        print(f"\n{number:2} {text.kind}  {text}")
+        if text.context:
+            print(f"     {text.context}")
+
+
+if __name__ == "__main__":
+    main()
