@@ -54,7 +54,7 @@ class LockTimeout(HoldfastError, TimeoutError):
     waited: float
     """Seconds spent waiting."""
     holder: str | None
-    """Who holds the lock, as ``host:pid (label)``; None when unknown, as with a client of another library."""
+    """The holder of the lock, as ``host:pid (label)``; None when unknown, as with a client of another library."""
     foreign: bool = False
     """The holder is a client of another library."""
     remaining: float | None
@@ -125,9 +125,9 @@ class NoCandidate(HoldfastError, LookupError):
     name: str
     key: str
     candidate: str
-    """Who was named."""
+    """The candidate that was named."""
     candidates: tuple[str, ...]
-    """Who is campaigning, in the order of the line."""
+    """The candidates that campaign, in the order of the queue."""
 
 
 class TicketRefused(HoldfastError):
@@ -144,7 +144,7 @@ class QuorumError(HoldfastError):
 
     name: str
     nodes: dict[str, str]
-    """What each server answered, by its address."""
+    """The answer of each server, by its address."""
 
 
 class TransactionConflict(HoldfastError):
@@ -163,16 +163,16 @@ class CommandFailed(HoldfastError):
     keys: tuple[str, ...]
     """Those that were watched."""
     results: list[Any]
-    """What EXEC answered, command by command; the error itself for one that failed."""
+    """The replies of EXEC, command by command; for a failed command, its error."""
     failed: dict[int, str]
-    """What failed: numbers of commands, from 0, and why."""
+    """The failed commands: their numbers, from 0, and the reasons."""
 
 
 class ServerError(HoldfastError):
     """The server could not be reached, or it refused the command. The client's own error is the ``__cause__``."""
 
     address: str
-    """Where the server was expected; never with a password."""
+    """The address at which the server was expected, without the password."""
 
 
 class ConfigError(HoldfastError, ValueError):

@@ -44,9 +44,9 @@ class BrokenBarrier(HoldfastError, threading.BrokenBarrierError):
     name: str
     key: str
     reason: str
-    """What broke it: "died", "timeout", "abort", "action", "reset", or "lost": the server has lost who waited."""
+    """The cause: "died", "timeout", "abort", "action", "reset", or "lost" (the server has lost the list of waiters)."""
     by: str | None
-    """Who broke it, as ``host:pid (label)``; None when unknown."""
+    """The client that broke it, as ``host:pid (label)``; None when unknown."""
 
 
 class Named:

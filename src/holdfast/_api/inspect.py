@@ -123,9 +123,9 @@ class Broken:
     """A lock was taken away from its holder."""
 
     fence: int
-    """Above all fences of who had it, below all to come: what accepts it (`holdfast.fencing`) is closed to him at once."""
+    """Above the fences of the old holder, below all later ones. A resource that accepts it refuses the old holder at once."""
     told: bool
-    """His process was listening, and knows. If not, it finds out at its next renewal."""
+    """Whether the holder's process was listening, and knows. If not, it finds out at its next renewal."""
     handed_over: bool
     """The next in line has it."""
 

@@ -52,14 +52,14 @@ class Elected(NamedTuple):
     term: int
     """Greater than all terms before: the fence."""
     value: str
-    """What the leader has said besides, such as its address."""
+    """The text that the leader proclaimed, such as its address."""
 
 
 class NoLeader(NamedTuple):
     """Nobody leads, as far as the server knows."""
 
     taken: bool
-    """Somebody has the lock, and has not said who he is."""
+    """Whether a client holds the lock without having proclaimed itself yet."""
 
 
 class NoSuchCandidate(NamedTuple):

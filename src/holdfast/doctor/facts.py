@@ -19,11 +19,11 @@ class Finding:
     level: Level
     topic: str
     what: str
-    """What is there."""
+    """The finding."""
     why: str = ""
-    """What it means for locks."""
+    """Its consequence for locks."""
     remedy: str = ""
-    """What to do about it, in one line."""
+    """The remedy, in one line."""
 
 
 @dataclass(frozen=True)

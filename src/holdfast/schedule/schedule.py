@@ -70,9 +70,9 @@ class Record:
     attempt: int = 1
     fence: int = 0
     result: str = ""
-    """What the job returned, as a short text."""
+    """The return value of the job, as a short text."""
     error: str = ""
-    """What it raised, or why it did not run."""
+    """The exception that it raised, or the reason why it did not run."""
 
     @property
     def duration(self) -> float:
@@ -105,7 +105,7 @@ class JobStatus:
     paused: bool
     running: tuple[Running, ...]
     queued: int
-    """What waits to be run."""
+    """The number of ticks that wait to be run."""
     last: Record | None
     options: Options
     origin: str = ""

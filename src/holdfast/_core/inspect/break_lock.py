@@ -23,7 +23,7 @@ class TakenAway(NamedTuple):
 
     fence: int
     told: bool
-    """His process was listening."""
+    """Whether the process of the old holder was listening."""
     heir: str
     """Id of the process that was given the lock; empty: nobody waited."""
 

@@ -90,11 +90,11 @@ class Loading(NamedTuple):
     """Somebody else loads it, and `LookupPolicy.wait` is over."""
 
     remaining: float | None
-    """Seconds until his lease ends, if it is not renewed; None: it has no end, and is none of ours."""
+    """Seconds until the loader's lease ends, if it is not renewed; None: it has no end, and is none of ours."""
     since: float
     """Seconds since the newest load of the group began: his, where a group has one key."""
     process: str
-    """Public id of his process; empty: unknown."""
+    """Public id of the loader's process; empty: unknown."""
 
 
 class Absent(NamedTuple):

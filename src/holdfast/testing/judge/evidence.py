@@ -65,7 +65,7 @@ class Ask:
     def __init__(self, event: Event, top: Hold | None, contended: bool) -> None:
         self.event = event
         self.top = top
-        """Who had the highest fence of all that were taken before this was asked."""
+        """The hold with the highest fence of those taken before this request."""
         self.contended = contended
         """Somebody believed to hold the lock then, or took it meanwhile."""
         self.ended = INFINITY
@@ -167,7 +167,7 @@ class Scene:
         self.queued: dict[str, Place] = {}
         """By lease."""
         self.lined: list[tuple[Event, Ask | None]] = []
-        """Who stood in the line of its own process."""
+        """The waiters in the local queues of their processes."""
         self.passed: dict[str, list[Event]] = {}
         """By lease: how it was passed on in its process."""
         self.writes: list[Event] = []

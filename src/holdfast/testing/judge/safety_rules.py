@@ -53,7 +53,7 @@ class Limits:
     excuses: frozenset[str] = UNSETTLING
     """Faults of a server after which there may be two holders: not amnesia, where servers guard against that."""
     permits: bool = False
-    """Several may hold it, each as many permits as his ``ask`` says."""
+    """Several clients may hold the lock, each with the number of permits in its ``ask``."""
     rewinds: str = "clock back"
     """How a fault begins after which fences may fall, if it comes with amnesia: a clock that is behind what was issued."""
 

@@ -118,7 +118,7 @@ class Served:
     now: float
     """True time of the end."""
     shown: Callable[[float], float]
-    """What the server's clock showed at a true time, in seconds."""
+    """Converts a true time to the time that the server's clock showed, in seconds."""
     steady: bool
     """Messages take about as long as they always do."""
     calm: bool
