@@ -10,6 +10,7 @@ from holdfast._core.requests import Command, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import resolve
+from holdfast._runtime.drivers.choice import aio_driver_for, driver_for
 from holdfast._runtime.process import current
 
 if TYPE_CHECKING:
@@ -57,8 +58,6 @@ class Caller:
 
     def driver(self, key: bytes) -> sync.Driver:
         """For operations about ``key``. Raises WireError."""
-        from holdfast._runtime.drivers.choice import driver_for
-
         cluster = self._endpoint.cluster
         if cluster is not None:
             from holdfast._net.slots import slot_of
@@ -77,8 +76,6 @@ class AioCaller:
 
     @hides_client()
     def __init__(self, client: object) -> None:
-        from holdfast._runtime.drivers.choice import aio_driver_for  # here: those who use threads only do without asyncio
-
         self._endpoint: Endpoint = client if isinstance(client, Endpoint) else resolve(client, "asyncio")
         self._driver_for = aio_driver_for
 
