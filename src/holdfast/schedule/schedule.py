@@ -105,7 +105,7 @@ class JobStatus:
     paused: bool
     running: tuple[Running, ...]
     queued: int
-    """The number of ticks that wait to be run."""
+    """The number of runs that wait to begin, of ticks and those begun by hand."""
     last: Record | None
     options: Options
     origin: str = ""
