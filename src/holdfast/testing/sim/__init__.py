@@ -1,13 +1,13 @@
-"""A world in which locks are taken: processes, networks and servers under one virtual time, and everything that can go wrong.
+"""A simulated world that uses locks: processes, networks and servers under one virtual time, and everything that can go wrong.
 
-world      time, what happens next, and the history of what happened
-wire       connections: ordered, slow, cut, silent; and the lines that a keeper has over them
-server     a keyspace with a clock, listeners and a life of its own
-process    a process with its clock and its keeper
-worker     its threads or tasks, which carry out the production operations unchanged
-lock       the lock as a worker uses it, writing down what it does
-faults     what can go wrong, and how
-ending     what is left behind when all is over
-stepwise   a world in which each step is chosen, and what can happen next
-state      what a state of such a world is, so that each is searched once
+world         virtual time, the events that are due, and the recorded history
+network       connections: ordered, slow, cut or silent; and the lines that a keeper has over them
+server        a keyspace with a clock, listeners and a life of its own
+process       a process with its clock and its keeper
+worker        the threads or tasks of a process, which run the production operations unchanged
+lock_client   the lock as a worker uses it, recording each step (other ``*_client`` modules: the other primitives)
+faults        the faults, and how each one is injected
+leftovers     the data that remains when a history has ended
+stepwise      a world in which each step is chosen from those that are possible next
+state         the state of such a world, so that the search visits each state once
 """

@@ -1,7 +1,9 @@
 """Candidates and observers as workers of the simulation: production's operations, each step written into the history.
 
-The kinds of events, besides those of a lock: ``leads`` (fence: the term; note: who believes to lead besides; attempt: the
-candidate's name), ``over`` (note: how), ``saw`` (attempt: the name, empty for nobody; fence: its term; note: its value).
+The kinds of events, besides those of a lock: ``leads`` (fence: the term; note: the other candidates that believe they lead;
+attempt: the candidate's name), ``gives`` (note: the candidate to hand over to), ``keeps`` (after a failed handover),
+``over`` (note: how the term ended), ``saw`` (attempt: the leader's name, empty if there is none; fence: its term; note: its
+value).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 
 
 class Term(BaseTerm, lock_client.Lease):
-    """Production's, whose loss is written down."""
+    """A production term that records its loss in the history."""
 
     def notice_loss(self) -> None:
         super().notice_loss()
@@ -32,23 +34,23 @@ class Term(BaseTerm, lock_client.Lease):
 
 @dataclass(slots=True)
 class Election:
-    """What all who take part in it share."""
+    """The data that all candidates and observers of one election share."""
 
     spec: Spec
     terms: list[tuple[Candidate, Term]] = field(default_factory=list)
-    """All there have been."""
+    """All terms so far, each with its candidate."""
 
     @property
     def election_keys(self) -> ElectionKeys:
         return ElectionKeys(self.spec, side_key(self.spec.keys[0], b"observers"))
 
     def believers(self, but: Term) -> list[str]:
-        """Who believes now to lead."""
+        """Return the names of the candidates that believe now that they lead, not counting the term ``but``."""
         return [who.name for who, term in self.terms if term is not but and who.worker.process.here and term.remaining() > 0]
 
 
 class Candidate(lock_client.Lock):
-    """One candidate, of one worker."""
+    """A candidate that one worker drives."""
 
     def __init__(self, worker: Worker, election: Election, name: str) -> None:
         super().__init__(worker, election.spec, fair=True)
@@ -71,7 +73,7 @@ class Candidate(lock_client.Lock):
         worker.process.world.note(kind, worker.name, self.spec.key, self.name, fence=term.fence, note=note)
 
     async def campaign(self, wait: float | None) -> Term | None:
-        """Be elected; None: not in that time, or it could not be had."""
+        """Campaign for at most ``wait`` seconds. Return None if the candidate was not elected, or has lost its term already."""
         term = await self.acquire(wait)
         if not isinstance(term, Term) or not term.remaining():
             return None
@@ -84,7 +86,7 @@ class Candidate(lock_client.Lock):
         await self.release(term)
 
     async def say(self, term: Term, value: str) -> None:
-        """Proclaim something else."""
+        """Proclaim another value; ignore a failure."""
         try:
             with self.worker.operation():
                 await term._proclaim(value)  # noqa: SLF001
@@ -92,7 +94,7 @@ class Candidate(lock_client.Lock):
             pass
 
     async def hand_over(self, term: Term, to: str) -> str:
-        """To another candidate: "handed", "kept", or what went wrong."""
+        """Hand over to another candidate. Return "handed", "kept" (``to`` does not campaign), or the name of the error."""
         self._tell("gives", term, to)
         try:
             with self.worker.operation():
@@ -114,7 +116,7 @@ class Candidate(lock_client.Lock):
 
 
 class Observer:
-    """One observer, of one worker."""
+    """An observer that one worker drives."""
 
     def __init__(self, worker: Worker, election: Election) -> None:
         self.worker = worker
@@ -122,7 +124,7 @@ class Observer:
         self.watch = LeaderWatch()
 
     async def see(self) -> Elected | None:
-        """The next change; a server that is away is asked again."""
+        """Wait for the next change and return it (None: nobody leads). Ask again after an error or a cancellation."""
         while True:
             try:
                 try:
@@ -132,7 +134,7 @@ class Observer:
                     await Sleep(0.5)
                     continue
             except Cancelled:
-                self.watch = LeaderWatch()  # it begins anew
+                self.watch = LeaderWatch()  # the observer starts over with a new watch
             else:
                 self._saw(*(found or ("", 0, "")))
                 return found

@@ -1,4 +1,4 @@
-"""What can go wrong in a history: each fault hits somebody now, says so in the history, and heals by itself.
+"""Faults of a history. Each one strikes at once, is recorded in the history, and heals by itself if it has a duration.
 
 The numbers are rows of the table of faults in the design page "simulation".
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.server import Server
 
 Fault = Callable[[World, random.Random, float], None]
-"""Does it, drawing details; the last argument is how long it lasts, in seconds, where it lasts."""
+"""Inject the fault, drawing its details. The last argument is its duration in seconds, for faults that have one."""
 
 
 def _told(
@@ -33,7 +33,7 @@ def _told(
     lock: str = "",
     lease: str = "",
 ) -> None:
-    """Write a fault down, and its end. ``lock``, ``lease``: the only ones that it concerns."""
+    """Record a fault, and its end if it heals. ``lock``, ``lease``: the only ones that it concerns."""
     world.note("fault", who, lock, until=world.now + lasts if heal is not None else world.now, note=what, lease=lease)
     if heal is not None:
 
@@ -55,7 +55,7 @@ def _process(world: World, rng: random.Random) -> Process | None:
 
 
 def cut(world: World, rng: random.Random, _lasts: float) -> None:
-    """A connection breaks."""
+    """Break a connection."""
     wire = _wire(world, rng)
     if wire is not None:
         _told(world, "cut", wire.process.name, 0.0)
@@ -63,7 +63,7 @@ def cut(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def silence(world: World, rng: random.Random, _lasts: float) -> None:
-    """A connection goes on existing, but nothing comes through any more, and nobody is told."""
+    """Keep a connection open, but let nothing through any more. Neither end is told."""
     wire = _wire(world, rng)
     if wire is not None:
         world.note("fault", wire.process.name, note="silence")
@@ -71,7 +71,7 @@ def silence(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def pause(world: World, rng: random.Random, lasts: float) -> None:
-    """A process stops for a while, as by SIGSTOP, and goes on."""
+    """Pause a process for a while, as SIGSTOP does."""
     process = _process(world, rng)
     if process is not None:
         _told(world, "pause", process.name, lasts, process.resume)
@@ -79,7 +79,7 @@ def pause(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def crash(world: World, rng: random.Random, _lasts: float) -> None:
-    """A process is killed."""
+    """Kill a process."""
     process = _process(world, rng)
     if process is not None:
         _told(world, "crash", process.name, 0.0)
@@ -87,7 +87,7 @@ def crash(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def close(world: World, rng: random.Random, _lasts: float) -> None:
-    """A process ends in good order: it gives back what it has, and is gone."""
+    """End a process in good order: it releases what it holds, then exits."""
     process = _process(world, rng)
     if process is not None and not process.is_paused:
         _told(world, "crash: closed", process.name, 0.0)
@@ -95,7 +95,7 @@ def close(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def cancel(world: World, rng: random.Random, _lasts: float) -> None:
-    """A worker is cancelled, or interrupted, in whatever it is doing."""
+    """Cancel or interrupt a worker at whatever it is waiting for."""
     workers = [w for process in world.processes if process.here for w in process.workers if not w.done and w.asked is not None]
     if workers:
         worker = rng.choice(workers)
@@ -104,13 +104,15 @@ def cancel(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def restart(world: World, rng: random.Random, lasts: float) -> None:
-    """The server restarts, and remembers."""
+    """Restart a server without losing data."""
     _down(world, rng.choice(world.servers), "restart", lasts, 0.0)
 
 
 def amnesia(world: World, rng: random.Random, lasts: float) -> None:
-    """The server restarts and has forgotten: all, or the last of it, as after the loss of an unsynced tail of its log; or a
-    replica that lags is promoted."""
+    """Restart a server that has lost all data or the latest part of it.
+
+    The same happens when the unsynced tail of its log is lost, or when a replica that lags is promoted.
+    """
     forgets = rng.choice((float("inf"), 1.0, 0.2))
     _down(world, rng.choice(world.servers), f"amnesia of {forgets:g} s", lasts, forgets)
 
@@ -122,14 +124,14 @@ def _down(world: World, server: Server, what: str, lasts: float, forgets: float)
 
 
 def flush(world: World, rng: random.Random, _lasts: float) -> None:
-    """FLUSHALL: the memory is lost, and nobody's connection shows it."""
+    """Empty a server, as FLUSHALL does. No connection shows the loss."""
     server = rng.choice(world.servers)
     _told(world, "amnesia: flushed", server.name, 0.0)
     server.flush()
 
 
 def hang(world: World, rng: random.Random, lasts: float) -> None:
-    """The server stops for a while; what comes meanwhile is carried out afterwards."""
+    """Stop a server for a while. Requests that arrive meanwhile are carried out afterwards."""
     server = rng.choice(world.servers)
     if not server.hung and server.reachable:
         _told(world, "slow: server stopped", server.name, lasts, server.wake)
@@ -137,7 +139,7 @@ def hang(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def refuse(world: World, rng: random.Random, lasts: float) -> None:
-    """The server answers, but not what was asked for."""
+    """Have a server answer everything but SUBSCRIBE with the same error for a while."""
     server = rng.choice(world.servers)
     text = rng.choice(
         ("LOADING the dataset", "BUSY running a script", "READONLY a replica", "MISCONF no snapshots", "NOPERM no")
@@ -147,14 +149,14 @@ def refuse(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def full(world: World, rng: random.Random, lasts: float) -> None:
-    """The server's memory is full: what needs more of it is refused."""
+    """Fill a server's memory for a while: commands that may need more of it are refused."""
     server = rng.choice(world.servers)
     _told(world, "refused: memory is full", server.name, lasts, lambda: setattr(server.keyspace, "full", False))
     server.keyspace.full = True
 
 
 def partition(world: World, rng: random.Random, lasts: float) -> None:
-    """Some processes and some servers do not reach each other for a while. Nobody is told; what was sent arrives afterwards."""
+    """Cut some processes off from some servers for a while. Nobody is told; stuck messages arrive afterwards."""
     processes = [process for process in world.processes if process.here and rng.random() < 0.5]
     servers = rng.sample(world.servers, rng.randint(1, len(world.servers)))
     for process in processes:
@@ -177,7 +179,7 @@ def _mend(process: Process) -> None:
 
 
 def _between(process: Process) -> list[Wire]:
-    """The connections of a process with servers that it does not reach."""
+    """Return the connections of a process with servers that it does not reach."""
     return [
         wire
         for server in process.world.servers
@@ -188,14 +190,14 @@ def _between(process: Process) -> list[Wire]:
 
 
 def deaf(world: World, rng: random.Random, lasts: float) -> None:
-    """What is published is counted as heard, and lost on the way."""
+    """Lose published messages on the way for a while, although the server counts them as received."""
     server = rng.choice(world.servers)
     _told(world, "deaf", server.name, lasts, lambda: setattr(server, "deaf", False))
     server.deaf = True
 
 
 def unplug(world: World, rng: random.Random, _lasts: float) -> None:
-    """An inbox loses its connection, and with it what is published meanwhile."""
+    """Break the connection of an inbox. Messages published until it subscribes again are lost."""
     inboxes = [wire for wire in _inboxes(world) if wire.open]
     if inboxes:
         wire = rng.choice(inboxes)
@@ -204,7 +206,7 @@ def unplug(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def stale(world: World, rng: random.Random, _lasts: float) -> None:
-    """A message from earlier comes once more."""
+    """Send a waiter a grant notification that names the last fence it knows of, as if an earlier message came again."""
     waiting = [(wire, waiter) for wire in _inboxes(world) for waiter in wire.process.node.waiting.waiters()]
     if waiting:
         wire, waiter = rng.choice(waiting)
@@ -218,7 +220,7 @@ def _inboxes(world: World) -> list[Wire]:
 
 
 def clock(world: World, rng: random.Random, _lasts: float) -> None:
-    """The server's clock is set, forward or back."""
+    """Set a server's clock forward or back."""
     server = rng.choice(world.servers)
     by = rng.choice((-1, 1)) * rng.choice((0.05, 1.0, 5.0))
     _told(world, f"clock {'back' if by < 0 else 'forward'} by {abs(by):g} s", server.name, 0.0)
@@ -226,7 +228,7 @@ def clock(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def foreign(world: World, rng: random.Random, lasts: float) -> None:
-    """Somebody meddles with a lock's key. One that is left without expiry is removed by hand in the end."""
+    """Change a lock's key from outside. If the key is left without expiry, remove it after ``lasts`` seconds."""
     server = rng.choice(world.servers)
     if server.locks:
         key = rng.choice(sorted(server.locks))
@@ -244,14 +246,14 @@ FAULTS: dict[str, Fault] = {
         foreign,
     )
 }  # fmt: skip
-"""By name."""
+"""Faults by name."""
 
 QUORUM_FAULTS: dict[str, Fault] = {**FAULTS, "partition": partition}
-"""Where there are several servers. Each hits one server, one connection or one process, but a partition."""
+"""Faults by name, for several servers. All but a partition strike a single server, connection, process or worker."""
 
 
 def _leases(world: World, call: Call) -> str:
-    """Which leases a request is about."""
+    """Return the names of the leases whose tokens are arguments of a request."""
     tokens = [arg for arg in call.args if isinstance(arg, str)]
     return " ".join(name for token in tokens if (name := world.drawn_for(token)) != token)
 
@@ -260,8 +262,10 @@ MISHAPS = ("lost-request", "lost-reply", "lost-reply", "duplicate", "slow")
 
 
 def mishaps(world: World, share: float, kinds: Sequence[str] = MISHAPS) -> Callable[[Wire, Call], bool]:
-    """Something happens to this share of the requests, as they arrive at the server; answers True if that was all that
-    becomes of one there."""
+    """Return a function that disturbs this share of the requests as they arrive at the server.
+
+    The function returns True if the server must do nothing more with the request now.
+    """
     rng = world.rng
 
     def mishap(wire: Wire, call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""The end of a history: what is left behind, and whether there is an excuse for that."""
+"""The end of a history: the data left behind, and whether a fault excuses it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.server import Server
 
 MARKERS = {marker_key(PREFIX), guard_key(PREFIX)}
-"""What a server knows of itself: the only keys of ours without an expiry."""
+"""Keys in which a server records that it has lost no data: the only keys of holdfast without an expiry."""
 
 
 def write_the_end(world: World) -> None:
-    """All workers have ended, and all leases have run out: write down what is left all the same."""
+    """Record everything that is left, after all workers have ended and all leases have expired."""
     for what in leftovers(world):
         world.note("left", note=what)
     world.note("end")
 
 
 def told_at_once(world: World, *despite: str) -> None:
-    """Write down what is left now, if there is no excuse for it. None is that somebody was cancelled, or ``despite``."""
+    """Record everything that is left now, unless a fault excuses it. Cancellation and ``despite`` are no excuses."""
     if {event.note for event in world.history if event.kind == "fault"} <= {"cancel", *despite}:
         for what in (*leftovers(world), *_listener_ids(world)):
             world.note("left", note=f"at once: {what}")
 
 
 def _listener_ids(world: World) -> Iterator[str]:
-    """Who is to be told by a server that a lock is free, where several servers vote."""
+    """Yield the listeners that servers still keep to notify of a free lock, if several servers vote."""
     for server in world.servers if len(world.servers) > 1 else ():
         for key, kind, value, _ in server.keyspace.dump():
             if kind == b"zset":
@@ -38,7 +38,7 @@ def _listener_ids(world: World) -> Iterator[str]:
 
 
 def leftovers(world: World) -> list[str]:
-    """What is there that should not be, when all workers have ended and all leases have run out."""
+    """Return everything that must be gone once all workers have ended and all leases have expired."""
     found: list[str] = []
     for process in world.processes:
         if process.here:
@@ -55,7 +55,7 @@ def leftovers(world: World) -> list[str]:
 
 
 def _at(server: Server) -> Iterator[str]:
-    """The same, at one server."""
+    """Yield the leftovers on one server."""
     server.keyspace.now = int(server.wall() * 1e6)
     now_ms = server.keyspace.now // 1000
     for key, kind, value, expires in server.keyspace.dump():

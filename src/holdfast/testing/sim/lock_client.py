@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.process import Process
 
 NOWHERE = Endpoint(port=0)
-"""The only server of a process, or the first of several: others have their number in place of a port."""
+"""Endpoint of a process's only server, or the first of several. The others have their number as the port."""
 
 
 def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: float | None = None, **sharing: Any) -> Spec:
-    """What a lock is, with the time-outs that the faces choose."""
+    """Return the spec of a lock, with the time-out that the sync and asyncio APIs choose for its ``ttl``."""
     keys = lock_keys(name, "hf:", None)
     return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=answer_within(ttl), **sharing)
 
 
 class Lease(BaseLease):
-    """Production's lease, whose owner writes down its loss."""
+    """A production lease that records each of its steps, and its loss, in the history."""
 
     def __init__(self, worker: Worker, grant: Grant, endpoint: Any = NOWHERE) -> None:
         process = worker.process
@@ -57,11 +57,11 @@ class Lease(BaseLease):
         self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
 
     def _good_until(self, held_lease: HeldLease) -> float:
-        """As the docs have it, whatever production thinks of who hangs."""
+        """Return the local time at which the lease ends by the docs, whatever production concludes about a stalled holder."""
         return min(held_lease.deadline, held_lease.ends_at, self.checked_in + self._within)
 
     def tell(self) -> None:
-        """Write down a new deadline."""
+        """Record the deadline if it has changed."""
         deadline = self._good_until(self._held_lease)
         if deadline != self._sim.leases[self]:
             self._sim.leases[self] = deadline
@@ -70,31 +70,31 @@ class Lease(BaseLease):
     def notice_loss(self) -> None:
         if self._first_to_tell():
             if self in self._sim.leases and self._held_lease.lost == BOUNDED:
-                self.tell()  # the last renewal may have asked for so little that nothing of it can be believed
+                self.tell()  # the last renewal may have asked for so short a time that its deadline has passed already
             self._sim.leases.pop(self, None)
             self._note("lost", fence=self.fence, note=self._held_lease.lost)
         self._make_way()
 
     def note_again(self) -> None:
-        """Its holder has taken it once more."""
+        """Record that the holder has acquired it once more."""
         self._note("again", fence=self.fence)
 
     def note_inner(self) -> None:
-        """Its holder has given it back, and has it still."""
+        """Record an inner release: the holder still holds it."""
         self._note("inner", fence=self.fence)
 
     def leave(self) -> None:
-        """It is being given back."""
+        """Record that the release begins."""
         self._sim.leases.pop(self, None)
         self._note("release", fence=self.fence)
 
     def left(self, note: str = "") -> None:
-        """It was given back."""
+        """Record that the release has ended."""
         self._note("released", note=note or ("passed" if self._passed else ""))
 
 
 class Lock:
-    """A named lock, for one worker. What the faces do around the operations, it does too. ``fair``: as FairLock."""
+    """A named lock that one worker uses, with the steps that the public APIs add to the operations. ``fair``: as FairLock."""
 
     _strategy = ON_ONE_SERVER
 
@@ -118,7 +118,7 @@ class Lock:
         worker.process.world.note(kind, worker.name, self.spec.key, worker.acquisition, until=until, fence=fence, note=note)
 
     async def acquire(self, wait: float | None) -> Lease | None:
-        """Take the lock within ``wait`` seconds; None if it stayed busy, or could not be had."""
+        """Acquire the lock within ``wait`` seconds. Return None if it stayed busy, or if the attempt failed."""
         with self.worker.operation():
             return await self._acquire(wait)
 
@@ -155,7 +155,7 @@ class Lock:
             return lease
 
     async def abandon(self, attempt: Attempt) -> None:
-        """Leave nothing of an attempt behind."""
+        """Undo an attempt, so that nothing of it is left behind."""
         await abandon(attempt, self._strategy)
 
     def _attempt(self, slot: Slot) -> Attempt:
@@ -168,7 +168,7 @@ class Lock:
         return Lease(self.worker, grant)
 
     async def renew(self, lease: Lease, ttl: float | None = None) -> None:
-        """Renew by hand."""
+        """Renew the lease explicitly; ignore a failure."""
         try:
             with self.worker.operation():
                 await lease._renew(ttl)  # noqa: SLF001
@@ -179,7 +179,7 @@ class Lock:
                 lease.tell()
 
     def progress(self, lease: Lease) -> None:
-        """Check in."""
+        """Report progress on the lease, and record the new deadline."""
         try:
             lease.progress()
         except HoldfastError:
@@ -189,7 +189,7 @@ class Lock:
             lease.tell()
 
     async def downgrade(self, lease: Lease) -> None:
-        """A writer becomes a reader. He reads no more than that before he knows, and writes no more before he asks."""
+        """Make a writer a reader. Record it before the request, because the reply may be lost."""
         try:
             with self.worker.operation():
                 self._note("downgraded")
@@ -198,7 +198,7 @@ class Lock:
             pass
 
     async def release(self, lease: Lease) -> None:
-        """Give the lock back. A cancellation meanwhile does what the end of ``with`` does."""
+        """Release the lock. If the worker is cancelled meanwhile, clean up as the end of ``with`` does."""
         with self.worker.operation():
             await self._release(lease)
 
@@ -218,7 +218,7 @@ class Lock:
             raise
 
     async def release_again(self, lease: Lease) -> None:
-        """Give the same lease back once more, as another thread may do: that is refused."""
+        """Release the same lease a second time, as another thread may do. Record "twice" if that is not refused."""
         with self.worker.operation():
             try:
                 if not lease._hand_on():  # noqa: SLF001
@@ -228,7 +228,7 @@ class Lock:
         lease.left("twice")
 
     def write(self, lease: Lease) -> None:
-        """Write to what the lock protects, as production's guard does it: the script refuses lower fences than it has seen."""
+        """Write to the protected resource with production's fence check, which refuses lower fences than it has seen."""
         world = self.worker.process.world
         key = self.spec.keys[0]
         world.resource.now = int(world.now * 1e6)

@@ -1,4 +1,4 @@
-"""Several locks as a worker of the simulation takes them: production's operations, and a history of each of the locks."""
+"""Several locks that a worker of the simulation acquires at once: production's operations, and a history of each lock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Part:
-    """One of the locks, as `holdfast._api.multilock.Part`."""
+    """One of the locks, in the place of `holdfast._api.multilock.Part`."""
 
     home: Any = None
 
@@ -33,13 +33,13 @@ class Part:
         self._whole = whole
         self._worker = lock.worker
         self.name = ""
-        """Of the acquisition that it is."""
+        """Name of its current acquisition in the history."""
         self.asking = False
-        """The history does not know yet what has become of it."""
+        """True while the history has no outcome of its acquisition yet."""
         self.attempt = Attempt(lock.spec)
 
     def begin(self) -> None:
-        self.end("cancelled")  # another one was lost while this one was waited for
+        self.end("cancelled")  # another lock was lost while this acquisition was under way
         worker = self._worker
         process = worker.process
         worker.acquisitions += 1
@@ -55,7 +55,7 @@ class Part:
         self.attempt.token = token + self.lock.spec.token_suffix
 
     def end(self, kind: str, note: str = "") -> None:
-        """Write down that it was not had."""
+        """Record that its acquisition failed, if the history has no outcome yet."""
         if self.asking:
             self.asking = False
             self._worker.acquisition = self.name
@@ -122,28 +122,28 @@ class Part:
 
 
 class MultiLock:
-    """Several locks, for one worker, in the place of a `Lock`."""
+    """Several locks that one worker uses, in the place of a `Lock`."""
 
     def __init__(self, worker: Worker, described: Sequence[Spec], *, fair: bool = False) -> None:
         self.worker = worker
         self.spec = described[0]
         self.until = 0.0
-        """When it waits no more (true time)."""
+        """True time at which its acquisition gives up."""
         self.wants: Part | None = None
         self.half: list[str] = []
-        """What it should have taken with all others, and has not; or has left of what it has not taken."""
+        """Violations of all-or-nothing: locks missing after a success, or kept after a failure."""
         self.taken = self.missed = 0
-        """How often it was."""
+        """Number of acquisitions that succeeded, and that failed."""
         parts = [Part(self, Lock(worker, spec, fair=fair)) for spec in described]
         self.parts = multilock.in_order(parts, lambda part: part.lock.spec.keys[0])
 
     def on_loss(self) -> None:
-        """One of them is lost: nothing else is waited for."""
+        """End the wait for the next lock: a lock acquired before was lost."""
         if self.wants is not None:
             abort_wait(self.worker.process.node.waiting, self.wants.attempt, multilock.PartLost())
 
     async def acquire(self, wait: float | None) -> Any:
-        """Take them within ``wait`` seconds; None if one stayed busy, or could not be had."""
+        """Acquire all within ``wait`` seconds. Return None if one stayed busy, or if the attempt failed."""
         process = self.worker.process
         self.until = float("inf") if wait is None else process.true(process.clock() + wait)
         with self.worker.operation():
@@ -180,27 +180,27 @@ class MultiLock:
             self.half += [f"{part.lock.spec.key} is kept"] if part.lease is not None else []
 
     async def renew(self, _lease: Any, ttl: float | None = None) -> None:
-        """Renew all by hand."""
+        """Renew all leases explicitly."""
         for part in self.parts:
             if part.lease is not None:
                 await part.lock.renew(part.lease, ttl)
 
     async def release(self, _lease: Any) -> None:
-        """Give all back."""
+        """Release all locks."""
         with self.worker.operation(), suppress(HoldfastError):
             await multilock.release(self.parts)
 
     def progress(self, _lease: Any) -> None:
-        """Check in."""
+        """Report progress on all leases."""
         for part in self.parts:
             if part.lease is not None:
                 part.lock.progress(part.lease)
 
     async def release_again(self, _lease: Any) -> None:
-        """What is given back already is refused where that is asked for, not here."""
+        """Do nothing: `Lock.release_again` tests the refusal of a second release."""
 
     def write(self, _lease: Any) -> None:
-        """Write to what each of them protects."""
+        """Write to the resource that each lock protects."""
         for part in self.parts:
             if part.lease is not None:
                 part.lock.write(part.lease)

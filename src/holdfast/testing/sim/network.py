@@ -1,7 +1,7 @@
-"""Connections between processes and servers, as TCP gives them: each direction in order, until it is cut.
+"""Connections between processes and servers that behave as TCP does: messages of one direction arrive in order.
 
-What can go wrong with one: it is cut (what is under way may or may not arrive), or silent (nothing arrives any more, and
-nobody is told). A request whose sender has closed the connection may still be carried out.
+A connection can be cut: messages under way may or may not arrive. It can also fall silent: nothing arrives any more, and
+neither end is told. A request can still be carried out after its sender has closed the connection.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INFINITY = float("inf")
 
 
 class End:
-    """What arrives last: the other side has closed the connection."""
+    """The last message of a direction: the other end has closed the connection."""
 
 
 END = End()
@@ -38,16 +38,16 @@ class Pipe:
         self.arrive = arrive
         self.messages: deque[Any] = deque()
         self.due = 0.0
-        """When the last message arrives, where time decides."""
+        """True time at which the last message is due, in a world run by time."""
         self.stalled = 0.0
-        """Until when nothing gets through."""
+        """True time until which nothing gets through."""
 
     def send(self, message: Any) -> None:
         self.messages.append(message)
         self.wire.world.post(self)
 
     def deliver(self) -> None:
-        """The first message arrives, unless it was lost."""
+        """Deliver the first message, unless there is none, the connection is silent, or the pipe is stalled."""
         world = self.wire.world
         if self.stalled > world.now:
             world.at(self.stalled, self.deliver)
@@ -55,7 +55,7 @@ class Pipe:
             self.arrive(self.messages.popleft())
 
     def stall(self, message: Any, seconds: float) -> None:
-        """This message, and all behind it, take longer."""
+        """Delay this message, and all behind it, by so many seconds."""
         world = self.wire.world
         self.messages.appendleft(message)
         self.stalled = world.now + seconds
@@ -70,7 +70,7 @@ class Push(NamedTuple):
 
 
 class Request:
-    """A call that was sent and not answered yet."""
+    """A call that was sent and has no answer yet."""
 
     __slots__ = ("call", "deadline", "sent", "then")
 
@@ -82,7 +82,7 @@ class Request:
 
 
 class Wire:
-    """One connection of a process to a server. Local times are the process's."""
+    """A connection of a process to a server. Local times are those of the process's clock."""
 
     __slots__ = (
         "_alarm",
@@ -115,17 +115,17 @@ class Wire:
         self.process = process
         self.server = server
         self.label = label if len(self.world.servers) == 1 else f"{label} {server.name}"
-        """Whose it is, and to which server, if there are several."""
+        """Name of its owner, followed by the server's name if there are several servers."""
         self.number = server.opened = server.opened + 1
         self.on_lost = on_lost
         self.on_push = on_push
         self.open = True
-        """The process has not closed it, and does not know that it was cut."""
+        """True until the process closes it, crashes, or learns that it was cut."""
         self.cut_off = False
-        """It broke: nothing that is sent from now on arrives, and soon the process will know."""
+        """True once it is broken: messages sent from then on do not arrive. The process may not know yet."""
         self.silent = False
         self.channels: set[bytes] = set()
-        """What the server publishes to it."""
+        """Channels that it subscribes to."""
         self.in_flight: deque[Request] = deque()
         self.up = Pipe(self, self._serve)
         self.down = Pipe(self, self._receive)
@@ -133,12 +133,12 @@ class Wire:
         server.wires.append(self)
         self.silent = server in process.cut_off_from
         self.distance = process.far.get(server, 0.0)
-        """Seconds that each message takes longer."""
+        """Additional delay of each message, in seconds."""
 
     # The process's end
 
     def send(self, call: Call, then: Then) -> None:
-        """Send a call. ``then`` is called once: with the typed reply, or a WireError."""
+        """Send a call. ``then`` is called at most once, with the typed reply or a WireError, and the local time of sending."""
         self.process.tell()
         now = self.process.clock()
         deadline = now + call.timeout
@@ -175,7 +175,7 @@ class Wire:
             if self.on_push is not None:
                 self.on_push([b"message", message.channel, message.payload])
         else:
-            request = self.in_flight.popleft()  # there is one: a reply to nothing would be a defect here
+            request = self.in_flight.popleft()  # a reply without a request would be a defect of the simulation
             if self.world.trace:
                 self.world.note("answered", self.process.name, note=f"{show(request.call)} -> {message!r}")
             if not self.in_flight and self._alarm is not None:
@@ -183,7 +183,7 @@ class Wire:
             request.then(typed(request.call, message), request.sent)
 
     def close(self, why: str) -> None:
-        """The process's end is closed: everything under way has an unknown outcome, and may still be carried out."""
+        """Close the process's end. Requests under way have an unknown outcome, and may still be carried out."""
         if not self.open:
             return
         self.open = False
@@ -214,7 +214,7 @@ class Wire:
             self.carry_out(call)
 
     def carry_out(self, call: Call | End) -> None:
-        """The server does what was asked for, and answers; or forgets the connection, if it was closed."""
+        """Have the server carry out a call and answer it, or forget the connection if the message is its end."""
         if isinstance(call, End):
             self.drop()
             return
@@ -223,7 +223,7 @@ class Wire:
                 self.down.send(reply)
 
     def drop(self) -> None:
-        """The server forgets this connection."""
+        """Have the server forget this connection and its subscriptions."""
         for channel in self.channels:
             self.server.keyspace.subscribe(channel, -1)
         self.channels.clear()
@@ -231,14 +231,14 @@ class Wire:
             self.server.wires.remove(self)
 
     def mend(self) -> None:
-        """What got stuck in silence arrives after all, as TCP sends it again, even if its sender has closed meanwhile."""
+        """End the silence. Stuck messages arrive after all, as TCP resends them, even if their sender has closed meanwhile."""
         self.silent = False
         for pipe in (self.up, self.down):
             for _ in pipe.messages:
                 self.world.soon(pipe.deliver)
 
     def cut(self, *, requests_arrive: bool = False) -> None:
-        """The connection breaks: replies under way are lost; requests too, unless they arrive before the server notices."""
+        """Break the connection. Replies under way are lost, and so are requests unless ``requests_arrive``."""
         if self.open and not self.cut_off:
             if requests_arrive:
                 self.up.send(END)
@@ -251,21 +251,21 @@ class Wire:
 
 
 def typed(call: Call, reply: Any) -> Any:
-    """The reply as the operation sees it: typed, or the WireError instead."""
+    """Return the reply as the operation sees it: parsed, or the WireError."""
     if isinstance(reply, WireError):
         return reply
     return call.script.parse(reply) if isinstance(call, Run) else reply
 
 
 def show(call: Call) -> str:
-    """A call, for people."""
+    """Return a call as readable text."""
     if isinstance(call, Command):
         return " ".join(part.decode() if isinstance(part, bytes) else str(part) for part in call.args)
     return f"{call.script.name} {' '.join(map(str, call.args))}"
 
 
 class Line:
-    """A line of a keeper: a wire that is opened when it is first used, and again after it was lost. As `connection.Link`."""
+    """A keeper's connection: a wire opened at its first use, and again after a loss, as production's `PipelinedConnection`."""
 
     __slots__ = ("_on_closed", "_on_push", "backoff", "label", "opening", "process", "queued", "retry_at", "server", "wire")
 
@@ -321,7 +321,7 @@ class Line:
             self.wire.send(call, self._planning(then))
 
     def _planning(self, then: Then) -> Then:
-        """The keeper looks at what is to do next after each answer."""
+        """Return ``then``, followed by planning the keeper's next turn, unless the keeper hangs."""
 
         def planning(answer: Any, sent: float) -> None:
             if not self.process.keeper_hangs:
@@ -343,17 +343,17 @@ class Line:
             self.process.plan()
 
     def overdue(self, now: float) -> None:
-        """The wire has an alarm of its own."""
+        """Do nothing: the wire has an alarm of its own."""
 
     def next_at(self) -> float:
         return INFINITY
 
     def has_unread(self) -> bool:
-        """What comes is read at once here."""
+        """Return False: every message is read when it arrives."""
         return False
 
     def reclaim(self) -> None:
-        """Nor does anybody else listen."""
+        """Do nothing: only the keeper listens on this connection."""
 
     def fail(self, why: str) -> None:
         if self.wire is not None:
