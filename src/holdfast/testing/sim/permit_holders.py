@@ -1,4 +1,4 @@
-"""What the server knows of something that several hold: told to the history, holder by holder."""
+"""The permits that a server has granted, written into the history holder by holder."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 class Permits:
-    """Who holds permits of one name on one server."""
+    """The holders of the permits of one name on one server."""
 
     def __init__(self, server: Server, key: bytes, state: bytes) -> None:
         self.server, self.key, self.state = server, key, state
         self._holders: dict[bytes, int] = {}
-        """Until when the permits of each token count (ms of the server)."""
+        """Expiry of the permits of each token, in ms of the server's clock."""
         self._limit = 0
         self._lowered: set[bytes] = set()
-        """Holders who have fewer permits than they took."""
+        """Tokens of the holders that have fewer permits than they took."""
 
     def look(self) -> None:
-        """Tell the history who holds what, where that has changed."""
+        """Write into the history which holders have changed."""
         server, lock = self.server, self.key.decode()
         keyspace, world = server.keyspace, server.world
         now_ms = keyspace.now // 1000

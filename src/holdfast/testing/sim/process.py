@@ -1,4 +1,4 @@
-"""A process: a clock of its own, and the keeper, whose books are production's."""
+"""A simulated process, with its own clock and with production's bookkeeping in its keeper."""
 
 from __future__ import annotations
 
@@ -42,23 +42,26 @@ if TYPE_CHECKING:
 INFINITY = float("inf")
 
 Face = Literal["threads", "asyncio"]
-"""Threads have a connection each, and close it when they are interrupted; tasks share one, and leave the reply to it."""
+"""The API that a process uses: sync (threads) or asyncio (tasks).
+
+Each thread has a connection, and closes it when it is interrupted. Tasks share one, which drops the reply to a cancelled task.
+"""
 
 GOODBYE = 0.5
-"""Seconds a process takes to end in good order."""
+"""Seconds that a process takes to close in good order."""
 
 NO_MUTEX: AbstractContextManager[object] = nullcontext()
 
 
 class Told(Protocol):
-    """A lease whose end is told to the history."""
+    """A lease whose deadlines are written into the history."""
 
     def tell(self) -> None:
-        """Write down until when it is believed now, where that has changed."""
+        """Write the deadline of the lease into the history if it has changed."""
 
 
 class Untold(WaitGraph):
-    """Nobody is told who waits for what while holding what: it takes no time, and changes nothing."""
+    """A wait graph that is not told of waiters, and so publishes nothing."""
 
     def somebody_waits(self, now: float) -> None:
         pass
@@ -83,35 +86,35 @@ class Process:
         self.world = world
         self.server = server
         self.name = self.process_id = name
-        """Hexadecimal: the public part of its tokens."""
+        """The public part of its tokens, in hexadecimal."""
         self.face = face
         self.here = True
         self.workers: list[Worker] = []
         self.tokens = 0
         self.luck: random.Random | None = None
-        """What its tokens are drawn from, where they are more than numbers."""
+        """Source of the random part of its tokens; None if they are only numbered."""
         self.is_paused = False
         self.keeper_hangs = False
-        """Its keeper does nothing any more, and its workers go on."""
+        """True once its keeper does nothing any more, while its workers go on."""
         self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        """What it does when it goes on."""
+        """Calls that were due while it was paused, and that it makes when it resumes."""
         self.cut_off_from: set[Server] = set()
-        """Servers that it does not reach: nothing comes through, and nobody is told."""
+        """Servers to and from which no message arrives, though connections stay open."""
         self.far: dict[Server, float] = {}
-        """Servers to which messages take longer, and by how many seconds."""
+        """Additional seconds that each message takes, by server."""
         self._base = EPOCH + offset
         self._rate = rate
         self.ahead = ahead
-        """Seconds by which the clock of its machine is ahead of the true time: what people and NTP set."""
+        """Seconds by which the wall clock of its machine is ahead of the true time."""
         self._wake_at = INFINITY
         self._wake: Entry | None = None
         self._shared: dict[Server, Wire] = {}
         self.leases: dict[Told, float] = {}
-        """Those whose end is told to the history, each with the deadline that was told last."""
+        """The last deadline written into the history, by lease."""
         self.calls: deque[Callable[[], None]] = deque()
-        """What the keeper is to do in its next turn."""
+        """Calls that the keeper makes in its next turn."""
         self.node = Node(self, server.name, partial(self._line, server))
-        """What its keeper does on `server`: where it uses several servers, on the first."""
+        """The keeper's state for `server`; with several servers, for the first of them."""
         self.nodes: dict[Server, Node] = {server: self.node}
         self.node.wait_graph = Untold(self.node)
         self._board: QuorumNodes | None = None
@@ -123,12 +126,12 @@ class Process:
             SendUntilAnswered: lambda request: self.node.send_until_answered(request.call, request.until),
             GetCoalescer: lambda request: self.coalescers.setdefault(request.key, Coalescer(self.mutex)),
         }
-        """What its workers leave to the keeper."""
+        """Handlers of the requests that its workers leave to the keeper, by type."""
         world.processes.append(self)
 
     @staticmethod
     def in_change() -> bool:
-        """Nothing comes in the middle of a change here."""
+        """Return False: no signal or collection interrupts a change in the simulation."""
         return False
 
     # Its clock
@@ -137,15 +140,18 @@ class Process:
         return self._base + (self.world.now - EPOCH) * self._rate
 
     def wall(self) -> float:
-        """What the clock of its machine shows."""
+        """Return the wall-clock time of its machine, in seconds."""
         return self.world.now + self.ahead
 
     def true(self, local: float) -> float:
-        """The true time at which its clock shows ``local``."""
+        """Return the true time at which its clock shows ``local``."""
         return EPOCH + (local - self._base) / self._rate
 
     def at(self, local: float, what: Callable[..., object], *args: Any) -> Entry:
-        """Have something happen when its clock has come to ``local``, unless it is paused then, or dead."""
+        """Plan a call for when its clock shows ``local``.
+
+        If the process is paused then, it makes the call when it resumes. A killed process makes none.
+        """
         return self.world.at(max(self.true(local) + 1e-6, self.world.now), self._do, what, *args)
 
     def soon(self, what: Callable[..., object], *args: Any) -> Entry:
@@ -160,7 +166,10 @@ class Process:
     # Its life
 
     def busy(self, what: Callable[..., object], *args: Any) -> bool:
-        """True if it cannot do this now: it is dead; or paused, and will do it when it goes on."""
+        """Return True if the process cannot make a call now, because it was killed or is paused.
+
+        A paused process makes the call when it resumes.
+        """
         if not self.here:
             return True
         if self.is_paused:
@@ -181,13 +190,16 @@ class Process:
                 self._do(what, *args)
 
     def hang_keeper(self) -> None:
-        """Its keeper hangs from now on: it renews nothing, hears nothing, and tells nobody of a loss."""
+        """Let its keeper hang from now on: it renews no lease, reads no message and reports no loss."""
         if self.here and not self.keeper_hangs:
             self.keeper_hangs = True
             self.world.note("fault", self.name, until=INFINITY, note="hung: its keeper")
 
     def close(self) -> None:
-        """It ends in good order, as `keeper.thread` does it: waiters are told, held locks given back, and it is gone."""
+        """Close the process in good order, as `keeper.thread` does.
+
+        Its waiters fail with NotSent, held locks are released, and the process ends `GOODBYE` seconds later.
+        """
         for node in self.nodes.values():
             node.close(NotSent("holdfast was closed", node.address))
         if self._board is not None:
@@ -201,7 +213,7 @@ class Process:
         self.world.at(self.world.now + GOODBYE, self.crash)
 
     def crash(self) -> None:
-        """It is killed: its connections close, and nothing more of it happens."""
+        """Kill the process: its connections close, and it does nothing more."""
         if not self.here:
             return
         self.here = False
@@ -220,7 +232,7 @@ class Process:
     running_keeper = keeper
 
     def node_on(self, server: Server) -> Node:
-        """What its keeper does on a server."""
+        """Return the keeper's state for a server."""
         node = self.nodes.get(server)
         if node is None:
             node = self.nodes[server] = Node(self, server.name, partial(self._line, server))
@@ -262,14 +274,14 @@ class Process:
         self.plan()
 
     def local_queue(self, spec: Spec) -> LocalQueue:
-        """Where those who want a lock come together: as in production, kept by the lock objects of the process."""
+        """Return the local queue of a lock, which all lock objects of the process share."""
         local_queue = self._local_queues.get(spec.keys[0])
         if local_queue is None:
             local_queue = self._local_queues[spec.keys[0]] = self.node.local_queue(spec)
         return local_queue
 
     def quorum_queue(self, spec: Spec) -> LocalQueue:
-        """The same, for a lock on all servers."""
+        """Return the local queue of a lock on all servers."""
         if self._board is None:
             self._board = QuorumNodes(tuple(self.node_on(server) for server in self.world.servers))
         local_queue = self._local_queues.get(spec.keys[0])
@@ -290,7 +302,7 @@ class Process:
             owner.notice_loss()
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        action(*args)  # whatever it raises is a defect, and ends the history
+        action(*args)  # an error here is a defect, and ends the history
         return True
 
     def _line(
@@ -309,7 +321,7 @@ class Process:
         return ready
 
     def subscribe(self, server: Server, listener: Subscriber) -> bool:
-        """Wake a listener when this server tells it something. True if the inbox listens."""
+        """Subscribe a listener to notifications of a server. Return True if the inbox listens."""
         node = self.node_on(server)
         node.want_record(self.clock(), listener.prefix, needs_record=listener.needs_record)
         node.listeners[listener.listener_id] = listener
@@ -322,19 +334,19 @@ class Process:
         self.wake_by(min(waiting.round_at, waiter.refresh_at))
 
     def warm_up(self) -> None:
-        """It has been there for a while: its inbox listens, and its record is written."""
+        """Set the keeper up as if it had run for a while: its inbox listens, its record is written."""
         node = self.node
         node._record_at = EPOCH + 1e6  # noqa: SLF001
         node._reachable_prefixes.add(PREFIX)  # noqa: SLF001
         node._tend_inboxes(self.clock())  # noqa: SLF001
 
     def plan(self) -> None:
-        """Something has happened to the keeper's books: it wakes when they say so."""
+        """Plan the keeper's next turn after its state may have changed."""
         self.tell()
         self.wake_by(min(node.next_at() for node in self.nodes.values()))
 
     def tell(self) -> None:
-        """Write down until when its leases are believed now, where that has changed."""
+        """Write the deadlines that have changed into the history."""
         for lease in self.leases:
             lease.tell()
 
@@ -356,7 +368,7 @@ class Process:
     # The connections of its workers
 
     def connect(self, server: Server, who: str) -> Wire:
-        """A connection to ask on. Raises NotSent."""
+        """Return a connection to ``server``. Raise NotSent if the server is unreachable."""
         shared = self._shared.get(server)
         if shared is not None and shared.open:
             return shared

@@ -1,4 +1,4 @@
-"""A lock on several servers as a worker uses it: production's operations, each step written into the history."""
+"""A lock on several servers as a simulated worker uses it, each step in the history."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.world import World
 
 ANSWER_WITHIN = 0.2
-"""Seconds for which a server is waited for in one round: the default of the faces."""
+"""Seconds to wait for a server's answer in one round: the default of the public API."""
 
 
 class ServerGroup:
-    """The servers of a world, which vote together, and what they have agreed on."""
+    """The servers of a world, which vote together, with their clock estimates."""
 
     def __init__(self, world: World, longest: float) -> None:
         self.world = world
@@ -39,19 +39,19 @@ class ServerGroup:
         return ServerSet(tuple(server.name for server in self.world.servers), "digest", self.longest)
 
     def declare(self, server: Server) -> None:
-        """It is new, says somebody."""
+        """Declare a server new, as an administrator does."""
         server.keyspace.now = int(server.wall() * 1e6)
         server.keyspace.run(
             DECLARE_NEW, (self.server_set.marker,), (milliseconds(self.server_set.longest), self.server_set.digest, 0)
         )
 
     def clock_estimate(self, process: Process) -> ServerClockEstimate:
-        """What a process knows of the servers' clocks."""
+        """Return the estimate that a process has of the servers' clocks."""
         return self._clock_estimates.setdefault(process, ServerClockEstimate())
 
 
 class RedlockLease(BaseQuorumLease, Lease):
-    """Production's lease on several servers, whose owner writes down its loss."""
+    """Production's lease on several servers, whose loss is written into the history."""
 
     def __init__(self, worker: Worker, grant: Grant) -> None:
         endpoints = tuple(Endpoint(port=number) for number in range(len(worker.process.world.servers)))
@@ -59,14 +59,17 @@ class RedlockLease(BaseQuorumLease, Lease):
 
 
 def described(name: str, *, ttl: float, renew: bool, **sharing: Any) -> Spec:
-    """What a lock on several servers is."""
+    """Return the spec of a lock on several servers."""
     described = spec(name, ttl=ttl, renew=renew, **sharing)
     lock, state, _ = described.keys
     return described._replace(keys=(lock, state, side_key(lock, b"hopefuls")), timeout=ANSWER_WITHIN)
 
 
 class Redlock(Lock):
-    """A named lock on all servers of its world, for one worker. ``fair``: its process passes nothing on."""
+    """A named lock on all servers of its world, used by one worker.
+
+    If ``fair``, it is never handed on inside its process.
+    """
 
     _strategy = quorum_acquire.ON_SEVERAL_SERVERS
 

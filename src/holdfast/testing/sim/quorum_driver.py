@@ -1,4 +1,4 @@
-"""A worker that asks several servers at the same time: the driver of what `_core.quorum.acquire` awaits."""
+"""A worker that asks several servers at the same time, as `_core.quorum.acquire` requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class QuorumWorker(Worker):
-    """One thread or task. The number of a server is its place among those of the world."""
+    """One thread or task. The number of a server is its index in ``World.servers``."""
 
     __slots__ = ()
 
@@ -49,7 +49,10 @@ class QuorumWorker(Worker):
         return LATER
 
     def _ready(self, number: int, poll: Poll) -> Wire:
-        """A connection to ask on. Raises NotSent, also where a server owes an answer for long."""
+        """Return a connection to a server.
+
+        Raise NotSent if the server is unreachable, or if an earlier answer of it is long overdue.
+        """
         server = self.process.world.servers[number]
         wire = self._wire_to(server)
         if poll.begins and wire.in_flight and wire.in_flight[0].sent < self.process.clock() - poll.within:
@@ -57,7 +60,7 @@ class QuorumWorker(Worker):
         return wire
 
     def polled(self) -> None:
-        """What it waited for is decided."""
+        """Resume the coroutine after the poll that it waited for is over."""
         self._asked = None
         self._drop_timer()
         self.go(None)
@@ -66,13 +69,13 @@ class QuorumWorker(Worker):
         return self.process.world.servers
 
     def give_back(self, request: GiveBack) -> None:
-        """Have the keeper insist on it."""
+        """Have the keeper send the request until it is answered."""
         node = self.process.node_on(self.process.world.servers[request.server])
         node.send_until_answered(request.call, request.until)
 
 
 class PollRound:
-    """What came of a poll so far."""
+    """The progress of one poll: the answers that are still open, and whether it is over."""
 
     __slots__ = ("_asked", "_open", "_otherwise", "_tally", "_worker", "over", "waits")
 
@@ -84,11 +87,11 @@ class PollRound:
         self._open = sum(call is not None for call in poll.calls)
         self.over = not self._open
         self.waits = False
-        """The worker waits for it to be over."""
+        """True once the worker waits for the end of the poll."""
 
     @property
     def counts(self) -> bool:
-        """Its worker has not gone on without it."""
+        """True while its worker still waits for it."""
         return self._asked.counts
 
     def _told(self, number: int, answer: Answer[Any] | WireError) -> None:
@@ -99,7 +102,10 @@ class PollRound:
                 self._worker.polled()
 
     def answered(self, number: int, answer: Any, sent: float) -> None:
-        """A server's answer is there. Who is late is not heard."""
+        """Count a server's answer, unless the worker no longer waits for the poll.
+
+        If the request failed, the keeper gets the request that the poll names for this case.
+        """
         if self._asked.counts:
             clock = self._worker.process.clock
             self._told(number, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()))

@@ -1,7 +1,8 @@
-"""Rare themes: what may happen all through a history, besides what its seed has drawn.
+"""Rare themes: faults added to a whole history, besides those that its seed has drawn.
 
-A theme is a fault that no plain history has, or has too seldom to show what it does. It is drawn apart: the same seed
-without it is the history that it always was. `campaign.swarm_of` runs a swarm under a theme, as ``election+forgetful``.
+A theme is a fault that plain histories do not have, or too seldom to show its effects. It draws its own random numbers, so
+that the same seed without it gives the same plain history. `campaign.swarm_of` runs a swarm under a theme, for example
+``election+forgetful``.
 """
 
 from __future__ import annotations
@@ -21,35 +22,35 @@ from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.world import EPOCH, World
 
 Moment = Callable[[float], float]
-"""When a fault happens, as a swarm counts that (in seconds or in steps), for a number from 0 to 1."""
+"""Maps a number from 0 to 1 to the moment of a fault, in the swarm's seconds or steps."""
 
 
 PEACE = frozenset(("B1 left", "B4", "B4 told", "E7", "L3", "S3 lost", "S6 prompt", "S7 peace"))
-"""Rules for histories in which next to nothing goes wrong."""
+"""Rules that judge only histories with almost no faults."""
 
 
 class Theme:
-    """One of them. This one is none: a plain history."""
+    """The base of the themes, which itself adds nothing to a plain history."""
 
     name = ""
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {}
-    """The swarms in which it means something, each with what has to come of it in 1,000 histories."""
+    """The swarms that it applies to, each with the counts to reach in 1,000 histories."""
     unjudged: ClassVar[frozenset[str]] = PEACE
-    """Rules that have nothing to judge under it."""
+    """Rules that find nothing to judge under it."""
 
     histories = 12
-    """So many are done whenever the tests are run."""
+    """Number of histories in each run of the tests."""
     resets = False
-    """What somebody waits for is set back now and then."""
+    """True if barriers, latches and events are reset now and then while workers wait for them."""
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
-        """Change what a seed has drawn, before its world is built."""
+        """Change the profile that a seed has drawn, before its world is built."""
 
     def begin(self, seed: int, world: World) -> None:
-        """Change a world in which nothing has happened yet."""
+        """Change a world before its history begins."""
 
-    def counts(self, world: World) -> Counter[str]:  # noqa: ARG002 - nothing comes of none
-        """What came of it, in the end."""
+    def counts(self, world: World) -> Counter[str]:  # noqa: ARG002 - this theme adds nothing
+        """Return how often the theme's faults occurred in a history that has ended."""
         return Counter()
 
     def _rng(self, seed: int, part: str = "") -> random.Random:
@@ -60,17 +61,17 @@ PLAIN = Theme()
 
 
 def _strike(rng: random.Random, profile: Any, moment: Moment, kinds: tuple[str, ...], times: tuple[int, ...]) -> None:
-    """Some of these faults, at some moments, besides those that were drawn."""
+    """Add some of these faults to those that the seed has drawn, at random moments."""
     for _ in range(rng.choice(times)):
         lasts = rng.choice((0.05, 0.3, 1.0, 3.0)) * rng.random()
         profile.faults.append((moment(rng.random()), rng.choice(kinds), lasts))
 
 
 class Forgetful(Theme):
-    """The server loses its memory: all of it, or the last of it."""
+    """The server loses its data: all of it, or the last writes."""
 
     name = "forgetful"
-    unjudged: ClassVar[frozenset[str]] = PEACE | {"S4"}  # nobody is to wait in vain, but for a server that forgets it
+    unjudged: ClassVar[frozenset[str]] = PEACE | {"S4"}  # S4 forbids waiting in vain, which a loss of data excuses
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
         name: {"rare forgotten": 300} for name in ("election", "meetings", "flight", "schedule")
     }
@@ -78,7 +79,7 @@ class Forgetful(Theme):
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
         _strike(self._rng(seed), profile, moment, ("amnesia", "amnesia", "flush"), (1, 1, 2, 3))
 
-    def begin(self, seed: int, world: World) -> None:  # noqa: ARG002 - that of the faults decides
+    def begin(self, seed: int, world: World) -> None:  # noqa: ARG002 - the faults have their own seed
         for server in world.servers:
             server.keep_past(once=False)
 
@@ -87,7 +88,7 @@ class Forgetful(Theme):
 
 
 class Jumping(Theme):
-    """The server's clock is set, forward and back."""
+    """The server's clock is set forward and back."""
 
     name = "jumping"
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
@@ -106,7 +107,7 @@ class Jumping(Theme):
 
 
 class Stranger(Theme):
-    """Somebody who knows no token publishes forged messages to the inboxes."""
+    """A foreign client that knows no token publishes forged messages to the inboxes."""
 
     name = "stranger"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -133,7 +134,10 @@ class Stranger(Theme):
 
 
 def forged(rng: random.Random, process: str) -> bytes:
-    """A message as somebody may make it up who knows how ours look, and what processes are called, but no token."""
+    """Return a forged message.
+
+    Its author knows the format of our messages and the names of processes, but no token.
+    """
     token = f"{process}.{rng.getrandbits(64):016x}"
     number = rng.choice(("0", "1", "1700000000000001", "9" * 18, "-1", "1.5", "x", ""))
     shapes = (
@@ -146,7 +150,7 @@ def forged(rng: random.Random, process: str) -> bytes:
 
 
 class Forbidden(Theme):
-    """The user of the server may not run PUBSUB: no script learns whether anybody listens. Inboxes lose their connections."""
+    """The server forbids PUBSUB, so that no script learns who listens, and inboxes are cut."""
 
     name = "forbidden"
     unjudged: ClassVar[frozenset[str]] = frozenset(("E7",))
@@ -156,9 +160,9 @@ class Forbidden(Theme):
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
         _strike(self._rng(seed), profile, moment, ("unplug",), (4, 6, 8))
-        profile.slow_share = 0.0  # or an inbox is away for longer than the order of waiters excuses
+        profile.slow_share = 0.0  # else an inbox may be away for longer than the rule about the order of waiters excuses
 
-    def begin(self, seed: int, world: World) -> None:  # noqa: ARG002 - so it is in all of them
+    def begin(self, seed: int, world: World) -> None:  # noqa: ARG002 - the same for all seeds
         for server in world.servers:
             server.keyspace.forbid("pubsub")
 
@@ -167,7 +171,7 @@ class Forbidden(Theme):
 
 
 class Reset(Theme):
-    """A barrier, a latch or an event is reset while others wait for it."""
+    """A barrier, a latch or an event is reset while workers wait for it."""
 
     name = "reset"
     resets = True
@@ -189,7 +193,7 @@ class Reset(Theme):
 
 
 class Laden(Theme):
-    """The server has too much to do: many answers come seconds late, or too late."""
+    """The server is overloaded: many answers come seconds late, or too late."""
 
     name = "laden"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -211,7 +215,7 @@ class Laden(Theme):
 
 
 class Unrenewed(Theme):
-    """Leases that nobody renews: the keeper of a process hangs, while its workers go on, until the process is killed."""
+    """The keeper of a process hangs and renews no lease, until the process is killed."""
 
     name = "unrenewed"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -221,7 +225,7 @@ class Unrenewed(Theme):
     }
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - by its own time
-        profile.mishaps = profile.mishaps or 0.001  # nothing is calm here
+        profile.mishaps = profile.mishaps or 0.001  # above 0, so that the rules for calm histories do not judge this one
         if hasattr(profile, "lasts"):
             profile.lasts = max(profile.lasts, self._lives(seed))
 
@@ -233,7 +237,7 @@ class Unrenewed(Theme):
         world.at(world.now + self._lives(seed), self._kill, world)
 
     def _lives(self, seed: int) -> float:
-        """Seconds after which the process is killed."""
+        """Return the seconds after which the process is killed."""
         return self._rng(seed, "lives").uniform(4.0, 8.5)
 
     def _hang(self, world: World, number: int) -> None:
@@ -254,7 +258,7 @@ class Unrenewed(Theme):
 
 
 class Revoked(Theme):
-    """On each key, more than a hundred tokens were declared dead, and others are all the time."""
+    """Each key has about a hundred revoked tokens, and more are revoked all the time."""
 
     name = "revoked"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -271,7 +275,7 @@ class Revoked(Theme):
             for _ in range(rng.choice((90, 99, 100, 130))):
                 server.keyspace.run(RELEASE, lock_keys(name, PREFIX.decode(), None), (next(tokens), "bury"))
         if server.keyspace.execute("EXISTS", guard_key(PREFIX)):
-            return  # whoever gives up says that the lock has quarantine=, or what the server may have forgotten is handed over
+            return  # a revocation without quarantine= would hand over a lock whose earlier lease the server may have lost
         for _ in range(40):
             world.at(world.now + span * rng.random(), self._revoke, server, rng.choice("xxyz"), next(tokens))
 
@@ -286,7 +290,7 @@ class Revoked(Theme):
 
 
 class Long(Theme):
-    """Hours pass: in waits, holds and pauses, so that whatever the server keeps for minutes ends meanwhile."""
+    """Waits, holds and pauses take hours, so that keys kept for minutes expire meanwhile."""
 
     name = "long"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -323,4 +327,4 @@ THEMES: Mapping[str, Theme] = {
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
     )
 }  # fmt: skip
-"""By name."""
+"""The themes by name."""

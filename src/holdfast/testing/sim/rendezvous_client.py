@@ -1,10 +1,11 @@
-"""Barriers, latches and events as a worker of the simulation uses them: production's operations, each step in the history.
+"""Barriers, latches and events as a simulated worker uses them, each step in the history.
 
-The kinds of events. Of a barrier: ``come``, then ``through`` (fence: the number) or ``parted`` (note: why); ``acting`` and
-``acted``, where there is an action; from the server ``together`` (fence: the number, last: which meeting). Of a latch or an
-event: ``count`` (last: by how many; note: the name), then ``counted`` (fence: what is missing) or ``uncounted``; ``clear``, and
-``cleared`` if there is an answer; ``await`` (until: when the wait ends), then ``released``, ``unreleased`` or ``ended``; from
-the server ``opened`` and ``closed``. An attempt at any of these has a name of its own.
+A barrier has these kinds of events: ``come``, then ``through`` (fence: the number) or ``parted`` (note: the reason). An action
+adds ``acting`` and ``acted``. The server adds ``together`` (fence: the number; last: the number of the rendezvous).
+
+A latch or an event has these: ``count`` (last: the decrement; note: the name), then ``counted`` (fence: the count left) or
+``uncounted``. ``clear`` is followed by ``cleared`` if there is an answer. ``await`` (until: the end of the wait) is followed by
+``released``, ``unreleased`` or ``ended``. The server adds ``opened`` and ``closed``. Each attempt at any of these has a name.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.worker import Cancelled, Worker
 
 KEEP_MS = 10**7
-"""For which all is kept after its last use, unless a history says otherwise."""
+"""Milliseconds for which the state is kept after its last use, by default."""
 
 
 def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) -> BarrierSpec:
-    """The barrier of a history."""
+    """Return the spec of the barrier of a history."""
     base = b"hf:{m}"
     action = base + b":action"
     spec = Spec("m", (action, action + b":state", action + b":queue"), ttl, renew=True, max_hold=None, timeout=timeout)
@@ -33,19 +34,19 @@ def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) ->
 
 
 def flag(kind: str, count: int, timeout: float, keep_ms: int = KEEP_MS) -> LatchSpec:
-    """The latch of a history; its kind is "event" or "latch"."""
+    """Return the spec of the latch of a history; its kind is "event" or "latch"."""
     base = b"hf:{m}"
     return LatchSpec((base, base + b":waiters", base + b":done"), f"{kind} 1", count, keep_ms, timeout)
 
 
 class Rendezvous(Server):
-    """A server that writes down who goes on together, and when something opens."""
+    """A server that records which parties pass a barrier together, and when a latch opens."""
 
     together = 0
-    """How many meetings there were."""
+    """Number of rendezvous so far."""
     is_open = False
     flag = b""
-    """The key of the latch, when there was one."""
+    """The key of the latch, once a script has used it."""
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         if not isinstance(call, Run) or call.script not in {BARRIER, LATCH}:
@@ -103,7 +104,7 @@ class Rendezvous(Server):
 
 
 class RendezvousClient:
-    """One worker."""
+    """A client of barriers, latches and events, used by one worker."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -120,7 +121,10 @@ class RendezvousClient:
     async def meet(
         self, where: BarrierSpec, wait: float | None = None, takes: float | None = None, *, fails: bool = False
     ) -> bool:
-        """Come to a barrier, as the faces do. ``takes``: seconds of the action; None: there is none. Whether all went on."""
+        """Arrive at a barrier, as the public API does. Return True if all parties passed it.
+
+        ``takes`` is the duration of the action in seconds, None if there is no action.
+        """
         self._begin()
         self._note("come", until=0.0 if wait is None else wait)
         me = Participant()
@@ -159,7 +163,7 @@ class RendezvousClient:
             raise
 
     async def change(self, where: BarrierSpec, how: str) -> None:
-        """Reset it, or abort."""
+        """Reset or abort the barrier."""
         try:
             with self.worker.operation():
                 await barrier.change(where, how)
@@ -167,7 +171,7 @@ class RendezvousClient:
             pass
 
     async def count(self, what: LatchSpec, by: int = 1, name: str = "") -> None:
-        """Count down; an event: set it."""
+        """Count a latch down, or set an event."""
         self._begin()
         self._note("count", last=by, note=name)
         try:
@@ -185,7 +189,7 @@ class RendezvousClient:
         self.worker.process.world.note(kind, self.worker.name, "m", f"{self.worker.name}!{self._cleared}")
 
     async def clear(self, what: LatchSpec) -> None:
-        """Set it back."""
+        """Reset the latch or event."""
         self._cleared += 1
         self._note_clear("clear")
         try:
@@ -197,7 +201,7 @@ class RendezvousClient:
             self._note_clear("cleared")
 
     async def wait(self, what: LatchSpec, wait: float | None) -> None:
-        """Wait until it is open."""
+        """Wait until the latch is open or the event is set."""
         self._begin()
         self._note("await", until=0.0 if wait is None else self.worker.process.world.now + wait)
         try:

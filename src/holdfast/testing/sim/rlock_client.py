@@ -1,4 +1,4 @@
-"""An RLock as a worker uses it: production's book of who has it how often, around a lock of the simulation."""
+"""An RLock as a simulated worker uses it: production's `Holdings` around a simulated lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MARK = "the lock"
 
 
 class RLock:
-    """A lock, on one server or on several, that its worker may take again."""
+    """A lock on one or several servers that its holder may acquire again."""
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
@@ -22,7 +22,7 @@ class RLock:
         self.write = lock.write
 
     async def acquire(self, wait: float | None) -> Lease | None:
-        """Take it, or take it again; None as for `Lock`, and where it was lost."""
+        """Acquire the lock, possibly again. Return None as `Lock` does, and if the lease was lost."""
         try:
             mine = self._holdings.mine(MARK)
         except LeaseLost:
@@ -37,7 +37,7 @@ class RLock:
         return again
 
     async def release(self, lease: Lease) -> None:
-        """Give it back once; the last time, at the server."""
+        """Release one acquisition. The last one releases the lock at the server."""
         try:
             last = self._holdings.leave(MARK)
         except (LeaseLost, NotHeld):

@@ -1,4 +1,4 @@
-"""A process that serves a schedule: production's book and leases, and bodies of jobs that take their time."""
+"""A process that serves a schedule of simulated jobs with production's state and leases."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ANSWER_WITHIN = 0.3
 
 
 def run_of(active_run: ActiveRun) -> str:
-    """What the history calls a run."""
+    """Return the name of a run in the history."""
     return f"{active_run.scheduled}/{active_run.attempt}" + ("h" if active_run.by_hand else "")
 
 
 class Lease(RunLease):
-    """Production's, whose deadlines are written down."""
+    """Production's lease of a run, whose deadlines are written into the history."""
 
     def __init__(self, service: Service, active_run: ActiveRun, on_lost: Callable[[], None]) -> None:
         self._active_run = active_run
@@ -35,7 +35,7 @@ class Lease(RunLease):
         super().__init__(service.process, NOWHERE, active_run, on_lost)
 
     def tell(self) -> None:
-        """Write down a new deadline."""
+        """Write the deadline into the history if it has changed."""
         deadline, process = self._held_lease.deadline, self._service.process
         if deadline != process.leases[self]:
             process.leases[self] = deadline
@@ -43,7 +43,7 @@ class Lease(RunLease):
 
 
 class Service:
-    """One process that serves jobs. ``takes``: how long a run of a job takes, in seconds."""
+    """One process that serves jobs. ``takes`` draws the duration of a run in seconds, by job."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A server: a keyspace with a clock of its own, listeners, and a life in which it may stop, start and forget."""
+"""A simulated server with its own clock, which may stop, restart and lose data."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.world import World
 
 WALL = 700_000_000.0
-"""The server's clock shows so much more than true time: about what real ones do."""
+"""Seconds by which the server's clock is ahead of true time, to show realistic times."""
 
 MORE = 3
-"""Which argument of an acquire says for how many more fences it asks."""
+"""Index of the argument of an acquire request that asks for more fences."""
 
 REMEMBERED = 200
-"""States of the memory that are kept, for a restart that has lost the last of them."""
+"""Number of past states that are kept, for a restart that loses the last writes."""
 
 
 class Server:
-    """One server. What it holds is in `keyspace`."""
+    """One server, whose data is in `keyspace`."""
 
     def __init__(self, world: World, name: str = "server", *, offset: float = 0.0, rate: float = 1.0) -> None:
         self.world = world
@@ -44,23 +44,23 @@ class Server:
         self.wires: list[Wire] = []
         self.reachable = True
         self.hung = False
-        """Stopped as by SIGSTOP: requests wait for it to go on."""
+        """True while it is stopped as by SIGSTOP: requests wait until it resumes."""
         self.backlog: deque[tuple[Wire, Call | End]] = deque()
         self.refusing = ""
-        """If set, what it answers to every script and write: "LOADING", "BUSY", "OOM", ..."""
+        """The error that it answers every request but SUBSCRIBE with; "" if none."""
         self.block = BLOCK
-        """Fences that come with one grant."""
+        """Number of fences in one grant."""
         self.deaf = False
-        """Published messages get lost on the way."""
+        """True while the messages that it publishes are lost."""
         self.calls = 0
         self.asked_for: Counter[str] = Counter()
         """How often each script was run."""
         self.opened = 0
-        """Connections there have been."""
+        """Number of connections so far."""
         self.lost = 0
-        """Keys that it has forgotten."""
+        """Number of keys that it has lost."""
         self.on_start: Callable[[], object] | None = None
-        """What whoever starts it does then."""
+        """Called whenever the server starts again."""
         self.rate = rate
         self._base = EPOCH + WALL + offset
         self._since = world.now
@@ -70,33 +70,33 @@ class Server:
         self._once = True
         self._holders: dict[bytes, tuple[bytes, int | None]] = {}
         self.locks: dict[bytes, bytes] = {}
-        """Keys of the locks of which the history is told, each with the key of its state."""
+        """The locks written into the history: the key of each, with the key of its state."""
         self.permits: dict[bytes, Permits] = {}
-        """The same for those that several may hold."""
+        """The semaphores and other permits written into the history, by key."""
         world.servers.append(self)
 
     # Its clock
 
     def wall(self) -> float:
-        """What its clock shows, in seconds."""
+        """Return the time on its clock, in seconds."""
         return self._base + (self.world.now - self._since) * self.rate
 
     def shown(self, at: float) -> float:
-        """What its clock showed at a true time."""
+        """Return the time that its clock showed at a true time."""
         steps = sum(seconds for stepped, seconds in self._steps if stepped > at)
         return self.wall() - (self.world.now - at) * self.rate - steps
 
     @property
     def set_back(self) -> float:
-        """Seconds by which its clock was set back, all in all: so much longer lives what it keeps."""
+        """Total seconds by which its clock was set back: keys may live that much longer."""
         return sum(-seconds for _, seconds in self._steps if seconds < 0)
 
     def true(self, ms: int) -> float:
-        """The true time at which its clock shows so many milliseconds."""
+        """Return the true time at which its clock shows ``ms`` milliseconds."""
         return self._since + (ms / 1000 - self._base) / self.rate
 
     def _tick(self) -> int:
-        """What its clock shows to the next command, in us: each takes one at least."""
+        """Return the time of the next command in µs, at least 1 µs after the one before."""
         now = int(self.wall() * 1e6)
         if now <= self._last < now + 1000:
             now = self._last + 1
@@ -104,7 +104,10 @@ class Server:
         return now
 
     def step_clock(self, seconds: float) -> None:
-        """Somebody sets its clock forward or back. What has expired by then is gone: a server looks for that all the time."""
+        """Set its clock forward or back by ``seconds``.
+
+        Keys that have expired before are deleted first, as a real server deletes them all the time.
+        """
         self.keyspace.now = self._tick()
         self.keyspace.load(self.keyspace.dump())
         self.look()
@@ -112,10 +115,10 @@ class Server:
         self._since = self.world.now
         self._steps.append((self.world.now, seconds))
 
-    # What it does for its clients
+    # Requests
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
-        """Carry out a call; what goes down the wire for it."""
+        """Carry out a call, and return the replies to send."""
         self.calls += 1
         world = self.world
         keyspace = self.keyspace
@@ -147,23 +150,23 @@ class Server:
         return [raw]
 
     def again(self, wire: Wire, call: Call) -> None:
-        """A copy of a request arrives, whose answer nobody awaits."""
+        """Carry out a duplicate of a request, and drop its answer."""
         if self.reachable and not (isinstance(call, Command) and call.args[0] == "SUBSCRIBE"):
             self.serve(wire, call)
 
     def remove_endless(self, key: bytes) -> None:
-        """An administrator removes a lock that has no expiry."""
+        """Delete the key of a lock if it has no expiry, as an administrator would."""
         if self.keyspace.execute("PTTL", key) == -1:
             self.meddle("DEL", key)
 
     def meddle(self, *command: str | bytes | int) -> None:
-        """Somebody else runs a command."""
+        """Run a command of a foreign client."""
         self.keyspace.now = self._tick()
         self.keyspace.execute(*command)
         self.look()
 
     def visit(self, call: Run[Any]) -> None:
-        """Somebody on the spot runs a script of ours."""
+        """Run one of our scripts at once, without a connection."""
         self.keyspace.now = self._tick()
         self.keyspace.run(call.script, call.keys, call.args)
         self._publish()
@@ -180,13 +183,16 @@ class Server:
                         self._told(payload[2:])
 
     def _told(self, token: bytes) -> None:
-        """The process that has the lock hears that somebody else waits for it."""
+        """Record that the holder of a lock is notified of a waiter."""
         for key in self.locks:
             if self.keyspace.peek(key)[0] == token:
                 self.world.note("asked", self.name, key.decode(), self.whose(token))
 
     def look(self, *, more: bool = False) -> None:
-        """Tell the history who holds what, where that has changed. ``more``: the holder has asked for more fences."""
+        """Write into the history which holders have changed.
+
+        ``more`` is True if a holder has asked for more fences.
+        """
         for key, state in self.locks.items():
             value, expires = self.keyspace.peek(key)
             before, ended = self._holders.get(key, (b"", None))
@@ -209,7 +215,10 @@ class Server:
             permits.look()
 
     def deaf_waiters(self, state: bytes) -> str:
-        """For the history: the processes in the queue of this lock to which no connection listens now, after "deaf"."""
+        """Return "deaf" and the processes in the queue of a lock whose inbox is not subscribed.
+
+        Return "" if there are none.
+        """
         waiting = self.keyspace.execute("ZRANGE", state.removesuffix(b":state") + b":queue", 0, -1)
         tokens = waiting if isinstance(waiting, list) else []
         processes = {process_of(self.whose(token)) for token in tokens}
@@ -222,13 +231,15 @@ class Server:
     # Its life
 
     def declare(self, longest: float) -> None:
-        """It is new, and has forgotten nothing: locks with quarantine= are granted at once."""
+        """Declare the server new, so that locks with ``quarantine=`` are granted at once."""
         self.keyspace.now = self._tick()
         self.keyspace.run(DECLARE_NEW, (guard_key(PREFIX),), (milliseconds(longest), "", 0))
 
     def keep_past(self, *, once: bool = True) -> None:
-        """From now on, remember what the memory was, so that a restart may have lost the last of it. Not ``once``: what one
-        restart has lost, no later one brings back."""
+        """Keep past states from now on, so that a restart can lose the last writes.
+
+        Unless ``once``, the states that a restart has lost are dropped, so that no later restart brings them back.
+        """
         self._past = deque(maxlen=REMEMBERED)
         self._once = once
         self._remember()
@@ -242,14 +253,14 @@ class Server:
             wire.cut(requests_arrive=requests_arrive)
 
     def crash(self) -> None:
-        """It is gone: nobody gets an answer until `start`."""
+        """Stop the server and cut its connections. It answers no request until `start`."""
         self.reachable = False
         self.hung = False
         self.backlog.clear()
         self.cut_all()
 
     def start(self, *, forgets: float = 0.0) -> None:
-        """It is back, without what it was told in the last ``forgets`` seconds (infinity: without anything)."""
+        """Start the server without the writes of the last ``forgets`` seconds (infinity: empty)."""
         self.reachable = True
         self._run_anew()
         self.keyspace.now = int(self.wall() * 1e6)
@@ -273,7 +284,7 @@ class Server:
         self.look()
 
     def flush(self) -> None:
-        """Somebody empties it."""
+        """Delete all keys."""
         self.lost += len(self._keys())
         self.keyspace.clear()
         self.look()
@@ -282,7 +293,7 @@ class Server:
         return {key for key, _, _, _ in self.keyspace.dump()}
 
     def _run_anew(self) -> None:
-        """Another run of the same server has another id."""
+        """Draw a new run id, as every start of a server does."""
         self.runs += 1
         self.keyspace.run_id = f"{zlib.crc32(self.name.encode()):08x}{self.runs:032x}".encode()
 
@@ -290,7 +301,7 @@ class Server:
         self.hung = True
 
     def wake(self) -> None:
-        """It goes on, and does first what has been waiting for it, whether anybody still wants it or not."""
+        """Resume the server, which first carries out all requests that waited, wanted or not."""
         self.hung = False
         backlog, self.backlog = self.backlog, deque()
         for wire, call in backlog:

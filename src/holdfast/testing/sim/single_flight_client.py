@@ -1,8 +1,8 @@
-"""Single flight as a worker of the simulation uses it: production's operations on one key, each step written into the history.
+"""Single flight on one key as a simulated worker uses it, each step in the history.
 
-What is loaded is the number of a version of the source. Whoever writes a new version there invalidates the key then, as all
-users of a cache do. The kinds of events: ``want`` and what came of it (``found``, ``load``, ``busy``, ``absent``, ``failed``,
-``cancelled``), ``store_loaded`` and ``landed``, ``aborted``, ``void`` and ``voided``.
+A load reads the number of the source's current version. A worker that writes a new version invalidates the key afterwards, as
+all users of a cache do. The kinds of events are ``want`` and its outcome (``found``, ``load``, ``busy``, ``absent``,
+``failed``, ``cancelled``), ``land`` and ``landed``, ``aborted``, ``void`` and ``voided``.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from holdfast.testing.sim.worker import Cancelled, Worker
 
 @dataclass(slots=True)
 class Source:
-    """What the values of one key are loaded from."""
+    """The source that the values of one key are loaded from."""
 
     entry: EntrySpec
     ttl: float
     stale: float
     tag: str = "t"
     version: int = 0
-    """The newest."""
+    """The newest version."""
     loading: dict[str, Load] = field(default_factory=dict)
-    """Loads that nobody has begun to end, by the names of their lookups."""
+    """Loads whose end has not begun, by the names of their lookups."""
 
 
 class CacheClient:
-    """One worker, and the key it is about."""
+    """A client of one cached key, used by one worker."""
 
     def __init__(self, worker: Worker, source: Source) -> None:
         self.worker = worker
@@ -48,7 +48,7 @@ class CacheClient:
         world.note(kind, self.worker.name, key, lookup, fence=fence, last=version, note=note, until=until)
 
     async def get(self, policy: LookupPolicy, takes: float, *, fails: bool = False) -> None:
-        """Look for the value; load it, which ``takes`` some time, if that is what comes of it."""
+        """Look the value up, and load it in ``takes`` seconds if this worker gets the load lease."""
         worker = self.worker
         self._lookups += 1
         lookup = worker.acquisition = f"{worker.name}#{self._lookups}"
@@ -91,14 +91,14 @@ class CacheClient:
             self._note("busy" if isinstance(result, Loading) else "absent", lookup)
 
     def _believes(self, lookup: str, load: Load) -> bool:
-        """That load counts on its lease now."""
+        """Return True if the process of that load is alive and believes in its lease."""
         name = lookup.partition("/")[0]
         process = next(process for process in self.worker.process.world.processes if process.name == name)
         return process.here and load.remaining(process.clock()) > 0
 
     async def _load(self, lookup: str, load: Load, takes: float, *, fails: bool) -> None:
         worker, source = self.worker, self.source
-        version = source.version  # as old as it can be
+        version = source.version  # read before the load takes its time: the oldest version that it may store
         await Sleep(takes)
         source.loading.pop(lookup, None)
         if fails:
@@ -115,7 +115,7 @@ class CacheClient:
         self._note("landed", lookup, fence=load.fence, version=version, note="" if stored else "refused", until=until)
 
     async def write(self, how: str) -> None:
-        """Write a new version to the source, and see that no older one is found from then on."""
+        """Write a new version to the source, and invalidate the older ones in the cache."""
         self.source.version += 1
         version = self.source.version
         self._note("void", version=version, note=how)

@@ -1,8 +1,8 @@
-"""What a state is: everything on which the future of a history depends, such that equal futures have equal states.
+"""Fingerprints of the state of a world: everything on which the future of a history depends.
 
-Two histories that meet in one state need only be continued once. So a state leaves out what does not matter: times count from
-now, and of fences and the like only their order counts, since nothing but comparing is ever done with them. The state of a
-worker is where its coroutine stands, with the local variables of each of its frames.
+If two histories reach the same state, the search continues only one of them. So a state leaves out what does not matter. Times
+are relative to now. Of fences and other large numbers only the order counts, since they are only ever compared. The state of a
+worker is the position of its coroutine, with the local variables of each of its frames.
 """
 
 from __future__ import annotations
@@ -57,12 +57,15 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.stepwise import Stepwise
 
 ABSOLUTE = 5e8
-"""Seconds from here on are moments, below they are durations."""
+"""Numbers of seconds above this are times, and those below are durations."""
 
 MILLISECONDS = 10**12
 MICROSECONDS = 10**14
-"""Whole numbers from here on: times of the server in ms, and what only its order counts of: fences, numbers of renewals. (So
-nothing else may be as large.)"""
+"""Integers from `MILLISECONDS` on are times of the server in ms.
+
+From `MICROSECONDS` on, they are fences and numbers of renewals, of which only the order counts. No other integer may be as
+large.
+"""
 
 _NUMBER = re.compile(rb"\d{12,}")
 
@@ -79,7 +82,7 @@ CANDIDATE = attrgetter("clock_estimate", "listener_id", "voted", "seen")
 
 
 class Fingerprint:
-    """The state of a world, as one number."""
+    """The state of a world as one number, `value`."""
 
     def __init__(self, world: Stepwise) -> None:
         self._now = world.now
@@ -96,7 +99,7 @@ class Fingerprint:
         self._flat.extend(values)
 
     def add(self, value: Any) -> None:
-        """Any value of a local variable, an attribute, or the server's memory."""
+        """Add a value of a local variable, an attribute or the server's data."""
         writer = WRITERS.get(type(value))
         if writer is not None:
             writer(self, value)
@@ -116,7 +119,7 @@ class Fingerprint:
         self._all(values)
 
     def _all(self, values: Iterable[Any]) -> None:
-        """Each of them, as `add` does it: what is met most often, without a call."""
+        """Add each of the values. The most frequent kinds are added without a call of `add`."""
         flat, add = self._flat, self.add
         for value in values:
             kind = type(value)
@@ -144,7 +147,7 @@ class Fingerprint:
             self._number(value - self._ms if value >= MILLISECONDS else value)
 
     def _number(self, value: float) -> None:
-        self._flat.append("minus one" if value == -1 else value)  # whose hash is that of -2
+        self._flat.append("minus one" if value == -1 else value)  # hash(-1) == hash(-2)
 
     def _text(self, value: str | bytes) -> None:
         if len(value) < 12:
@@ -232,7 +235,7 @@ class Fingerprint:
         self._all(LOCAL_QUEUE(local_queue))
 
     def _promised(self, then: Any) -> None:
-        """What is to be done with an answer, as far as that may differ between requests that look the same."""
+        """Add the state of a callback that may differ between requests that look the same."""
         if isinstance(then, partial) and isinstance(owner := getattr(then.func, "__self__", None), PollRound):
             self.add(owner)
         for cell in getattr(then, "__closure__", None) or ():
@@ -296,7 +299,7 @@ class Fingerprint:
     def _listener(self, listener: Listener) -> None:
         self._text(listener.listener_id)
         self._put(bool(listener.hints))
-        for name in ("leads", "found", "seen", "pending", "duty"):  # as far as one has them
+        for name in ("leads", "found", "seen", "pending", "duty"):  # each kind of listener has some of them
             self.add(getattr(listener, name, None))
         self.add(listener.slot)
 
@@ -329,7 +332,7 @@ class Fingerprint:
         for number, answer in sorted(yes_count.answers.items()):
             self._put(number)
             if isinstance(answer, Answer):
-                reply = answer.value  # what time it was there is of no use any more
+                reply = answer.value  # without the server's time, which nobody reads any more
                 self.add(reply._replace(time=0) if isinstance(reply, Yes | HeldElsewhere) else reply)
                 self._float(answer.sent)
             else:
@@ -345,25 +348,25 @@ class Fingerprint:
 
 @lru_cache(4096)
 def _numbers_in(value: str | bytes) -> tuple[bytes, tuple[int, ...]]:
-    """A text without its long numbers, and these."""
+    """Return a text without its long numbers, and these numbers."""
     text = value.encode() if isinstance(value, str) else bytes(value)
     return _NUMBER.sub(b"#", text), tuple(map(int, _NUMBER.findall(text)))
 
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    """What the state of a thing of this type consists of."""
+    """Return the names of the attributes that make up the state of an object of this type."""
     return kind.__match_args__ if issubclass(kind, Struct) else tuple(field.name for field in fields(kind))
 
 
 @cache
 def _locals(code: CodeType) -> tuple[str, ...]:
-    """The names of the local variables of a function, each once."""
+    """Return the names of the local variables of a function, each once."""
     return tuple(dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)))
 
 
 def entry_name(entry: list[Any]) -> str:
-    """Names what is to happen: whose it is, and what."""
+    """Return a name for a planned event: its owner and its function."""
     what, args = entry[2], entry[3]
     inner = args[0] if args and callable(args[0]) else what
     owner = getattr(inner, "__self__", None)
@@ -376,16 +379,16 @@ def _plain(fingerprint: Fingerprint, value: Any) -> None:
 
 
 def _nothing(_fingerprint: Fingerprint, _value: Any) -> None:
-    """It is the same in all states of a search, or told elsewhere."""
+    """Add nothing: the value is the same in all states of a search, or is added elsewhere."""
 
 
 def same_in_all_states(*types: type) -> None:
-    """Things of these types tell nothing about a state: they never change, or are told for themselves."""
+    """Leave objects of these types out of states: they never change, or are added elsewhere."""
     WRITERS.update(dict.fromkeys(types, _nothing))
 
 
 def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """For what is met often: told once, and called by a number after that."""
+    """Return a writer that adds an object in full once, and only its number after that."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         met = fingerprint._met  # noqa: SLF001

@@ -1,8 +1,7 @@
-"""A world in which somebody outside chooses each step: the exhaustive search, or Hypothesis.
+"""A world in which the exhaustive search or Hypothesis chooses each step.
 
-Messages take no time: time passes only when nothing else can happen, up to the next moment at which something is due. So
-every order of events is possible that a quick network allows; a slow one is a fault, and so is everything else that goes
-wrong. Faults are steps too, offered as long as there is a budget for them.
+Messages take no time. Time passes only when no other step is possible, up to the next planned event. So every order of events
+is possible that a fast network allows. A slow message is a fault. Faults are steps, too, offered while their budget lasts.
 """
 
 from __future__ import annotations
@@ -22,54 +21,65 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.server import Server
 
 INSTANT = 3e-6
-"""Seconds between moments that are the same: more than a float resolves at `EPOCH`, and than `Process.at` adds to be sure."""
+"""Events at most this many seconds apart count as simultaneous.
+
+It exceeds the resolution of a float at `EPOCH`, and the margin that `Process.at` adds.
+"""
 
 PAUSE = 1.5
-"""How long a paused process is away, in leases (`Stepwise.ttl`)."""
+"""Duration of a pause of a process, in multiples of `Stepwise.ttl`."""
 
 DEAF = 0.5
-"""How long published messages get lost, in leases (`Stepwise.ttl`)."""
+"""Time for which published messages are lost, in multiples of `Stepwise.ttl`."""
 
 OF_MESSAGES = frozenset(("lost-request", "lost-reply", "slow", "duplicate"))
 OF_PROCESSES = frozenset(("crash", "pause", "cancel"))
-"""Kinds of faults; most scenarios have one kind, and what could go wrong is asked at every step."""
+"""Kinds of faults. Most scenarios offer one kind, so that few are listed at each step."""
 
 Mishap = tuple[str, str, Callable[[], object]]
-"""A fault that is possible now: its kind, whom it hits, and how."""
+"""A fault that is possible now: its kind, its target, and the function that injects it."""
 
 
 class Step(NamedTuple):
-    """Something that can happen next."""
+    """A step that is possible next."""
 
     do: Callable[[], object]
     fault: bool = False
     late: bool = False
-    """The arrival of a message that a fault has held up."""
+    """True if the step is the arrival of a message that a fault has delayed."""
 
 
 class Stepwise(World):
-    """One history, chosen step by step. ``faults``: which kinds are offered; ``budget``: how many in one history."""
+    """One history, chosen step by step.
+
+    ``faults`` are the kinds of faults that are offered, and ``budget`` is their greatest number in one history.
+    """
 
     def __init__(self, *, faults: Iterable[str] = (), budget: int = 0, ttl: float = 2.0, trace: bool = False) -> None:
         super().__init__(random.Random(0), trace=trace)
         self.in_turn = False
-        """The tasks of a process go on in the order in which they were woken, as in an event loop."""
+        """If True, tasks of a process resume in the order of their wake-ups, as in an event loop."""
         self.faults = frozenset(faults)
         self.budget = budget
         self.ttl = ttl
         self.brisk = False
-        """What only one process sees is done at once: what is left to choose is the order in which the server is asked, and
-        what goes wrong."""
+        """If True, steps that only one process sees are taken at once.
+
+        The order in which requests reach the server, and the faults, are left to choose.
+        """
         self.sparse = False
-        """States that leave no choice are not remembered: there are many of them, and soon comes one that does."""
+        """If True, the search does not store states that leave no choice.
+
+        There are many of these, and a state with a choice soon follows.
+        """
         self.pipes: list[Pipe] = []
         self.ready: list[Entry] = []
         self.held: list[tuple[float, Pipe]] = []
-        """Pipes that a fault holds up, and since when."""
+        """Pipes that a fault has delayed, each with the time of the fault."""
         self.floors: dict[str, int] = {}
-        """The highest fence that was taken before each acquisition was asked for: what its own has to exceed."""
+        """The highest fence taken before each worker's last acquisition began, which must exceed it."""
         self.struck: list[str] = []
-        """The faults so far: what the judge excuses depends on them."""
+        """The faults so far, on which the excuses of the checkers depend."""
         self._highest = 0
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
@@ -89,30 +99,36 @@ class Stepwise(World):
         if pipe not in self.pipes:
             self.pipes.append(pipe)
 
-    # What can happen
+    # The possible steps
 
     def options(self) -> list[Step]:
-        """The steps that are possible now, in a fixed order; time passes if there is none before. Raises Stuck."""
+        """Return the steps that are possible now, in a fixed order.
+
+        Time passes first if there are none. Raise Stuck if no event is planned either.
+        """
         return self._steps() + (self._fault_steps() if self.budget else [])
 
     def option(self, number: int) -> Step:
-        """The one of the `options` with this number. Faults come last: mostly it need not be asked which are possible."""
+        """Return the step with this number among `options`.
+
+        Faults come last there, so that mostly they need not be listed.
+        """
         steps = self._steps()
         return steps[number] if number < len(steps) else self._fault_steps()[number - len(steps)]
 
     def _steps(self) -> list[Step]:
-        """Those that are no faults."""
+        """Return the possible steps without the faults."""
         while True:
             steps = self.steps_now()
             if steps:
                 if self.pending() and all(step.late for step in steps):
-                    # What a fault holds up may arrive later still.
+                    # A delayed message may arrive later still.
                     steps.append(Step(self._pass_time))
                 return steps
             self._pass_time()
 
     def steps_now(self) -> list[Step]:
-        """The steps that are possible without any time passing, faults apart."""
+        """Return the steps that are possible before any time passes, without the faults."""
         self.ready = [entry for entry in self.ready if entry[2] is not None]
         self.pipes = [pipe for pipe in self.pipes if pipe.messages and not pipe.wire.silent]
         at_once = self._at_once() if self.brisk else None
@@ -127,7 +143,7 @@ class Stepwise(World):
         return steps + [Step(partial(self._fire, entry)) for entry in self.due()]
 
     def _at_once(self) -> Step | None:
-        """What only one process sees: something that is ready, or an answer that arrives."""
+        """Return a step that only one process sees: a call that is ready, or a reply that arrives."""
         for entry in self.ready:
             return Step(partial(self._take, entry))
         held = {pipe for _, pipe in self.held}
@@ -137,7 +153,7 @@ class Stepwise(World):
         return None
 
     def _first_of_each(self) -> list[Entry]:
-        """Of what is ready, what comes first in each event loop, and each keeper."""
+        """Return the first ready call of each event loop and of each keeper."""
         first: dict[object, Entry] = {}
         for entry in self.ready:
             owner = getattr(entry[3][0] if entry[3] and callable(entry[3][0]) else entry[2], "__self__", entry[2])
@@ -146,16 +162,16 @@ class Stepwise(World):
         return list(first.values())
 
     def pending(self) -> list[Entry]:
-        """What is planned for some moment."""
+        """Return the planned events."""
         self._heap = [entry for entry in self._heap if entry[2] is not None]
         return self._heap
 
     def due(self) -> list[Entry]:
-        """What is planned for this moment."""
+        """Return the planned events that are due now."""
         return sorted(entry for entry in self.pending() if entry[0] <= self.now + INSTANT)
 
     def due_by(self, when: float) -> bool:
-        """Something can happen until then."""
+        """Return True if a step is possible by the true time ``when``."""
         return bool(self.steps_now()) or any(entry[0] <= when for entry in self.pending())
 
     def _pass_time(self) -> None:
@@ -176,7 +192,7 @@ class Stepwise(World):
         self.held = [(since, other) for since, other in self.held if other is not pipe]
         pipe.deliver()
 
-    # What can go wrong
+    # Faults
 
     def _fault_steps(self) -> list[Step]:
         return [
@@ -226,7 +242,7 @@ class Stepwise(World):
         self.at(self.now + PAUSE * self.ttl, process.resume)
 
     def _double(self, pipe: Pipe) -> None:
-        """A copy of the request arrives at some later moment."""
+        """Let a copy of the request arrive later."""
         call = pipe.messages[0]
         copy = type(pipe)(pipe.wire, lambda _: pipe.wire.server.again(pipe.wire, call))
         copy.messages.append(call)
@@ -243,7 +259,7 @@ class Stepwise(World):
 
 
 def _of(pipe: Pipe) -> str:
-    """Names a message on its way: whose it is, and what."""
+    """Return a name for a message under way: its connection and its kind."""
     message = pipe.messages[0]
     wire = pipe.wire
     if pipe is wire.down:

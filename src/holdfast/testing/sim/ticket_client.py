@@ -1,4 +1,4 @@
-"""Handing a lock over, as a worker of the simulation does it: production's operations and texts, written into the history."""
+"""Tickets as a simulated worker issues and redeems them, each step written into the history."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from holdfast.testing.sim.world import EPOCH, World
 
 @dataclass(slots=True, eq=False)
 class IssuedTicket:
-    """A ticket that was given out."""
+    """A ticket that was issued."""
 
     told: Told
-    """What it says."""
+    """The contents of the ticket."""
     giver: Lease
     lock: str
     lease: str
-    """What the history calls the lease of the ticket itself."""
+    """Name of the ticket's own lease in the history."""
     ends: float
-    """When its time is over, at the earliest (true time; the server's clock may be a little fast)."""
+    """Earliest true time at which it expires; the server's clock may be a little fast."""
     asked: list[float] = field(default_factory=list)
-    """When somebody began to redeem it."""
+    """True times at which a worker began to redeem it."""
     taken: list[Lease] = field(default_factory=list)
-    """What came of it: one lease, at most."""
+    """The leases that it was redeemed for: one at most."""
     refused: list[tuple[float, str]] = field(default_factory=list)
-    """When it was found void, and why."""
+    """True times at which it was refused, with the reasons."""
 
 
 def out(world: World) -> bool:
-    """There is a lock that a ticket has which was given out, and which nobody has redeemed."""
+    """Return True if an issued ticket that nobody has redeemed holds a lock."""
     given = {event.attempt for event in world.history if event.kind == "ticket"}
     holders = [server.keyspace.peek(key)[0] for server in world.servers for key in server.locks]
     return any(world.drawn_for(holder.decode("ascii", "replace")) in given for holder in holders)
 
 
 def _begin(lock: Lock) -> None:
-    """Another acquisition of this worker. It comes first of all: whoever has a ticket overtakes those in line."""
+    """Begin another acquisition of this worker, ahead of the queue: tickets overtake waiters."""
     worker = lock.worker
     worker.acquisitions += 1
     worker.acquisition = f"{worker.name}#{worker.acquisitions}"
@@ -55,7 +55,7 @@ def _begin(lock: Lock) -> None:
 
 
 async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None:
-    """Make a ticket of a lease. None: there is none, and the lease is over all the same."""
+    """Turn a lease into a ticket. Return None on an error, which ends the lease all the same."""
     worker = lock.worker
     with worker.operation():
         lease.leave()
@@ -76,7 +76,7 @@ async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None
 
 
 async def _end(lease: Lease) -> None:
-    """What the end of ``with`` does. If the lease has gone on, the history does not know that any more."""
+    """End the lease as the end of ``with`` does. The history counts it as released already."""
     try:
         if not lease._hand_on():  # noqa: SLF001
             await lease._release()  # noqa: SLF001
@@ -88,7 +88,7 @@ async def _end(lease: Lease) -> None:
 
 
 async def redeem(lock: Lock, slip: IssuedTicket) -> Lease | None:
-    """Take the lock with a ticket; None if that cannot be done."""
+    """Acquire the lock with a ticket. Return None if the ticket is refused or an error occurs."""
     worker = lock.worker
     process = worker.process
     with worker.operation():

@@ -1,4 +1,4 @@
-"""A worker: a thread or task of a process, and its coroutine. The third driver of operations, beside those in `_runtime`."""
+"""A simulated thread or task: the third driver of operations beside those in `_runtime`."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ if TYPE_CHECKING:
 
 
 TAKING = (ACQUIRE, permit.ACQUIRE)
-"""What asks for a lock, or a place in its line."""
+"""The scripts that ask for a lock, or for a place in its queue."""
 
 
 class Cancelled(BaseException):
-    """A worker was cancelled (asyncio) or interrupted (threads)."""
+    """Raised in a worker that was cancelled (asyncio) or interrupted (threads)."""
 
 
 class Discarded(BaseException):
-    """Thrown at every request of a coroutine that is not to go on."""
+    """Raised at every request of a coroutine that must not go on."""
 
 
 @dataclass(slots=True)
 class At(Request[Answer[Any]]):
-    """A call to one of several servers, by its number."""
+    """A request for a call to the server with this number."""
 
     server: int
     call: Call
 
 
 class Worker:
-    """One thread or task: a coroutine that is driven. What it awaits are the requests of operations."""
+    """One thread or task: drives a coroutine that awaits the requests of operations."""
 
     __slots__ = (
         "_asked",
@@ -94,22 +94,22 @@ class Worker:
         self.asked: Any = None
         """The request that is not answered yet."""
         self.requests = 0
-        """Requests it has made, those that are answered at once apart."""
+        """Number of its requests so far, without those that are answered at once."""
         self.acquisitions = 0
         self.acquisition = ""
-        """Which acquisition its tokens are drawn for."""
+        """The acquisition that its tokens are drawn for."""
         self.asked_to_join = 0.0
-        """When (true time) this acquisition asked for a place in line first: that counts, even if the answer was lost."""
+        """True time at which this acquisition first asked to join the queue, answered or not."""
         self.asked_first = 0.0
-        """When this acquisition sent its first request."""
+        """True time at which this acquisition sent its first request."""
         self.lined = ""
-        """The last acquisition that stood in the line of its process."""
+        """Its last acquisition that waited in the local queue of its process."""
         self.inside = False
-        """It is in an operation, see `operation`."""
+        """True while it runs an operation, see `operation`."""
         self.shielded = False
-        """A task whose operation cleans up after a cancellation: nothing can interrupt that, as `drivers.aio` has it."""
+        """True while a task cleans up after a cancellation: as in `drivers.aio`, uninterruptible."""
         self.thrown = ""
-        """The last error that was thrown into its coroutine: it may be on its way out."""
+        """Type of the last error that was thrown into its coroutine, which may still be propagating."""
         self._asked: Ticket | None = None
         self._wires: dict[Server, Wire] = {}
         self._timer: Entry | None = None
@@ -139,7 +139,7 @@ class Worker:
         self.process.soon(self.go, None)
 
     def go(self, reply: Any, error: BaseException | None = None) -> None:
-        """Drive the coroutine on with the answer to what it asked, until it asks for something that takes time."""
+        """Resume the coroutine with a reply or an error, until a request of it takes time."""
         coroutine = self.coroutine
         assert coroutine is not None
         self.asked = None
@@ -168,7 +168,10 @@ class Worker:
         self.process.world.working.discard(self)
 
     def cancel(self) -> None:
-        """Throw a cancellation or interrupt into whatever it is doing."""
+        """Throw a cancellation or an interrupt into the request that it waits for.
+
+        Does nothing to a worker that has finished, waits for nothing, or is shielded.
+        """
         if self.done or self.shielded or self.asked is None or self.coroutine is None or not self.process.here:
             return
         self.shielded = self.inside and self.process.face == "asyncio"
@@ -182,7 +185,7 @@ class Worker:
 
     @contextmanager
     def operation(self) -> Iterator[None]:
-        """What is done inside is one operation of a lock, clean-up included."""
+        """Mark the body of ``with`` as one operation of a lock, including its clean-up."""
         self.inside = True
         try:
             yield
@@ -190,14 +193,14 @@ class Worker:
             self.inside = self.shielded = False
 
     def discard(self) -> None:
-        """The history is over, or the process is dead: end the coroutine without letting it do anything any more."""
+        """End the coroutine without letting it send anything; the history is over."""
         while self.coroutine is not None and not self.done:
             try:
                 self.coroutine.throw(Discarded())
-            except BaseException:  # noqa: BLE001 - whatever it says to that
+            except BaseException:  # noqa: BLE001 - the coroutine may raise anything as it ends
                 self.done = True
 
-    # What it may ask for
+    # The requests of operations
 
     def _new_token(self, _request: NewToken) -> str:
         token = self.process.token()
@@ -218,7 +221,7 @@ class Worker:
 
         def then(answer: Any, sent: float) -> None:
             if self._asked is not asked:
-                return  # cancelled meanwhile: the reply is read, and dropped
+                return  # the worker was cancelled meanwhile: drop the reply
             self._asked = None
             if isinstance(answer, WireError):
                 self.go(None, answer)
@@ -229,7 +232,7 @@ class Worker:
         return LATER
 
     def _wire_to(self, server: Server) -> Wire:
-        """A connection to ask on. Raises NotSent."""
+        """Return a connection to ``server``. Raise NotSent if the server is unreachable."""
         wire = self._wires.get(server)
         if wire is None or not wire.open:
             wire = self._wires[server] = self.process.connect(server, self.name)
@@ -244,7 +247,7 @@ class Worker:
         self._timer = self.process.at(local, self._on_timer, asked, reply)
 
     def _on_timer(self, asked: Ticket, reply: Any) -> None:
-        # A process that was paused may find that both have happened: its time is up, and it was woken.
+        # When a paused process resumes, both may have happened: the timer ran out, and the worker was woken.
         if self._asked is asked:
             self._asked = self._timer = self._slot = None
             self.go(reply)
@@ -266,7 +269,7 @@ class Worker:
         assert isinstance(slot, Slot)
 
         def look(outcome: Outcome | None) -> bool:
-            if outcome is not None:  # it has inherited a place in the queue, and was told at once: `_wait` reads it
+            if outcome is not None:  # the waiter inherited a place in the queue and was notified at once; `_wait` reads this
                 slot.outcomes.insert(0, outcome)
             return True
 
@@ -286,7 +289,7 @@ class Worker:
         return self._get(attempt.slot, request.until, lambda outcome: outcome is not None)
 
     def _told_by(self) -> list[Server]:
-        """The servers that can tell it something."""
+        """Return the servers whose notifications can wake this worker."""
         return [self.process.server]
 
     def _enroll(self, request: Subscribe) -> Any:
@@ -316,7 +319,7 @@ class Worker:
         world.note("queued", self.name, attempt.spec.key, self.acquisition, since=since, lease=lease)
 
     def given(self, attempt: Attempt) -> None:
-        """Another one of its process gives it something: the place in the queue at the server, or the lock."""
+        """Record that another worker handed on the lock, or its place in the queue, to this one."""
         world, given = self.process.world, attempt.turn
         if isinstance(given, AskServer) and given.place is not None:
             lease = world.lease(attempt.token, self.acquisition)
@@ -344,7 +347,7 @@ class Worker:
         return LATER
 
     def woken(self, slot: Slot) -> None:
-        """Something was put into a slot, and the worker has got to it."""
+        """Read the outcomes in ``slot``, and resume the coroutine at the first that ends its wait."""
         while self._slot is slot and slot.outcomes:
             outcome = slot.outcomes.pop(0)
             if slot.enough(outcome):
@@ -354,7 +357,7 @@ class Worker:
 
 
 class Ticket:
-    """What a worker waits for: whatever comes for another one comes too late."""
+    """Identifies one wait of a worker, so that answers to earlier waits are ignored."""
 
     __slots__ = ("_worker",)
 
@@ -363,19 +366,19 @@ class Ticket:
 
     @property
     def counts(self) -> bool:
-        """The worker waits for this still."""
+        """True while the worker still waits for this."""
         return self._worker._asked is self  # noqa: SLF001
 
 
 class _Later:
-    """The answer takes time."""
+    """Marks that the answer to a request takes time."""
 
 
 LATER = _Later()
 
 
 class Slot:
-    """Where a worker waits for what becomes of its waiter."""
+    """A mailbox in which a worker receives the outcomes of its wait."""
 
     __slots__ = ("_told", "_worker", "attempt", "enough", "outcomes")
 
@@ -383,17 +386,17 @@ class Slot:
         self._worker = worker
         self.attempt: Attempt | None = None
         self._told: object = None
-        """What was given last, as the history knows already."""
+        """The turn that was written into the history last, so that none is written twice."""
         self.outcomes: list[Outcome | None] = []
         self.enough: Callable[[Outcome | None], bool] = bool
-        """Whether that ends what the worker waits for just now."""
+        """Returns whether an outcome ends the current wait."""
 
     @property
     def whose(self) -> str:
         return self._worker.name
 
     def gone(self) -> bool:
-        """There are no loops to be closed here."""
+        """Return False: the simulation has no event loop that could be closed."""
         return False
 
     def put(self, outcome: Outcome | None, /) -> bool:

@@ -1,8 +1,7 @@
-"""Virtual time, what happens next, and the history of what happened.
+"""The virtual time, the planned events and the history of a simulated world.
 
-One `World` is one history. Two kinds of it differ in who says what happens next. In a `World` that is run by time, each message
-takes as long as the weather says, and things happen in the order of their times. In a `Stepwise` one, somebody outside chooses
-each step among those that are possible: the exhaustive search, or Hypothesis.
+One `World` is one history. A plain `World` is run by time: its `Weather` draws how long each message takes, and events happen
+in the order of their times. In a `Stepwise` world, the exhaustive search or Hypothesis chooses each step among those possible.
 """
 
 from __future__ import annotations
@@ -24,18 +23,21 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.worker import Worker
 
 EPOCH = 1e9
-"""True time at which every history begins, in seconds. So large that a time cannot be mistaken for a duration."""
+"""True time at which every history begins, in seconds. No duration is as large."""
 
 Entry = list[Any]
-"""Something that is to happen: [when, number, what (None: called off), its arguments]."""
+"""A planned event: [when, number, function (None: called off), its arguments]."""
 
 
 class Stuck(Exception):
-    """Nobody can make a step, and somebody waits."""
+    """Raised when no step is possible while a worker still waits."""
 
 
 class Weather:
-    """How long messages and wake-ups take, in seconds: mostly about ``scale``, sometimes ``slow`` times as long."""
+    """Random delays of messages and wake-ups, in seconds.
+
+    Most are about ``scale``. The share ``slow_share`` of them takes up to ``slow`` times as long.
+    """
 
     __slots__ = ("_draw", "scale", "slow", "slow_share")
 
@@ -60,72 +62,78 @@ class World:
         self.rng = rng
         self.weather = weather or Weather(rng)
         self.trace = trace
-        """Write down each request too, not only what the checkers need."""
+        """Write each request into the history too, not only what the checkers need."""
         self.now = EPOCH
         """True time in seconds."""
         self.history: list[Event] = []
         self.mishap: Callable[[Wire, Call], bool] | None = None
-        """What happens to single requests as they arrive, see `faults.mishaps`."""
+        """Injects faults into single requests as they arrive at a server; see `faults.mishaps`."""
         self.acquisitions: dict[str, str] = {}
-        """For each token, which acquisition it was drawn for."""
+        """The acquisition that each token was drawn for."""
         self.places: dict[str, float] = {}
-        """For each lease that was queued for, when the request that joined the queue was sent."""
+        """True time at which the request that joined the queue was sent, by lease."""
         self.resource = Keyspace()
-        """What the locks protect: a server that forgets nothing, written to under `holdfast.fencing`."""
+        """The resource that the locks protect, which loses no data and checks fences."""
         self.register: dict[str, int] = {}
-        """The highest fence that was written with, by lock."""
+        """The fence of the last accepted write, by lock."""
         self.working: set[Worker] = set()
-        """Workers that have not come to their end."""
+        """Workers that have not finished."""
         self.processes: list[Process] = []
         self.servers: list[Server] = []
         self.closed = False
         self.rare: Counter[str] = Counter()
-        """What a theme has done in it."""
+        """Counts of the faults that a rare theme has injected, see `rare`."""
         self.steps = 0
         self._planned: dict[int, list[Callable[[], object]]] = {}
         self._heap: list[Entry] = []
         self._number = 0
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
-        """Write something into the history."""
+        """Append an event to the history, unless the world is closed."""
         if self.closed:
             return
         self.history.append(Event(self.now, kind, who, lock, attempt, **facts))
 
     def drawn_for(self, token: str) -> str:
-        """The acquisition that a token was drawn for: what the history calls its lease. A foreign one: its value."""
+        """Return the acquisition that a token was drawn for, which names its lease in the history.
+
+        Return the token itself if no worker drew it.
+        """
         return self.acquisitions.get(token.partition("*")[0].removesuffix("~"), token)
 
     def lease(self, token: str, acquisition: str) -> str:
-        """What the history says of whose lease it is, of one who has it in this acquisition: nothing if it is his own."""
+        """Return the name of the lease that an acquisition holds; "" if it is its own.
+
+        The two differ when the lease was handed on to this acquisition by another one.
+        """
         lease = self.drawn_for(token)
         return "" if lease == acquisition else lease
 
-    # What is to happen
+    # Planned events
 
     def at(self, when: float, what: Callable[..., object], *args: Any) -> Entry:
-        """Have something happen at a true time. Setting the third field of the entry to None calls it off."""
+        """Plan a call at a true time. To call it off, set the third field of the entry to None."""
         self._number += 1
         entry: Entry = [when, self._number, what, args]
         heappush(self._heap, entry)
         return entry
 
     def soon(self, what: Callable[..., object], *args: Any) -> Entry:
-        """Have something happen as soon as whoever has to do it gets to it."""
+        """Plan a call after the delay of a wake-up."""
         return self.at(self.now + self.weather.delay(), what, *args)
 
     def plan(self, step: int, what: Callable[[], object]) -> None:
-        """Have something happen after so many steps, besides what happens by itself."""
+        """Plan a call right after the step with this number."""
         self._planned.setdefault(step, []).append(what)
 
     def calm_down(self) -> None:
-        """From now on nothing goes wrong any more."""
+        """Inject no more faults from now on."""
         self.mishap = None
         self.weather.slow_share = 0.0
         self._planned.clear()
 
     def post(self, pipe: Pipe) -> None:
-        """A message was put into a pipe: it will arrive, behind those before it."""
+        """Plan the arrival of a message that was put into a pipe, after those already in it."""
         due = self.now + self.weather.delay() + pipe.wire.distance
         pipe.due = due = max(pipe.due, due)
         self._number += 1
@@ -134,8 +142,10 @@ class World:
     # Running
 
     def work(self, until: float, steps: int) -> bool:
-        """Let things happen until all workers have come to their end: True if they have by true time ``until``, in so many
-        steps. Raises Stuck."""
+        """Run the planned events until all workers have finished.
+
+        Return True if they have by true time ``until``, within ``steps`` steps. Raise Stuck if no event is planned any more.
+        """
         heap, working, planned = self._heap, self.working, self._planned
         while working:
             if not heap:
@@ -155,7 +165,7 @@ class World:
         return True
 
     def pass_time(self, seconds: float) -> None:
-        """Let everything happen that happens in so many seconds."""
+        """Run the events of the next ``seconds`` seconds."""
         until = self.now + seconds
         while self._heap and self._heap[0][0] <= until:
             at, _, what, args = heappop(self._heap)
@@ -165,7 +175,7 @@ class World:
         self.now = until
 
     def close(self) -> None:
-        """End what is still going on in it. Nothing of that is told."""
+        """End all workers. The history records nothing of that."""
         self.closed = True
         for process in self.processes:
             for worker in process.workers:
