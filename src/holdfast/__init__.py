@@ -154,7 +154,7 @@ _LATER = {
     "transaction": "holdfast._api.sync_transaction",
     "transactional": "holdfast._api.transactional",
 }
-"""What is imported at its first use (PEP 562), and where from: a command line has forked its guardian by then."""
+"""Modules of the names that are imported at their first use (PEP 562): a command line has forked its guardian by then."""
 
 if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
     __getattr__ = later(globals(), _LATER)

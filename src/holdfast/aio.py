@@ -58,7 +58,7 @@ _LATER = {
     "transaction": "holdfast._api.aio_transaction",
     "transactional": "holdfast._api.transactional",
 }
-"""What is not needed for locks: imported at its first use, and where from."""
+"""Modules of the names that locks do not need: imported at their first use."""
 
 if not TYPE_CHECKING:
     __getattr__ = later(globals(), _LATER)

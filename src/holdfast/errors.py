@@ -151,7 +151,7 @@ class TransactionConflict(HoldfastError):
     """A key that a transaction watches was changed by somebody else before EXEC. Nothing of it was carried out."""
 
     keys: tuple[str, ...]
-    """Those that were watched."""
+    """Keys that were watched."""
     tries: int
     waited: float
     """Seconds from the first try on."""
@@ -161,7 +161,7 @@ class CommandFailed(HoldfastError):
     """EXEC carried out a transaction, and some of its commands failed. The others were carried out: there is no rollback."""
 
     keys: tuple[str, ...]
-    """Those that were watched."""
+    """Keys that were watched."""
     results: list[Any]
     """The replies of EXEC, command by command; for a failed command, its error."""
     failed: dict[int, str]

@@ -149,7 +149,7 @@ FEATURES = {
 """A test holds this against the sources: each script is here, and each command, key and channel that they name."""
 
 SHARDED = {"SUBSCRIBE": "SSUBSCRIBE", "PUBLISH": "SPUBLISH", "PUBSUB|NUMSUB": "PUBSUB|SHARDNUMSUB"}
-"""What a Cluster wants instead. The oldest servers know none of these."""
+"""Commands that a Cluster needs instead. The oldest servers know none of these."""
 
 UNKNOWN = {"SSUBSCRIBE", "SPUBLISH"}
 """To those, which refuse a rule as a whole that names one. The third they are asked about, to find that out."""

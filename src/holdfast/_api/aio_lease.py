@@ -53,7 +53,7 @@ class TellsLoss:
     _is_over: Callable[[], bool]
     _leave_to_keeper: Callable[[], None]
     _telling: asyncio.Future[object] | None = None
-    """What ``on_lost`` has begun."""
+    """Task of a coroutine that ``on_lost`` returned. The reference keeps it from being collected."""
 
     def notice_loss(self) -> None:
         try:

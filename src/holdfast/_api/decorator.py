@@ -20,7 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _held: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_held", default=frozenset())
-"""What this very call stack holds through decorators: (thread or task, server, key)."""
+"""Locks that this very call stack holds through decorators: (thread or task, server, key)."""
 
 
 @hides_client()

@@ -13,7 +13,7 @@ from holdfast._runtime.process import current
 from holdfast.errors import ServerError
 
 Trouble = WireError | KeyConflict | TooFew | ConfigMismatch
-"""What may come of taking a lock, as the core says it."""
+"""Failures of an acquisition, as the core reports them."""
 
 
 def told(error: WireError, what: str, key: str, **facts: Any) -> ServerError:

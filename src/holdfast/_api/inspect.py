@@ -12,7 +12,7 @@ from holdfast._core.inspect import scan
 from holdfast._core.inspect.scan import Hold, Seen, Sight, Standing
 
 KINDS = {"semaphore", "rwlock", "event", "latch", "barrier"}
-"""What the first word of a format may be."""
+"""Words that the format of a record may begin with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

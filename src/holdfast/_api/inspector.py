@@ -24,7 +24,7 @@ log = logger("holdfast.Inspector")
 C = TypeVar("C")
 
 _SPECIAL = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
-"""What stands for something else in a pattern of `fnmatch`."""
+"""Wildcards in a pattern of `fnmatch`."""
 
 
 def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool]]:

@@ -38,9 +38,9 @@ class BaseLock(Generic[L]):
     _current: Any
     """The lease of the latest acquisition by this object."""
     _what = "lock"
-    """What messages call it."""
+    """Name of this kind of lock in messages."""
     _shared = True
-    """What one gets of this process is passed on to others of it."""
+    """A lock that one object of this process holds is handed on to others in the process."""
 
     @hides_client("Lock.__init__")
     def __init__(

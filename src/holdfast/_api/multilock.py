@@ -207,7 +207,7 @@ class BaseMultiLock(Generic[M]):
     """Options and state of several locks that are taken together, for both faces."""
 
     _kind: type[lock_base.BaseLock[Any]]
-    """What a lock is that is named, and what those may be that are given."""
+    """Class of the locks made from names, and the class that locks passed as objects must have."""
     _locks: list[Any]
     _spec: Any
     _set_up: Callable[..., None]

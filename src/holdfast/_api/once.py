@@ -191,7 +191,7 @@ class BaseOnce:
         self._max_size = checked_size(max_size)
         start(prefix)
         self._job: Callable[[str], Job] = functools.lru_cache(1024)(self._made)
-        """What a call with this key is about. Raises ConfigError."""
+        """Return the (cached) job of a key. Raises ConfigError."""
         self._job(template)  # refuses a bad key now, and not at the first call
 
     def __repr__(self) -> str:

@@ -33,7 +33,7 @@ class Holding(Generic[L]):
     guarded = 1
     """At which count the body was entered that is cancelled if the lease is lost."""
     leaving = 0
-    """What the count was at the end of a ``with`` that is being left."""
+    """Count at the end of a ``with`` that is being left."""
     saved = 0
     """As often it is taken by who takes it back: a Condition gives all of it back meanwhile."""
 
@@ -246,7 +246,7 @@ class Reentrant(BaseLock[L]):
             mine[self._mark] = Holding(lease, 1 if before is None else before.saved or 1)
 
     _current: Any = property(lambda self: self.lease, _took)
-    """What is taken belongs to who takes it, and not to this object."""
+    """A lease belongs to the thread or task that acquired it, not to this object."""
 
     def _held(self) -> Holding[L]:
         """Return the locks of this thread or task. Raises NotHeld."""

@@ -21,8 +21,8 @@ class Tally:
 
     def __init__(self) -> None:
         self.waiting: dict[int, float] = {}
-        """Who waits for another holder, by the id of the attempt, which is not kept alive here; and since when (local
-        seconds)."""
+        """Start (local seconds) of each attempt's wait for another holder, by the id of the attempt, which is not kept
+        alive here."""
         self.acquisitions = self.contended = self.timeouts = self.losses = self.ended = 0
         self.total_wait = self.longest_wait = self.total_hold = self.longest_hold = 0.0
 

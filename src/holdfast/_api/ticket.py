@@ -27,11 +27,11 @@ from holdfast._net.resolve import resolve
 from holdfast.errors import ConfigError, HoldfastError, TicketRefused
 
 FORMAT = "hft1."
-"""What a ticket begins with, and the version of what follows: base64 of a list in JSON."""
+"""Beginning of a ticket, with the version of the rest: base64 of a list in JSON."""
 
 TOKEN = re.compile(r"[0-9a-f]{12}(\{[0-9a-fA-F]{4}\})?(@([0-9a-f]{2}){1,512})?\.[0-9a-f]{32}")
-"""What a ticket has the lock by: id of the process that made it, the prefix where the key does not show it, and 128 random
-bits."""
+"""Pattern of the token that a ticket holds the lock by: id of the process that made it, the prefix where the key does not show
+it, and 128 random bits."""
 
 UNKNOWN_END = 9_999_999_999_999
 """In the place of the end (server ms) of a ticket that was written down before it was good, with as many digits."""

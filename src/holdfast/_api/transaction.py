@@ -46,7 +46,7 @@ NAMED = 5
 """Failed commands that an error's message names; the error has all of them."""
 
 _watched: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_watched", default=frozenset())
-"""What this very call stack watches: (thread or task, server, key)."""
+"""Keys that this very call stack watches: (thread or task, server, key)."""
 
 
 class BaseTransaction:

@@ -14,7 +14,7 @@ from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 _tasks: set[asyncio.Future[Any]] = set()
-"""What is being given back: a task that nobody refers to may be collected."""
+"""Tasks that release something: a task that nobody refers to may be collected."""
 
 
 def enter(lock: Any, holding: Holding) -> Any:

@@ -36,7 +36,7 @@ LISTEN_S = 10.0
 """Seconds after which an observer looks at the latest: what would have told it may have got lost."""
 
 LISTEN_GRACE_S = 0.5
-"""Seconds for which an observer waits for whoever has just got the lock to say who he is."""
+"""Seconds for which an observer waits until the new holder of the lock has written its name."""
 
 LOOK_AGAIN_AFTER_S = 0.02
 """Seconds after the end of a lease at which is looked; and after which is asked again what was not answered."""

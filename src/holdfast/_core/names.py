@@ -14,7 +14,7 @@ PROCESS = 12
 a slot of the server (`_net/slots.py`); then ``@`` and a prefix in hex, where the key of the lock does not show it."""
 
 PREFIX = b"hf:"
-"""What keys begin with where nobody has chosen anything else."""
+"""Default prefix of all keys."""
 
 _SPECIAL = re.compile(rb"[*?\[\]\\]")
 

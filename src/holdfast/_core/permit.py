@@ -53,7 +53,7 @@ class Count(NamedTuple):
     used: int
     """Held; after the limit was lowered, it may be more than that."""
     waiting: int
-    """Who waits for some: not how many he wants."""
+    """Number of waiters, not of the permits that they want."""
 
 
 def _read_limit(raw: object) -> Count | Conflict | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 W = TypeVar("W")
-"""Who waits, or what is held: of the core above this, and handed through to the keeper."""
+"""A waiter or a held lease, of the core above this, handed through to the keeper."""
 
 
 class Request(Struct, Generic[R]):
@@ -171,7 +171,7 @@ class Down(NamedTuple):
 
 
 Outcome = Granted | TimedOut | Down | Gone | Conflict
-"""What becomes of a waiter."""
+"""End of a wait."""
 
 
 # A waiter, as drivers see it
@@ -191,11 +191,11 @@ class Subscriber(Protocol):
     """The listener."""
 
     listener_id: str
-    """Under which the servers know it: drawn as a token."""
+    """Id that the servers know it by: drawn as a token."""
     slot: Slot | None
-    """Where it waits; the driver puts it there."""
+    """Place where it waits, set by the driver."""
     hints: set[object]
-    """Of which servers it has been told something."""
+    """Servers (their nodes) about which it has been told something."""
 
     @property
     def prefix(self) -> bytes:
@@ -324,7 +324,7 @@ class Poll(Request[None]):
         self.begins = begins
         """These begin something, and take nothing back: a server that owes an answer for longer than ``within`` is left out."""
         self.otherwise = otherwise
-        """What the keeper is to send to a server that fails, by its number: also to one that fails when nobody waits any
+        """Call that the keeper sends to a server that fails, by its number: also to one that fails when nobody waits any
         more."""
 
 

@@ -58,7 +58,7 @@ class Hold:
     """The holder's facts about its lock; nothing is held while there are no values."""
 
     values: tuple[bytes, ...] = ()
-    """What may stand in the key: one value, or several while a renewal was not answered."""
+    """Values that the key may have: one, or several while a renewal was not answered."""
     until: float = 0.0
     """Local time until which it may be relied on."""
     ends: float = 0.0

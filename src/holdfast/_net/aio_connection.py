@@ -37,7 +37,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._monotonic = system.monotonic
         self.address = endpoint.address
         self.why: Callable[[BaseException], str] = endpoint.why
-        """What the loss of the connection means."""
+        """Function that explains the loss of the connection."""
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()

@@ -136,12 +136,12 @@ class AioClientCalls(AioConnection):
 
 
 _loops: dict[Endpoint, asyncio.AbstractEventLoop] = {}
-"""Where an asyncio client was used last."""
+"""Event loop in which the asyncio client of each endpoint was used last."""
 
 _subscriptions: dict[asyncio.AbstractEventLoop, list[Any]] = {}
 
 _listening: dict[asyncio.AbstractEventLoop, set[asyncio.Task[Any]]] = {}
-"""What the keeper's inboxes wait for."""
+"""Tasks of each loop that the keeper's inboxes wait for."""
 
 
 async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:

@@ -41,7 +41,7 @@ HOPS = 8
 """So often a request is sent on, at most."""
 
 _ASK_ANEW = {"CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING"}
-"""What servers say that are no owners any more, or are not for the moment."""
+"""Error codes of servers that do not own the slot any more, or not for the moment."""
 
 
 class Part(Endpoint):

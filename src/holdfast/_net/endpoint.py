@@ -71,7 +71,7 @@ class Endpoint:
     """One server. The same object for everybody who means the same one (see `interned`): they share its connections."""
 
     cluster: Topology | None = None
-    """Where a Cluster is meant, or a part of one."""
+    """The Cluster's topology, where the endpoint is a Cluster or a part of one."""
 
     __slots__ = (
         "client",

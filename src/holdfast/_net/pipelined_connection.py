@@ -99,9 +99,9 @@ class PipelinedConnection:
 
             self._not_now += (ssl.SSLWantReadError, ssl.SSLWantWriteError)
         self._lent: Waiter | None = None
-        """Who looks at the socket instead of the selector."""
+        """Waiter that reads the socket instead of the selector."""
         self.returned = False
-        """He does so no more: it can be taken back."""
+        """The waiter has stopped reading: the socket can be taken back."""
         self._whole_first = whole_first
         """Each connection is told a script with its first use: there may be nobody to read that the server does not know it."""
         self._told: set[str] = set()

@@ -228,7 +228,7 @@ class FanoutPool:
         self.clock_estimate = ServerClockEstimate()
         self._idle: list[Fanout] = []
         self._looks: Keeper | None = None
-        """Who is to see what has come."""
+        """Keeper that is to read late answers."""
 
     def poll(self, poll: Poll) -> None:
         """As `Fanout.poll`, with one that nobody uses."""

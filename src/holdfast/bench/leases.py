@@ -20,7 +20,7 @@ AT_ONCE = 500
 """Acquisitions under way at the same moment."""
 
 EVERY = TTL / 3
-"""Seconds from one renewal of a lease to the next. What is watched is a multiple of it, or there might be none."""
+"""Seconds from one renewal of a lease to the next. The time watched is a multiple of it, or it might contain none."""
 
 
 def measure(plan: Plan) -> Result:

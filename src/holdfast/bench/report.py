@@ -66,7 +66,7 @@ class Row:
     values: dict[str, float]
     """By `MEASURES`."""
     group: str = ""
-    """Whom it is to be compared with: those of the same group."""
+    """Group within which it is compared."""
     rounds: list[float] = field(default_factory=list)
     """The first of the values in each round, where there were rounds."""
 

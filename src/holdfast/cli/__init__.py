@@ -35,7 +35,7 @@ COMMANDS = {
     "show": ("holdfast.cli.show", "one lock: who holds it, and who waits, in order"),
     "watch": ("holdfast.cli.watch", "locks as they are taken, handed over and given back: full screen, or lines"),
     "wait": ("holdfast.cli.wait", "wait until nobody has a lock, and take nothing"),
-    "break": ("holdfast.cli.break_lock", "take a lock away from who has it, and tell him so"),
+    "break": ("holdfast.cli.break_lock", "take a lock away from its holder, and notify the holder"),
     "server": ("holdfast.cli.server", "this machine's own server: status, stop, or one in the foreground"),
     "doctor": ("holdfast.cli.doctor", "whether a server is fit for locks, and what to do if not"),
     "nodes": ("holdfast.cli.nodes", "servers that hold locks together: which of them vote; init declares new ones"),

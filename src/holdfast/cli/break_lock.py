@@ -1,4 +1,4 @@
-"""``holdfast break``: take a lock away from who has it. Asks first, and leaves it to whoever has it by then."""
+"""``holdfast break``: take a lock away from its holder. Asks first, and leaves it alone if the holder has changed by then."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.epilog = (
-        "Who had the lock is told, and loses his lease; what he does until he stops, fences keep out.\n"
+        "The holder is notified and loses its lease. Until it stops, fences keep its writes out.\n"
         "Exit codes: 0 done, or nobody had it, 1 not done, as answered, 75 somebody else has it by now,\n"
         "64 bad usage, 69 no server."
     )

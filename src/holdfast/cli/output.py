@@ -17,7 +17,7 @@ EX_USAGE, EX_UNAVAILABLE, EX_SOFTWARE, EX_OSERR, EX_TEMPFAIL = 64, 69, 70, 71, 7
 """Exit codes as in sysexits.h; the last one says that something is busy."""
 
 OUTPUT_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""What a file on stdout may answer: exit code EX_OSERR. Whatever else is written to has a handler of its own."""
+"""Errors of a file on stdout that end with exit code EX_OSERR. Other outputs have handlers of their own."""
 
 EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 """The system has no process, memory or descriptor left for us, or for the command: exit code EX_OSERR."""

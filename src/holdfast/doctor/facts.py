@@ -93,7 +93,7 @@ class Facts:
     runs: tuple[str, ...] = ()
     """The run ids that two connections have seen."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """What a lock on a key of our own could not do there, and what the server said."""
+    """Operations that the server refused to a lock on a key of our own, each with its reply."""
     heard: bool | None = None
     """Whether a message that a script published has arrived."""
     listed: bool | None = None

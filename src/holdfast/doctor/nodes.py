@@ -29,7 +29,7 @@ class Node:
     name: str
     facts: Facts
     marker: tuple[str, float, float, str] | None = None
-    """What it remembers: run id, since when it counts (s), longest lease (s), digest of the servers."""
+    """Marker that it stores: run id, start of its count (s), longest lease (s), digest of the servers."""
     now: float = 0.0
     """Its clock, in seconds."""
     holds: int | None = None

@@ -28,7 +28,7 @@ _ASK, _PATIENCE, _SILENCE = 0.3, 0.2, 10.0
 and at any other time."""
 _LINES, _LONGEST = 5, 4096  # lines that are remembered; bytes of a line, beyond which it is cut in two
 _SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) if c != "\t"})
-"""What a terminal that shows the history might obey."""
+"""Control characters that a terminal might obey when it shows the history, each replaced."""
 
 
 class JobFailed(HoldfastError):
@@ -109,7 +109,7 @@ _REMARKS = {
         "more processes ({}) have not ended after KILL; they are not listed",
     ),
 }
-"""What a report says of one process, and of all further ones of its name."""
+"""Texts of a report on one process, and on all further ones of its name."""
 
 
 class _Execution:

@@ -40,7 +40,7 @@ class Engine:
         self._launch = launch
         self._runs: dict[ActiveRun, Run] = {}
         self._halts: dict[ActiveRun, Callable[[], object]] = {}
-        """What `_launch` returned, until it is called."""
+        """Function that `_launch` returned for each run, until it is called."""
 
     def do(self, todo: Todo) -> None:
         match todo:

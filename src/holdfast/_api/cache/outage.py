@@ -29,7 +29,7 @@ class Outage:
         self._what, self._down = what, down
         self._until = 0.0
         self.error: ServerError | None = None
-        """What the server was last found away with; None while it is there."""
+        """Error of the last request that found the server away; None while the server answers."""
 
     def keep_off(self, error: ServerError) -> None:
         """Let one caller ask each `RETRY` seconds. Raises Away, or ServerError, for the others."""

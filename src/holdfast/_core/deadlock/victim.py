@@ -30,7 +30,7 @@ class DeadlockDetector:
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[Chain, Evidence]] = {}
-        """What the last look has found, by who waits for what."""
+        """Cycles that the last look has found, by the owner and the lock of the link that waits."""
         self._look_at = 0.0
         self._looking = False
 

@@ -64,7 +64,7 @@ class Sight(NamedTuple):
     used: int
     limit: int
     leader: str
-    """Under which name the holder leads, if he does."""
+    """Name under which the holder leads, if it is a leader."""
 
 
 def _hold(raw: Any) -> Hold:
@@ -122,7 +122,7 @@ class Field:
 
 
 Records = dict[bytes, bytes | None]
-"""What processes say of themselves, by the keys under which they do; None: nothing yet."""
+"""Records that processes write about themselves, by key; None: not read yet, or none there."""
 
 
 class Seen(NamedTuple):

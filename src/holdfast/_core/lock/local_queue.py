@@ -106,9 +106,9 @@ class LocalQueue:
         self.in_change = node.in_change
         self.clock = node.clock
         self.turn_of: Attempt | _KeeperTurn | None = None
-        """Whose turn it is: it holds the lock, or asks the server for it."""
+        """Owner of the turn: it holds the lock, or asks the server for it."""
         self.queue: deque[Attempt] = deque()
-        """Who waits for that one, in order of arrival."""
+        """Attempts that wait for the owner of the turn, in order of arrival."""
         self.untold: deque[tuple[Attempt, Outcome | None]] = deque()
         """Attempts to wake after the change, each with its outcome."""
         self.passing: Attempt | None = None
@@ -136,9 +136,9 @@ class LocalQueue:
         self.question_at = float("inf")
         """When the first in the queue puts one, if it is still there then."""
         self.last_reply = NO_ANSWER
-        """What the server said last to one of us who had to wait."""
+        """Last reply of the server to an attempt of this process that had to wait."""
         self.trouble: Exception | None = None
-        """Why it said nothing, when one of us asked last."""
+        """Error that the last request of this process got instead of a reply; None: it got one."""
 
     @property
     def reachable(self) -> bool:

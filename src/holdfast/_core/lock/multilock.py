@@ -40,7 +40,7 @@ class Part(Protocol):
 
     attempt: Attempt
     home: Any
-    """Who drives what is about it; None: whoever drives all."""
+    """Driver of the operations on this lock; None: the driver of the whole."""
     group: Hashable
     """Those that one script can take have the same; None: it is taken alone."""
 

@@ -60,7 +60,7 @@ class Node:
         self._pending_undos: list[PendingUndo] = []
         self._asked_early: dict[str, None] = {}
         self.listeners: dict[str, Subscriber] = {}
-        """Who waits to be told something, under the name that the servers know."""
+        """Listeners that wait for a notification, by the id that the servers know."""
         self._needs_record = False
         """Others may ask which process it is that listens."""
         self._reachable_prefixes: set[bytes] = set()

@@ -33,7 +33,7 @@ class PendingUndo(NamedTuple):
     at: float
     call: Run[int]
     again: Run[int]
-    """What is sent if that was not answered: a copy of it may still come."""
+    """Call that is sent if ``call`` was not answered: a copy of that one may still arrive."""
     until: float
     """Local time at which it ends by itself."""
     local_queue: ReleaseListener | None = None
@@ -42,7 +42,7 @@ class PendingUndo(NamedTuple):
 
 
 Then = Callable[[Any, float], None]
-"""What to do with the typed reply to a call (or the WireError instead of one) and the time at which the call was sent."""
+"""Callback for the typed reply to a call (or the WireError instead of one) and the time at which the call was sent."""
 
 
 class QueuePort(Protocol):

@@ -327,9 +327,9 @@ class Attempt:
         """It never waits, not even for a holder who may only linger: a signal handler cannot, where it has interrupted us."""
         self.slot = slot
         self.local_queue = local_queue
-        """Where all who want this lock in this process come together; None: it stands in nobody's line but the server's."""
+        """Queue of all attempts of this process at this lock; None: this one stands in the server's queue only."""
         self.turn: Turn | None = None
-        """What it was given in line there."""
+        """Turn that it was given in the local queue."""
         self.tally = tally
         self.unclaimed: Any = None
         """The lease that came of it, from its first line on until the caller has it. Without this, an interrupt in between
@@ -470,7 +470,7 @@ class Failed(Struct):
 
 
 Turn = Grant | AskServer | Failed
-"""What one in line is given."""
+"""Result that an attempt in the local queue is given."""
 
 
 class Owner(Protocol):
@@ -525,14 +525,14 @@ class HeldLease:
         """When the last renewal was made, by hand or by the keeper: its number, too."""
         self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold
         self.stalled_at = INFINITY if spec.progress_within is None else grant.taken + spec.progress_within
-        """When its holder is held to be hung, unless he checks in before."""
+        """Local time at which its holder counts as hung, unless it checks in before."""
         self.renew_at = INFINITY
         if spec.renew and grant.in_claim_window:
             self.renew_at = self.due_at(grant.taken + CLAIM_AFTER_S + 1 / spec.renew_grid)
         elif spec.renew:
             self.renew_at = self.due_at(grant.taken + (grant.deadline - grant.taken) * spec.renew_part)
         self.local_queue: Queue | None = None
-        """Where those of this process wait for it, if that is not the local queue of the key on one server."""
+        """Queue of the attempts of this process, if it is not the local queue of the key on one server."""
         self.label = spec.label
         """Of the lock object that has it now: it may be passed on to another one."""
         self.hint = ""

@@ -14,7 +14,7 @@ from holdfast._core.struct import Struct
 from holdfast._lua import Script, codes, whole_number
 
 PAUSED = "guard"
-"""What stands for a holder's process then: nobody is known to have the lock, and somebody may."""
+"""Stands for a holder's process during a quarantine: no holder is known, and there may be one."""
 
 UNKNOWN = "?"
 """Stands for a holder's process where no server has named one. Empty is another fact: a client of another library holds it."""

@@ -19,7 +19,7 @@ def _read_again(raw: object) -> int:
 
 
 _Alone = tuple[Script[Any], Script[Any]]
-"""What stands for a script: at first, and where that was begun."""
+"""Scripts that replace one: for the first call, and for a call after it was begun."""
 
 _RENEW: Script[Any] = Script("lock/migrating", _read_renew)
 _RELEASE: _Alone = Script("lock/migrating", whole_number), Script("lock/migrating", _read_again)

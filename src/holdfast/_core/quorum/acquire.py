@@ -53,7 +53,7 @@ from holdfast._core.requests import (
 )
 
 LOOK_EVERY_S = 1.0
-"""Seconds after which one who waits looks for himself, on the average: a hint may be lost."""
+"""Mean seconds after which a waiter looks without a notification: one may be lost."""
 
 SPREAD_S = 0.004
 """Seconds over which those are spread who got in each other's way, at first; twice as many each time."""

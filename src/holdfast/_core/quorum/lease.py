@@ -19,7 +19,7 @@ class NodeLease(HeldLease):
         self.number = number
         self.server = server
         self.answered_at = 0.0
-        """Number of the last renewal that was answered. Where another is under way, it may be for less, and come last."""
+        """Number of the last renewal that was answered. Another one under way may ask for less, and arrive last."""
         self.believed = believed
         """The server has said so. Else it has not answered yet; the first renewal will tell, and comes as soon as the answer
         should have: until then the lease does not bear the loss of another one."""

@@ -24,9 +24,9 @@ class ServerSet(NamedTuple):
     """Servers that vote together."""
 
     names: tuple[str, ...]
-    """What each of them is called in messages."""
+    """Names of the servers in messages."""
     digest: str
-    """Of the list: all who use them must mean the same ones."""
+    """Digest of the server list. Clients that use the same servers must agree on it."""
     longest: float
     """Seconds of the longest lease: for so long a server that has forgotten its votes grants none."""
     marker: bytes = marker_key(PREFIX)

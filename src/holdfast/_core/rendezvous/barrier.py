@@ -75,7 +75,7 @@ class Standing(NamedTuple):
 
 class _Waiting(NamedTuple):
     left: float
-    """Seconds until somebody counts as dead, unless he shows up."""
+    """Seconds until some process counts as dead, unless it shows up."""
     at: int
     """When the server said so, by its clock."""
 

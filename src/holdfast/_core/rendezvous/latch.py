@@ -38,10 +38,10 @@ from holdfast._lua import Script, codes
 INFINITY = float("inf")
 
 LISTEN_S = 10.0
-"""Seconds after which who is told looks without having been told, at the latest."""
+"""Seconds after which a listener looks without a notification, at the latest."""
 
 LISTED_S = 3 * LISTEN_S
-"""Seconds for which he is listed at the server."""
+"""Seconds for which a listener stays listed at the server."""
 
 RETRY_AFTER_S = 0.1
 """Seconds after which is asked again what was not answered, while there is time."""
@@ -50,7 +50,7 @@ OUTAGE_BUDGET_S = 30.0
 """Seconds for which a server that went away is waited for."""
 
 FORMATS = {"event 1": "Event", "latch 1": "CountDownLatch", "barrier 1": "Barrier"}
-"""What these things say of themselves on the server, and what they are."""
+"""Classes by the format that their records on the server begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class LatchWaiter(CoalescedWaiter):
     def __init__(self, prefix: bytes, seen: Seen) -> None:
         super().__init__(prefix=prefix)
         self.seen = seen
-        """What it saw when it began."""
+        """State of the latch when the wait began."""
 
     def released_by(self, seen: Seen) -> bool:
         """It is open, or was since this one began."""

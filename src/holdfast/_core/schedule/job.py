@@ -17,7 +17,7 @@ ATTEMPTS = 3
 """Times that a tick is run, where each run of it crashes."""
 
 QUEUE = 100
-"""What may wait to be run, of one job."""
+"""Runs of one job that may wait to begin, at most."""
 
 
 class When(Protocol):
@@ -172,7 +172,7 @@ class Registered(NamedTuple):
     revision: int
     last: int
     before: bytes
-    """What the job was, if that was something else."""
+    """Definition of the job before, if it was another one."""
     other: str = ""
     """Another origin under which it is served now."""
     who: str = ""

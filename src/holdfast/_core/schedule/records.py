@@ -21,7 +21,7 @@ class ServedJob:
     when: When
     options: Options
     definition: bytes
-    """What it is, for all who look at it."""
+    """Definition of the job on the server, for every process that looks at it."""
     timetable: bytes
     origin: str = ""
     """The code that it runs here: the name of a module and of a function in it, or of a command."""
@@ -71,7 +71,7 @@ class ActiveRun:
     why: str = ""
     """Why it was told to end."""
     verdict: str = ""
-    """What becomes of it then."""
+    """Result that is recorded then."""
     told_at: float = INFINITY
     over: bool = False
 

@@ -110,7 +110,7 @@ class ScheduleState:
         self._look_all_at = INFINITY
         self.beat_at = 0.0
         self._unanswered: list[JobReport] | None = None
-        """What the last request said, until it is answered."""
+        """Contents of the last request, until it is answered."""
         self._failing_since = INFINITY
         self._said_goodbye = self._given_up = False
         self.retry_at = 0.0

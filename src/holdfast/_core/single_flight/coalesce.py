@@ -29,7 +29,7 @@ class CoalescedWaiter(Listener):
         self.leads = False
         """It looks for all."""
         self.found: Any = None
-        """What it was told by who looked: what that one has found, or the WireError instead; or `Failed`."""
+        """Answer that the leading waiter shared: the value found, or the WireError instead; or `Failed`."""
         self.held = False
         """It is to learn in a moment whether it gets a failure that it has waited for: until then it must not look."""
         self.overdue = False

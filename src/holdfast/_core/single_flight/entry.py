@@ -44,7 +44,7 @@ class EntrySpec:
     max_size: int = MAX_SIZE
     """Bytes that a value may have on the server. A longer one is not read."""
     keeps: bool = False
-    """What is there and cannot be read is refused; False: it counts as no value, and is loaded over."""
+    """True: an unreadable stored value is refused. False: it counts as no value, and is loaded over."""
 
     @property
     def outage_budget(self) -> float:
@@ -68,7 +68,7 @@ class Record:
     """A value that was stored."""
 
     kind: str
-    """What whoever stored it made of it: a word of small letters, such as "v" or "error"."""
+    """Kind that the writer gave it: a word of small letters, such as "v" or "error"."""
     data: bytes
     fence: int
     """Of the load that stored it."""
@@ -92,7 +92,7 @@ class Loading(NamedTuple):
     remaining: float | None
     """Seconds until the loader's lease ends, if it is not renewed; None: it has no end, and is none of ours."""
     since: float
-    """Seconds since the newest load of the group began: his, where a group has one key."""
+    """Seconds since the newest load of the group began: this one, where a group has one key."""
     process: str
     """Public id of the loader's process; empty: unknown."""
 

@@ -130,7 +130,7 @@ class Load:
         self.fence = grant.fence
         """Greater than those of all loads of the group before it."""
         self.record = record
-        """What there is meanwhile: a value whose time is over, or nearly."""
+        """Value that is stored meanwhile: it has expired, or nearly."""
         self.waited = grant.attempt.waited
         """Its caller has waited before, for somebody else's load that came to nothing."""
         self.held_lease = LoadLease(entry, grant)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 
 _NOT_THERE = FileNotFoundError, ProcessLookupError, PermissionError
-"""What /proc answers about a process that has ended, or is hidden. Anything else says nothing about it."""
+"""Errors of /proc for a process that has ended, or is hidden. Any other error says nothing about it."""
 
 PROBED = 100_000
 """Process numbers that are asked about one by one where no /proc shows this PID namespace: 1.7 us each."""

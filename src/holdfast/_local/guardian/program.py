@@ -39,10 +39,10 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 PROGRAM = ("-I", "-S", "-c", f"import sys; sys.path.append({_HERE!r}); import program; sys.exit(program.main())")
-"""What Python is given to run it as a program. Not the file: what is imported was compiled before."""
+"""Arguments of the Python that runs it as a program. Not the file: an imported module was compiled before."""
 
 NAME = "hf-guardian"
-"""What ps calls a guardian."""
+"""Name of a guardian in ps."""
 
 
 def kill_margin(lease: float) -> float:

@@ -59,7 +59,7 @@ class Keeper:
         self.clock = system.clock
         self.process_id = process_id
         self.record = record
-        """What others may know about this process."""
+        """Facts that other processes may know about this one."""
         self.mutex = threading.RLock()  # a signal handler may use locks, too
         self.in_change: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
         self.selector = system.selector()
@@ -72,7 +72,7 @@ class Keeper:
         """Owners that are gone, and whose end the thread has not seen to yet."""
         self._wake_at = 0.0
         self._later: list[tuple[float, Callable[[], None]]] = []
-        """What to call, and when."""
+        """Functions to call later, each with its time."""
         self._long_leases = LongLeases(self, self._nodes.values())
         self.loops = Loops(self)
         self._stopping = False
