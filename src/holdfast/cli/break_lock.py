@@ -23,8 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("name", metavar="NAME", help="of the lock")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    parser.add_argument("--holder", metavar="TEXT", help="of what several share: the one who is shown so (default: all)")
-    parser.add_argument("--by", metavar="TEXT", help="who does this, for who had it (default: you, and this host)")
+    parser.add_argument("--holder", metavar="TEXT", help="take it from one of several holders, as shown (default: all)")
+    parser.add_argument("--by", metavar="TEXT", help="your name in the notification (default: you, and this host)")
     lock_view.add_options(parser)
 
 

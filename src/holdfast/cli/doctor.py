@@ -1,4 +1,4 @@
-"""``holdfast doctor``: whether a server is fit for locks, and what to do if not."""
+"""``holdfast doctor``: check whether a server is fit for locks, and print the remedies."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Exit codes: 0 done, 1 there are deadlocks (--deadlocks), 64 bad usage, 69 no server."
     )
     parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="names (default: all)")
-    parser.add_argument("--deadlocks", action="store_true", help="only who waits for each other's locks, for ever")
+    parser.add_argument("--deadlocks", action="store_true", help="show only the waits that form a deadlock")
     lock_view.add_options(parser, key=False)
 
 
