@@ -44,30 +44,30 @@ T = TypeVar("T")
 FAULTS = ("slow", "late", "cut_request", "cut_reply", "silent", "split", "full", "refused")
 
 STEPS = 12
-"""What each worker does before all is healed."""
+"""Steps that each worker takes before all faults are healed."""
 
 TASKS = 3
 """Workers in an event loop, or threads that share a connection."""
 
 CALM = 5
-"""Questions that are asked in the end, the first of them in vain perhaps: on connections that have died meanwhile."""
+"""Questions asked at the end. The first may fail, on connections that have died meanwhile."""
 
 DRIFT = 0.004
-"""How much faster or slower a clock runs, at most. What is taken off a lease allows for one percent between two."""
+"""Largest deviation of a clock's rate from 1. The margin of a lease allows for one percent between two clocks."""
 
 
 PROMPT = 0.3
 """Seconds by which a question may exceed its time limit."""
 
 ON_THE_WAY = {"sync": 2, "shared": float("inf"), "asyncio": 1}
-"""How often its time limit a question may take: a thread has it once more for the connection that it opens. Threads that share
-a connection ask again on the next one as long as their request was not sent."""
+"""Multiple of its time limit that a question may take. A thread has it once more for the connection that it opens. Threads
+that share a connection ask again on the next one as long as their request was not sent."""
 
 CLOSING = 5
-"""Of sixteen seeds, the one whose server closes many connections as soon as they are open."""
+"""Remainder modulo 16 of the seeds whose server closes many connections as soon as they are open."""
 
 WORKERS = "workers"
-"""Whose lane it is in the drawing of a history."""
+"""Title of the workers' lane in the drawing of a history."""
 
 
 class Lease(BaseLease):
@@ -82,15 +82,15 @@ class Profile:
     """The parameters that a seed has drawn."""
 
     face: Literal["sync", "shared", "asyncio"]
-    """Who asks: one thread, several that share a connection, or tasks."""
+    """Kind of the workers: one thread, several threads that share a connection, or tasks."""
     delay: float
     """Mean seconds of each way between client and server."""
     faults: dict[str, float]
-    """How probable each fault is: see `Network`."""
+    """Probability of each fault; see `Network`."""
     rates: tuple[float, float]
-    """How fast the clocks of server and client run."""
+    """Rates of the clocks of server and client."""
     impatient: float
-    """How probable it is that a task gives up what it does."""
+    """Probability that a task gives up what it does."""
 
 
 class _Threads:
@@ -121,7 +121,7 @@ class _Tasks:
 
 
 class History:
-    """One process, its server, and what is between them."""
+    """One process, its server, and the network between them."""
 
     def __init__(self, seed: int, *, trace: bool) -> None:
         self.rng = rng = random.Random(f"wired {seed}")
@@ -147,12 +147,12 @@ class History:
         self.process = Process(self.machine)
         self.endpoint = Endpoint(host="scripted")
         self._held: dict[Lease, float] = {}
-        """Those that are held, and until when each is believed."""
+        """The leases that are held, and until when each is believed."""
         self._asked = 0
         world.watchers.append(self._look)
 
     def tell(self) -> None:
-        """Let it happen."""
+        """Run the history to its end."""
         try:
             if self.profile.face == "shared":
                 self._shared()
@@ -173,7 +173,7 @@ class History:
         await self._calm_down(face)
 
     def _shared(self) -> None:
-        """As with many threads: no connection is left that one has to itself."""
+        """Run as if there were many threads: no connection is left that a thread has to itself."""
         face = _Threads(self.process, self.endpoint)
         pool = self.process.pool(self.endpoint)
         assert isinstance(pool, Pool)
@@ -243,7 +243,7 @@ class History:
         await self._try("released", face.run(lease._release()))  # noqa: SLF001
 
     async def _try(self, what: str, doing: Awaitable[T]) -> T | None:
-        """Count it, if it does not fail as such things may fail. A task is sometimes cancelled in the middle of it."""
+        """Await an action and count its outcome. Return None if it failed as it may, or was cancelled at random."""
         if self.profile.face == "asyncio" and self.rng.random() < self.impatient:
             doing = asyncio.wait_for(doing, self.rng.uniform(0, 0.3))
         try:
@@ -267,7 +267,7 @@ class History:
         return Command(("ECHO", text), self.rng.choice((0.2, 1.0)))
 
     async def _question(self, ask: Callable[[Command], Awaitable[Any]]) -> bool:
-        """True if it was answered."""
+        """Ask a question of the server. Return True if it was answered."""
         text = self._text()
         command, asked = self._command(text), self.machine.clock()
         answer = await self._try("answered", ask(command))
@@ -275,7 +275,7 @@ class History:
         return answer is not None and self._belongs(answer, text)
 
     def _question_to_the_keeper(self, then: Callable[[bool], None] = lambda _: None) -> None:
-        """Ask over the keeper's link; ``then`` is told if there was an answer."""
+        """Ask over the keeper's link. ``then`` is called with True if there was an answer."""
         text = self._text()
         keeper = self.process.keeper
 
@@ -329,7 +329,7 @@ class History:
                     )
 
     def _violated(self, rule: str, what: str) -> None:
-        """Write down what is wrong first. The workers stop then; nothing is raised, which the code under test might catch."""
+        """Write down the first violation. The workers then stop. Nothing is raised: the code under test might catch it."""
         if not self.run.violations:
             self.run.violations.append(Violation(rule, what))
             self.world.note("left", WORKERS, note=f"{rule} {what}")
@@ -337,7 +337,7 @@ class History:
     # The end
 
     def _heal(self) -> None:
-        """From now on nothing goes wrong, and what has fallen silent is closed."""
+        """End all faults, and reset every connection: some may have fallen silent."""
         self.impatient = 0.0
         self.network.heal()
         for sock in self.machine.sockets.values():
@@ -345,7 +345,7 @@ class History:
                 sock.reset()
 
     async def _calm_down(self, face: _Threads | _Tasks) -> None:
-        """T3: ask over each connection until the first are over that were lost with the connections before."""
+        """T3: ask over each connection, often enough that questions lost with earlier connections are over."""
         answered = by_link = False
 
         def then(was: bool) -> None:
@@ -373,7 +373,7 @@ def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 def simulate(seed: int, *, coverage: Coverage | None = None, trace: bool = False) -> Run[Profile]:
-    """Make the history of a seed. ``trace``: with the bytes that are sent and received."""
+    """Run the history of a seed. If ``trace``, it shows the bytes that are sent and received."""
     history = History(seed, trace=trace)
     history.tell()
     if coverage is not None:

@@ -33,12 +33,12 @@ class Machine(System):
         self.network = network
         self.rate = rate
         self.sockets: dict[int, Scripted] = {}
-        """All that are there, by number."""
+        """All sockets of the machine, by number."""
         self._server = server
         self._rng = rng
         self._base = rng.uniform(1000, 1_000_000)
         self._in_background = False
-        """What happens now is a thread's of its own: it has taken its time already."""
+        """True while a function given to `start` runs: the time that it takes has passed already."""
         self.clock = self.monotonic = lambda: self._base + world.now * rate
         self.sleep = lambda seconds: world.wait(lambda: False, seconds / rate)  # type: ignore[assignment]
         self.urandom = rng.randbytes
@@ -47,11 +47,11 @@ class Machine(System):
         self.socketpair = self._pipe
 
     def true(self, seconds: float) -> float:
-        """So many seconds of its clock in true ones."""
+        """Convert seconds of its clock into true seconds."""
         return seconds / self.rate
 
     def latency(self) -> float:
-        """Seconds until a thread goes on that could."""
+        """Draw the seconds until a thread that may go on does so."""
         return self._rng.expovariate(1 / 0.0005)
 
     def connect(self) -> Socket:
@@ -88,7 +88,7 @@ class Machine(System):
 
     def keep(self, keeper: Looper) -> threading.Thread:
         Turns(self, keeper)
-        return threading.Thread(target=keeper.run)  # which nobody starts
+        return threading.Thread(target=keeper.run)  # never started: `Turns` runs the keeper
 
     def _pipe(self) -> tuple[socket.socket, socket.socket]:
         ends = pipe(FIRST + len(self.sockets))
@@ -105,7 +105,7 @@ class Turns:
         self._wake_at = machine.world.now
         self._begun = False
         self._coming = False
-        """Its thread is about to run."""
+        """True while a turn is planned."""
         machine.world.watchers.append(self._look)
         machine.world.at(machine.world.now)
 
@@ -136,7 +136,7 @@ class Process(RealProcess):
     here = True  # production asks if it was forked
 
     def facts(self) -> dict[str, Any]:
-        """The same on each machine: how long they are decides where a connection is cut."""
+        """Return the same facts on every machine: their length decides where a connection is cut."""
         return {"host": "scripted", "pid": 1, "label": None, "start": 0.0}
 
 

@@ -12,7 +12,7 @@ from holdfast.testing.inmemory.front import Push, Session, encode
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
 START = 1_700_000_000.0
-"""What its clock shows at the beginning."""
+"""Time that the server's clock shows at the beginning, in seconds."""
 
 
 class Peer:
@@ -48,7 +48,7 @@ class Peer:
             self._send(encode(reply, self.session.protocol))
 
     def leave(self) -> None:
-        """The connection is gone."""
+        """Close the session: the connection is gone."""
         if not self._left:
             self._left = True
             self.session.close()
@@ -69,12 +69,12 @@ class Server:
         self._world = world
         self.rate = rate
         self.complain = complain
-        """Told of what no client may do."""
+        """Called with a text if a client does what no client may do."""
         self.keyspace = Keyspace()
         self.calls = 0
-        """Commands that have come."""
+        """Number of commands that have come."""
         self.asked_for: Counter[str] = Counter()
-        """How often each has come."""
+        """Number of times that each command has come."""
         self._questions: set[bytes] = set()
         self._peers: dict[Session, Peer] = {}
         self._listeners: dict[bytes, list[Session]] = {}
@@ -95,7 +95,7 @@ class Server:
         return peer
 
     def keeps(self, key: bytes, token: str) -> float:
-        """True time in seconds until which this token has the lock, if nothing happens; minus infinity: it has not."""
+        """Return the true time at which this token's lease expires; minus infinity if the token does not hold the lock."""
         self._tick()
         value, expires = self.keyspace.peek(key)
         if value != token.encode():
@@ -115,7 +115,7 @@ class Server:
         return reply
 
     def version(self, key: bytes) -> int:
-        """Another number after each change of the key."""
+        """Return a number that differs after each change of the key."""
         self._tick()
         return self.keyspace.version(key)
 

@@ -1,4 +1,4 @@
-"""Scripted sockets: what the drivers take for the kernel's, with everything that a network may do to a stream of bytes.
+"""Scripted sockets, in place of the kernel's, with everything that a network may do to a stream of bytes.
 
 A stream keeps its order and never changes a byte, as TCP; but it is late, arrives in pieces, takes only a part of what is
 written, and ends anywhere, within a request or within a reply.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 NETWORK = "network"
-"""Whose lane it is in the drawing of a history."""
+"""Title of the network's lane in the drawing of a history."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Network:
     """Connections of which the kernel has taken a part of what was written, and nothing since."""
 
     def happens(self, fault: str) -> bool:
-        """Draw whether a fault happens to what is sent now."""
+        """Draw whether a fault happens now, and count it if so."""
         probability: float = getattr(self, fault)
         happens = probability > 0 and self.rng.random() < probability
         if happens:
@@ -63,13 +63,13 @@ class Network:
         return happens
 
     def heal(self) -> None:
-        """From now on nothing goes wrong, and nothing takes long."""
+        """End all faults: from now on nothing goes wrong, and nothing takes long."""
         self.delay = 0.001
         self.slow = self.late = self.cut_request = self.cut_reply = self.silent = self.split = self.full = self.refused = 0.0
         self.closed = 0.0
 
     def way(self) -> float:
-        """Seconds that something takes."""
+        """Draw the seconds that something takes on its way."""
         seconds = self.rng.expovariate(1 / self.delay)
         if self.happens("slow"):
             seconds += self.rng.uniform(0, 0.5)
@@ -85,12 +85,12 @@ class Way:
         self._world, self._network, self._cut = world, network, cut
         self._arrive, self._ended = arrive, ended
         self._free_at = 0.0
-        """When what was sent before has arrived: nothing overtakes it."""
+        """True time at which all that was sent before has arrived: nothing overtakes it."""
         self.over = False
-        """What is sent from now on arrives nowhere."""
+        """True if nothing that is sent from now on arrives."""
 
     def send(self, data: bytes) -> None:
-        """Have bytes arrive some time, as far as they do."""
+        """Send bytes: they arrive some time later, as far as no fault stops them."""
         network = self._network
         if self.over or not data:
             return
@@ -110,7 +110,7 @@ class Way:
             self.end()
 
     def end(self) -> None:
-        """The other side hears that the connection has ended, behind all that was sent before."""
+        """Tell the other side that the connection has ended, after all that was sent before."""
         if not self.over:
             self.over = True
             self._deliver(self._ended)
@@ -140,19 +140,19 @@ class Scripted(socket.socket):
         self._number = number
         self.arrived = bytearray()
         self.ended = False
-        """What has arrived is the last."""
+        """True if nothing more will arrive."""
 
     def fileno(self) -> int:
         return self._number
 
     @property
     def readable(self) -> bool:
-        """There is something to read, or nothing more will come."""
+        """True if there is something to read, or nothing more will come."""
         return bool(self.arrived) or self.ended
 
     @property
     def writable(self) -> bool:
-        """It takes bytes."""
+        """True if it takes bytes."""
         return True
 
     def _read(self, size: int, flags: int = 0) -> bytes:
@@ -186,7 +186,7 @@ class Poke(Scripted):
 
 
 def pipe(number: int) -> tuple[Poke, Poke]:
-    """As ``socket.socketpair()``; its ends have this number and the next."""
+    """Return a pair of ends, as ``socket.socketpair()`` does. They have this number and the next."""
     one, other = Poke(number), Poke(number + 1)
     one.other, other.other = other, one
     return one, other
@@ -220,11 +220,11 @@ class Socket(Scripted):
         self._up.over = True
 
     def _hang_up(self) -> None:
-        """The server has closed it."""
+        """Close the connection at the server's end."""
         self._down.end()
 
     def _broken(self) -> None:
-        """It is cut: both sides hear of it."""
+        """Cut the connection: both sides are told."""
         self._peer.leave()
         self._down.end()
 
@@ -234,7 +234,7 @@ class Socket(Scripted):
         self._hang_up()
 
     def reset(self) -> None:
-        """Something in between has forgotten it: the end of all silence."""
+        """End the connection for both sides at once, as if a device between them had dropped it."""
         self._peer.leave()
         self._end()
 
@@ -317,7 +317,7 @@ class Socket(Scripted):
 
 
 class _Watched(Mapping[Any, selectors.SelectorKey]):
-    """As ``get_map()``: looked up by the socket or by its number."""
+    """The result of ``get_map()``: keys are looked up by the socket or by its number."""
 
     def __init__(self, keys: dict[int, selectors.SelectorKey]) -> None:
         self._keys = keys

@@ -30,19 +30,19 @@ class World:
         self.watchers: list[Callable[[], None]] = []
         """Called after each event: the judge, and keepers that may have something to do."""
         self.callers: Callers | None = None
-        """Those who block at the same time, if there are several."""
+        """The threads that block at the same time, if there are several."""
         self._stepping = 0
-        """What happens now is an event: if that waits, nobody else goes on."""
+        """Number of events being carried out, one within another. While one waits, no other caller goes on."""
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._count = 0
 
     def at(self, when: float, what: Callable[[], object] = lambda: None) -> None:
-        """Call ``what`` then; of what is due at the same time, first what was asked for first."""
+        """Call ``what`` at ``when``. Of calls due at the same time, the one planned first comes first."""
         self._count += 1
         heapq.heappush(self._due, (when, self._count, what))
 
     def after(self, seconds: float, what: Callable[[], object]) -> None:
-        """Call ``what`` in so many seconds."""
+        """Call ``what`` after ``seconds``."""
         self.at(self.now + seconds, what)
 
     def note(self, kind: str, who: str, lock: str = "", *, until: float = 0.0, note: str = "") -> None:
@@ -71,7 +71,7 @@ class World:
             look()
 
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
-        """Block whoever calls until ``over()``, for so many seconds at most; False if it is not over by then."""
+        """Block the caller until ``over()``, for ``seconds`` at most. Return False if it is not over by then."""
         if self.callers is not None and not self._stepping:
             return self.callers.wait(over, seconds)
         until = self.now + seconds
@@ -83,7 +83,7 @@ class World:
 
 
 class Callers:
-    """Threads of which one runs at a time: it goes on until it blocks, and then the first whose wait is over."""
+    """Threads of which one runs at a time. When it blocks, the first one whose wait is over goes on."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -92,7 +92,7 @@ class Callers:
         self._stuck = False
 
     def run(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Run each in a thread of its own, to its end. Raises Stuck, or what one of them has raised."""
+        """Run each call in a thread of its own, to its end. Raises Stuck, or the first error of a call."""
         ended, errors = list[object](), list[Exception]()
 
         def run(call: Callable[[], object]) -> None:
@@ -124,7 +124,7 @@ class Callers:
             raise errors[0]
 
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
-        """As `World.wait`, and meanwhile others go on."""
+        """Wait as `World.wait` does, while other callers go on."""
         me = threading.get_ident()
         self._blocked[me] = (over, self._world.now + seconds)
         if self._hand_on(me):
@@ -134,7 +134,7 @@ class Callers:
         return over()
 
     def _hand_on(self, me: int = 0) -> bool:
-        """Let the world go on until somebody can, and wake it; False if that is who asks."""
+        """Let the world go on until a caller can, and wake it. Return False if that caller is ``me``."""
         while True:
             for who, (over, until) in self._blocked.items():
                 if self._stuck or over() or self._world.now >= until:
