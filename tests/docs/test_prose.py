@@ -12,6 +12,9 @@ QUOTED = re.compile(r"``.+?``|`[^`]+`|\"[^\"]+\"")
 HEADLESS = re.compile(r"(?:^|(?<=[.:;!?] )|(?<=\())(Who|What|Whose|Whom|Whoever|Whatever|Where)\b(?![^.?]*\?)")
 PERSON = re.compile(r"\b(he|him|his|himself|she|her|hers)\b", re.IGNORECASE)
 
+UNWRITTEN = SOURCES / "testing"
+"""Docstrings of attributes in this room are not rewritten yet, and not held to the rule."""
+
 
 def refused(text: str) -> bool:
     """Tell whether a sentence begins with a clause in the place of its subject, or treats a thing as a person."""
@@ -57,10 +60,8 @@ def test_a_sentence_is_accepted(text: str) -> None:
 
 
 def test_the_sources_are_written_so() -> None:
-    """The simulator and the docstrings of attributes are not held to it yet."""
-    here = (text for text in read() if SOURCES / "testing" / "sim" not in text.path.parents)
-    texts = [text for text in here if text.kind != "attribute"]
-    assert {text.kind for text in texts} == {"docstring", "comment", "error", "help"}
+    texts = [text for text in read() if text.kind != "attribute" or UNWRITTEN not in text.path.parents]
+    assert {text.kind for text in texts} == {"docstring", "attribute", "comment", "error", "help"}
     assert {text.path.suffix for text in texts} == {".py", ".lua"}
     assert len(texts) > 5000
     assert [str(text) for text in texts if refused(text.text)] == []
