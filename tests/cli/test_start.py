@@ -35,7 +35,7 @@ OURS = """
 """Of ours, for a command under a plain lock on one server: without votes, without asyncio, without what waits for a cache."""
 
 OTHERS = """
-    __future__ argparse array atexit collections contextlib copyreg encodings enum errno functools gettext heapq hiredis
+    __future__ argparse array atexit collections contextlib copyreg encodings enum errno functools gc gettext heapq hiredis
     importlib itertools keyword locale math operator queue re reprlib select selectors signal socket struct threading types
     typing warnings weakref
 """

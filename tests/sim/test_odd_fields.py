@@ -243,6 +243,13 @@ def test_any_content_gets_a_documented_answer(amount: int, name: str) -> None:
     explore(amount, holds, *(contents(case) for case in SCRIPTS if case[0].name == name))
 
 
+@pytest.mark.parametrize("score", ["1e300", "inf"])
+def test_a_holder_that_never_expires_is_busy(score: str) -> None:
+    args = (A1, 30_000, 0, "semaphore 1", 1)
+    raw = filled({LOCK: {f"{B}*1": score}}).run(permit.ACQUIRE, KEYS, args)
+    assert isinstance(protocol.parsed(Run(permit.ACQUIRE, KEYS, args, 1.0), raw), replies.Busy)
+
+
 def time_of(case: Case, long: str) -> float:
     """Seconds that a script takes where such a text stands in all places."""
     script, names, args = case

@@ -198,7 +198,8 @@ end
 local function waiting_for(p)
   local first = redis.call('ZRANGE', p.holders, 0, 0, 'WITHSCORES')
   if not first[1] then return {0, CLAIM, p.fence, '', 0} end
-  return {0, math.max(0, math.ceil(first[2] - p.now_ms)), p.fence, short(string.match(first[1], '^(%x[%x{}@]*)%.')), 0}
+  local left = math.min(MOST, math.max(0, math.ceil(first[2] - p.now_ms)))  -- a foreign score may be infinite, which is no reply
+  return {0, left, p.fence, short(string.match(first[1], '^(%x[%x{}@]*)%.')), 0}
 end
 
 local function keep_permits(p, ttl)
