@@ -27,7 +27,7 @@ KINDS = {
     "schedule": "jobs that run once per tick",
     "wired": "the real drivers, over scripted sockets",
 }
-"""What there are swarms of, besides a lock on one server."""
+"""The kinds of swarms, besides a lock on one server."""
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""The judge: rules that a history of a lock must obey, whoever wrote it, the simulator or a recording of live processes.
+"""The judge: rules that a history of a lock must obey, whether the simulator or a recording of live processes wrote it.
 
-It knows nothing of the locks it judges. The rules are in `rules` (what must never happen) and `deadlines` (what must happen),
-and look at the `evidence`; `check` asks them all.
+It knows nothing of the locks it judges. The rules are in `safety_rules`, `liveness_rules` and `permit_rules`, and look at the
+`evidence`; `check` asks them all.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ OF_PERMITS: Final = RULES.keys() - {"R1", "R4", "R16"}
 OF_LOCKS: Final = RULES.keys() - {"R17", "R18"}
 
 OF_SEVERAL: Final = frozenset(("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14", "R19"))
-"""Those that can be judged where no single server knows who has the lock."""
+"""Rules that can be judged where no single server knows the holder."""
 
 EXPECTED: Final = {"taken": 2, "contended": 1}
-"""What has to happen in recorded histories for a verdict to mean something."""
+"""Minimum counts in recorded histories: with less, a verdict means nothing."""
 
 
 def main(paths: Iterable[str]) -> int:

@@ -71,8 +71,8 @@ class Event(NamedTuple):
     since: float = 0.0
     note: str = ""
     lease: str = ""
-    """What the server gave, and one acquisition passes on to the next of its process: named for the acquisition that asked for
-    it. Empty if that is this one."""
+    """The lease from the server, which one acquisition passes on to the next of its process. It is named after the acquisition
+    that asked for it; empty if that is this one."""
     last: int = 0
     """The last of the fences that came with ``fence``."""
 

@@ -186,9 +186,9 @@ class Swarm(NamedTuple):
     simulate: Callable[..., Run[Any]]
     """Makes one of a seed."""
     enough: Mapping[str, int]
-    """What has to happen in 1,000 of them."""
+    """Minimum counts in 1,000 histories (R11)."""
     rules: tuple[str, ...]
-    """What applies to them: each has to be judged now and then, and not always excused."""
+    """The rules that apply. Each has to give a verdict now and then: one that always excuses proves nothing."""
 
 
 SWARMS = {

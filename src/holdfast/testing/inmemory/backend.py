@@ -77,7 +77,7 @@ class Memory:
         self.close()
 
     def close(self) -> None:
-        """End it. Leases held on it are lost, whoever waits gets a ServerError. The second time, it does nothing."""
+        """End it. Leases held on it are lost, every waiter gets a ServerError. The second time, it does nothing."""
         self._serving.close()
         inside.part(self._endpoint, "the server in memory was closed")
         self._remove()

@@ -17,7 +17,8 @@ from holdfast.testing.keyspace import ReplyError, Status
 OK = Status(b"OK")
 
 _SUBSCRIBED = {b"SUBSCRIBE", b"UNSUBSCRIBE", b"PING", b"QUIT", b"RESET"}
-"""What a RESP2 connection may say while it is subscribed: nothing else could be told from a message."""
+"""Commands that a RESP2 connection may send while it is subscribed. The answer to any other could not be told from a
+message."""
 
 _numbers = itertools.count(1)
 

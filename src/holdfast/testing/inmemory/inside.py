@@ -156,7 +156,7 @@ def fence(endpoint: Endpoint, token: str) -> int:
 
 
 def part(endpoint: Endpoint, why: str) -> None:
-    """A server is gone for good: whoever waits there is told, leases are lost, its connections are closed."""
+    """A server is gone for good: its waiters are told, leases are lost, its connections are closed."""
 
     def end(keeper: Keeper, node: Node) -> None:
         with keeper.mutex:

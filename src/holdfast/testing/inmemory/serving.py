@@ -250,7 +250,7 @@ class Serving:
         try:
             sock, _ = listener.accept()
         except OSError:
-            return  # whoever it was is gone
+            return  # the client is gone
         connection = self._connections[sock] = Connection(self, sock)
         self._selector.register(sock, selectors.EVENT_READ, connection)
 

@@ -20,17 +20,17 @@ class Coverage:
     events: int = 0
     taken: int = 0
     contended: int = 0
-    """Taken by who had to wait for others."""
+    """Taken after a wait for others."""
     handed_over: int = 0
-    """Taken by who had stood in line."""
+    """Taken by a waiter from the queue at the server."""
     passed: int = 0
     """Taken from another one of the same process."""
     inherited: int = 0
-    """Taken by who had the place in the queue of another one of its process."""
+    """Taken by a waiter that had inherited the place in the queue of another one of its process."""
     lingered: int = 0
     """Leases that were kept for a while after use, when nobody of the process wanted them."""
     again: int = 0
-    """Taken once more by who had it."""
+    """Taken once more by its holder."""
     renewed: int = 0
     expired: int = 0
     """The belief ran out before the holder was done."""
@@ -46,7 +46,7 @@ class Coverage:
     faults: Counter[str] = field(default_factory=Counter)
     faults_while_held: Counter[str] = field(default_factory=Counter)
     docket: Docket = field(default_factory=Docket)
-    """What the rules had to judge."""
+    """Verdicts and excuses of each rule."""
 
     def add(self, case: Evidence) -> None:
         """Count what happened in one more history."""

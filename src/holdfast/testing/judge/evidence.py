@@ -27,7 +27,7 @@ LASTING = frozenset(("silence", "slow", "restart", "refused", "pause", "hung"))
 """Faults that last until they are healed. All others are over at once, if they do not say until when they last."""
 
 SERVER = frozenset(("granted", "extended", "freed", "asked"))
-"""What the server says, of a lease."""
+"""Kinds of events that a server records about a lease."""
 
 UNSETTLING = frozenset(("amnesia", "clock", "foreign"))
 """Faults after which a server may say something else than it has promised."""
@@ -247,7 +247,7 @@ class Evidence:
             self.last = event.at
 
     def asked(self, hold: Hold) -> float:
-        """When its lease was asked for, by whoever of its process got that from the server."""
+        """When its lease was asked for, by the acquisition of its process that got it from the server."""
         return self._asked.get(hold.lease, hold.since)
 
     def said(self, hold: Hold) -> list[Event]:

@@ -56,7 +56,7 @@ class Fall(NamedTuple):
     rule: str
     """The rule that it violates."""
     wrong: str
-    """What goes wrong, in words."""
+    """A description of the failure."""
     within: int
     """Schedules within which the search has to find it."""
     cure: str
@@ -74,7 +74,7 @@ class Rung:
     servers: int = 1
     successor: Successor = "itself"
     guarded: bool = False
-    """What the lock protects checks the fence."""
+    """The protected resource checks the fence."""
 
     @property
     def about(self) -> str:

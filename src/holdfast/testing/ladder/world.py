@@ -21,11 +21,12 @@ WORK = 1.5
 """Seconds for which a holder works: less than its lease."""
 
 HORIZON = 60.0
-"""Seconds for which a history is watched: thirty leases. Who still waits then would wait for ever."""
+"""Seconds for which a history is watched: thirty leases. A client that still waits then would wait for ever."""
 
 Successor = Literal["itself", "replica", "itself, late"]
-"""What takes the place of a server that has died: the server itself, restarted at once, without its memory; a replica, which
-may not have heard the last of it; or the server itself, without its memory, but not before the longest lease is over."""
+"""The server that takes the place of one that has died: the server itself, restarted at once, without its memory; a replica,
+which may not have received the last writes; or the server itself, without its memory, but only after the longest lease is
+over."""
 
 SCRIPTS = {path.read_text("ascii"): path.stem for path in sorted(HERE.glob("*.lua"))}
 """Their names, by their texts."""
@@ -143,7 +144,7 @@ class Client:
         self.writes = writes
         """It writes to what the lock protects, at the end of its work."""
         self.guarded = guarded
-        """What it writes to refuses fences that are lower than one it has seen."""
+        """The protected resource refuses fences that are lower than one it has seen."""
 
     def note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
         worker = self.worker

@@ -92,7 +92,7 @@ class Scenario:
     max_passes: int = 32
     max_pass_time: float = 0.01
     permits: tuple[Permits, ...] = ()
-    """What each program wants, instead of a lock."""
+    """The permits that each program wants, instead of a lock."""
 
     @property
     def limits(self) -> Limits:

@@ -64,7 +64,7 @@ def wait(seconds: float | None = None) -> Program:
 
 
 def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
-    """The same, later; who is cancelled has left."""
+    """The same, later; a worker that is cancelled has left."""
 
     async def program(client: RendezvousClient, where: Any) -> None:
         try:

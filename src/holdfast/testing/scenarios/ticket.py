@@ -64,7 +64,7 @@ class TicketScenario(Scenario):
 
     @property
     def limits(self) -> Limits:
-        """Nobody in line knows when a ticket's time is over: who waits asks once a second."""
+        """No waiter knows when a ticket expires, so it asks once a second."""
         return replace(super().limits, handover=1.1)
 
     def settle(self, world: Stepwise) -> None:

@@ -42,7 +42,7 @@ class Attack:
 
     lock: str
     lease: str
-    """As the history calls it: whose it was when somebody looked."""
+    """The lease of the holder that the operator saw, by its name in the history."""
     sent: float
     came: float = float("inf")
     answer: Outcome | WireError | None = None

@@ -1,5 +1,5 @@
 """Seeded histories of an election: candidates campaign, lead, resign, hand over and die, observers watch, and everything goes
-wrong that can. As `swarm` does it for locks.
+wrong that can. They are drawn like those of the `lock` swarm.
 
 At the end nothing goes wrong any more, and one last candidate leads for a while: all observers have to see it, and its end.
 """
@@ -219,7 +219,7 @@ def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]
     seen: dict[str, int] = {}
     for event in history:
         if event.kind == "leads":
-            start = history[0].at  # who knows neither what terms there were nor what time it is may begin anywhere
+            start = history[0].at  # a server that knows neither the terms nor the time may begin anywhere
             forgot = upsets.between(start, event.at, AMNESIA) and upsets.between(start, event.at, CLOCK)
             if not docket.decide("E2", forgot) and event.fence <= highest:
                 found.append(Violation("E2", f"{event.who} leads in term {event.fence}, after {highest}", (event,)))

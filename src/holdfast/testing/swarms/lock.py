@@ -71,7 +71,7 @@ class Round:
     twice: bool = False
     """The lease is given back a second time, which is to be refused."""
     nested: bool = False
-    """Taken once more inside, by who has it."""
+    """Taken once more inside, by its holder."""
     checks_in: bool = False
     """It says that it makes progress, between any two steps."""
 
@@ -142,9 +142,9 @@ def draw(rng: random.Random) -> Profile:
                 )
                 for _ in range(choice((1, 1, 2)))
             ]
-            if uniform() < 0.06:  # one who never waits, and asks again and again
+            if uniform() < 0.06:  # a worker that never waits, and asks again and again
                 rounds = [Round(choice(names), 0.0, 0.0, 0.0, gap=0.1 * uniform()) for _ in range(8)]
-            elif uniform() < 0.06:  # one who takes it again and again
+            elif uniform() < 0.06:  # a worker that takes it again and again
                 rounds = [Round(choice(names), None, 0.0, 0.0, gap=choice((0.0, 0.002))) for _ in range(20)]
             profile.workers.append((process, rounds))
     _draw_sharing(rng, profile)

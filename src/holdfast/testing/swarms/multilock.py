@@ -1,10 +1,10 @@
-"""Seeded histories of several locks at once: as `swarm` has them for single ones, with workers who want some of three.
+"""Seeded histories of several locks at once, like those of the `lock` swarm: each worker wants some of three locks.
 
 Each of the locks is judged as it is alone, and besides:
 
-M1  Whoever has got them has all of them, and whoever has not has none.
+M1  A worker that has acquired them holds all of them; one that has not holds none.
 
-That nobody waits for ever (R7) is here, too, that those who name them in different orders do not wait for each other.
+Workers that name the locks in different orders must not wait for each other for ever (R7).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.testing.swarms.lock import Profile
 from holdfast.testing.swarms.result import Run
 
 ORDERS = ("xy", "yx", "xyz", "zyx", "zx", "yz", "x", "z")
-"""Who wants which, in the order in which he names them."""
+"""The locks that a worker wants, in the order in which it names them."""
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:

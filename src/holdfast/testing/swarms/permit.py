@@ -1,4 +1,4 @@
-"""Seeded histories of semaphores and read-write locks, in the world of `swarm`.
+"""Seeded histories of semaphores and read-write locks, in the world of the `lock` swarm.
 
 "x" is a semaphore, "y" a read-write lock. Each acquisition wants as much as it has drawn; somebody changes the semaphore's
 limit now and then, and writers become readers.
@@ -32,9 +32,9 @@ class Users:
     rng: random.Random
     limit: int
     least: int
-    """Nobody wants more, and the limit is never lower: who wanted more than there are would lose his place."""
+    """No worker wants more, and the limit is never lower: a worker that wanted more than there are would lose its place."""
     changes: float
-    """How often somebody changes the limit, of his acquisitions."""
+    """The share of a worker's acquisitions in which it changes the limit."""
     writes: float
     """The part of writers."""
 
@@ -45,7 +45,7 @@ class Users:
         return permit.semaphore(rng.choice((1, 1, rng.randint(1, self.least))), rng.choice((None, self.limit, self.limit)))
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
-        """As `swarm.work`."""
+        """Run a worker as in the `lock` swarm, with permits instead of a lock."""
         for planned in rounds:
             plain = lock_of(planned.lock)
             described = plain.spec._replace(permits=self.wanted(planned.lock), guard=0.0, linger=0.0, progress_within=None)

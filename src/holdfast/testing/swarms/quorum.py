@@ -1,4 +1,4 @@
-"""Seeded histories of a lock on three or five servers, each with its own faults: as `swarm` has them for one server."""
+"""Seeded histories of a lock on three or five servers, each with its own faults, like those of the `lock` swarm."""
 
 from __future__ import annotations
 

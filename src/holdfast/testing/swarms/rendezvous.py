@@ -30,7 +30,8 @@ END = 200.0
 """Seconds after which somebody on the spot ends what is still waited for, every twenty seconds again."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"})
-"""What a server has forgotten, nobody can know; and by its clock a place ends."""
+"""Faults that are drawn. Left out are those after which a server has lost its data, and a clock that is set: places in the
+queue expire by that clock."""
 
 FACES: tuple[Face, ...] = ("threads", "asyncio")
 TIMEOUT = 0.5

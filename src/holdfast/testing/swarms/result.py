@@ -45,7 +45,7 @@ class Run(Generic[P]):
     world: World
     violations: list[Violation]
     counts: Counter[str] = field(default_factory=Counter)
-    """What happened in it and how often, where coverage does not say that."""
+    """Counts of events that coverage does not have."""
 
     @property
     def history(self) -> list[Event]:

@@ -1,6 +1,6 @@
 """Seeded histories of a schedule: several processes serve the same jobs, and everything goes wrong that can.
 
-As `swarm` does it for locks. Servers keep their memory here: what that is worth, the histories of locks show.
+They are drawn like those of the `lock` swarm.
 """
 
 from __future__ import annotations

@@ -41,13 +41,13 @@ STEPS = 50_000
 """As many steps are a hot loop."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "foreign", "stale"})
-"""What can go wrong here: a server that forgets what was invalidated can promise nothing."""
+"""Faults that are drawn. Left out are those after which a server has lost its invalidations: it can promise nothing."""
 
 QUIET = {"cut", "crash", "close", "cancel", "deaf", "unplug"}
 """After these, a server that waiters ask answers."""
 
 LATE = {"cut", "silence", "hang", "duplicate", "slow", "lost-reply"}
-"""By these, a request may be carried out long after who has sent it went on."""
+"""By these, a request may be carried out long after its sender went on."""
 
 RATE = 0.005
 """By how much clocks differ in speed, at most, and a little."""
@@ -110,7 +110,7 @@ def draw(rng: random.Random) -> Profile:
                     early=int(2000 * uniform()) if uniform() < 0.15 else 0,
                     load=uniform() < 0.9,
                 )
-                # Two who store at the same time may do so in another order than they have written.
+                # Two that store at the same time may do so in another order than they have written.
                 write = choice(hows) if uniform() < writes and (hows != ("store",) or not process + number) else ""
                 rounds.append(Round(policy, takes * uniform(), uniform() < fails, write, gap * uniform()))
             profile.workers.append((process, rounds))
@@ -200,7 +200,7 @@ class Lookup:
 
     want: Event
     end: Event | None = None
-    """What came of that."""
+    """The outcome of that; None while it is open."""
     over: float = float("inf")
     """When the load was over, if that came of it."""
 
@@ -306,7 +306,7 @@ class Case:
 
 
 def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
-    """By whoever looked when the invalidation was done."""
+    """A lookup that begins after an invalidation was done finds no older version."""
     for lookup, found in case.ends("found"):
         done = [(v, void) for v, void in case.voids.items() if void.done < lookup.want.at]
         floor = max((v for v, void in done if not case.upsets.between(void.begin.at, found.at, AMNESIA)), default=0)

@@ -28,7 +28,7 @@ SHARE = 0.6
 """Of the leases that are handed over."""
 
 MADE_GOOD = {"cancel", "lost-request", "lost-reply", "duplicate"}
-"""Faults of which who redeems a ticket feels nothing: he asks again."""
+"""Faults that a client does not notice when it redeems a ticket, because it asks again."""
 
 CHAIN = 3
 """As often a lock may be handed on, one after the other."""
