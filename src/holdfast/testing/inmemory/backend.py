@@ -40,7 +40,7 @@ class Holder(NamedTuple):
     who: str | None
     """As in `LockTimeout.holder`: ``host:pid (label)``, the id of a process, or None for a client of another library."""
     fence: int
-    """His fence; in another process than this one it may be a later one, if the lock was passed on inside."""
+    """Fence of the holder. In another process it may be a later one, if the lock was handed on inside that process."""
     remaining: float | None
     """Seconds until the lease ends on the server, unless renewed; None: it has no end."""
 
