@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import os
 import re
 import signal
 import subprocess
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cli.commands import PROGRAM, Holdfast, error_line, line, running
-from holdfast import Election
+from holdfast import Election, LeaseLost
+from holdfast._local.guardian import program
+from holdfast.cli import elect as elect_command
+from holdfast.cli.supervise import Interrupted
 
 if TYPE_CHECKING:
     import redis
@@ -108,6 +114,39 @@ def test_without_a_command_it_tells_its_own_role(hf: Holdfast, name: str, client
     assert end(process, signal.SIGINT) == 130
     assert not client.exists(f"hf:{{{name}}}"), "it has resigned"
     assert process.communicate() == ("", "")
+
+
+def test_each_campaign_may_take_as_long_as_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it has led in between."""
+    now, waits = 1000.0, list[float | None]()
+
+    class Candidate:
+        """It is elected after a second, leads for an hour, and loses that."""
+
+        candidate = "one"
+        lease = None
+
+        def __enter__(self) -> Any:
+            nonlocal now
+            now += 3601.0
+            lost = threading.Event()
+            lost.set()
+            return SimpleNamespace(fence=1, lost=lost)
+
+        def __exit__(self, *_error: object) -> None:
+            raise LeaseLost("", name="x", key="x", fence=1, reason="its key is gone")
+
+    def leader(_args: object, _urls: object, wait: float | None) -> Candidate:
+        waits.append(wait)
+        if len(waits) > 3:  # the first only says what it is called
+            raise Interrupted(signal.SIGTERM)
+        return Candidate()
+
+    monkeypatch.setattr(program, "clock", lambda: now)
+    monkeypatch.setattr(elect_command, "leader", leader)
+    with pytest.raises(Interrupted):
+        elect_command._campaign(argparse.Namespace(name="x", wait=10.0, json=False), [])
+    assert waits == [10.0] * 4
 
 
 def test_a_signal_that_does_not_wake_who_waits(hf: Holdfast, name: str) -> None:

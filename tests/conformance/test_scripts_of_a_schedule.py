@@ -259,6 +259,20 @@ def test_a_run_that_is_cut_short_begins_again_elsewhere_at_once(schedule: Schedu
     assert schedule.log() == ["cancelled 1"]
 
 
+def test_a_crash_noticed_by_a_process_with_the_old_definition_begins_again(schedule: Schedule) -> None:
+    """That process is told of the new one, and is given nothing; the tick waits for a process that knows the job as it is."""
+    assert granted(schedule.serve(AGAIN, base=schedule.start, ticks=(schedule.start + 1,), want=T1))
+    old = schedule.rev
+    schedule.register("other", listener_id=OTHER)
+    schedule.rev, new = old, schedule.rev
+    schedule.command("DEL", RUN)
+    assert schedule.serve(AGAIN, want=T2)[:2] == [codes.REDEFINED, new]
+    schedule.rev = new
+    again = schedule.serve(AGAIN, want=T3, listener_id=OTHER)
+    assert granted(again)
+    assert again[8:10] == [schedule.start + 1, 2], "the same tick, its second attempt"
+
+
 def test_keep_and_overlap(schedule: Schedule) -> None:
     kept = Options(min_runtime=600)
     assert granted(schedule.serve(kept, base=schedule.start, ticks=(schedule.start + 1,), want=T1))
@@ -445,6 +459,17 @@ def test_who_serves_no_more_is_forgotten_by_the_next_to_begin(schedule: Schedule
     schedule.serve(listener_id=token("b", 2), number=1)
     assert schedule.command("ZCARD", KEYS.serving) == 3, "with the one that has registered"
     assert schedule.command("HLEN", KEYS.base) == 2 + 2 + 3, "v, changes, the numbers of two and the names of three"
+
+
+def test_a_request_of_a_process_that_serves_no_more_is_known_as_long_as_it_is_valid(schedule: Schedule) -> None:
+    """A request may hang for longer than its process counts as serving. It must not be given a run then: nobody is there."""
+    gone, number = token("a", 10), 7
+    schedule.serve(listener_id=gone, number=number + 1)
+    schedule.command("ZADD", KEYS.serving, schedule.now() // 1000 - 31_000, gone)
+    schedule.serve(listener_id=token("b", 2), number=1)
+    late = schedule.serve(base=schedule.start, ticks=(schedule.start + 1,), want=T1, listener_id=gone, number=number)
+    assert late[0] == 0
+    assert schedule.command("GET", RUN) is None
 
 
 def test_history_is_kept_as_long_as_the_job(schedule: Schedule) -> None:

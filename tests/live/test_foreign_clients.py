@@ -16,9 +16,10 @@ import valkey
 
 import holdfast
 from holdfast import FairLock, Lock, ServerError, aio, fencing
+from holdfast._clock import clock
 from holdfast._core.requests import Refused
 from holdfast._local.server.process import PrivateServer
-from holdfast._net.client_adapter import ClientLine
+from holdfast._net.client_adapter import AioClientCalls, ClientLine
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import command
 from holdfast._net.resolve import from_client
@@ -311,3 +312,29 @@ def test_a_loop_may_end_while_its_client_listens(server: PrivateServer, look: re
     for _ in range(10):
         in_loop(main, server)
     assert queue_length(look, name) == 0
+
+
+@pytest.mark.parametrize("reply", [b"7", redis.ResponseError("ERR no")], ids=["a reply", "an error"])
+def test_the_lease_counts_from_before_the_client_was_asked(reply: Any) -> None:
+    """Not from the reply, for which the client may have waited long after the server had carried the request out."""
+    carried_out = 0.0
+
+    class Late:
+        """Its reply comes at a later time than that at which the server has carried the request out."""
+
+        async def execute_command(self, *_words: bytes, **_options: bool) -> Any:
+            nonlocal carried_out
+            carried_out = clock()
+            while clock() == carried_out:
+                await asyncio.sleep(0)
+            if isinstance(reply, Exception):
+                raise reply
+            return reply
+
+    async def main() -> None:
+        calls = AioClientCalls(Endpoint(client=Late()))
+        _, sent = await calls.exchange(command("GET", "x"), 5.0)
+        assert sent <= carried_out
+        await calls.close()
+
+    asyncio.run(main())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast._api.multilock import BaseMultiLease
-from holdfast._core.lock.multilock import scatter
+from holdfast._core.lock.multilock import gather, scatter
 from holdfast._core.lock.records import Attempt, Spec
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Unknown, WireError
@@ -57,6 +57,21 @@ def test_after_a_lost_answer_the_local_time_counts(applied: bool) -> None:
         if not applied:
             driver.server.take(OTHER, 30.0)
         assert given_back(driver, in_time, True) == [in_time, True]
+
+
+def test_a_busy_answer_says_nothing_of_an_earlier_request_without_one() -> None:
+    """A copy of the earlier one may arrive when all are free. It must not take locks that nobody would know of."""
+    driver, parts = Driver(Server()), [Part(0, in_time=True), Part(1, in_time=True)]
+    operands: list[Any] = [*parts]
+    driver.failing = first(Fault(Unknown("no answer")), "multi_acquire")
+    assert driver.run(gather(operands, None)) == 0
+    driver.server.take(OTHER, 30.0)
+    assert driver.run(gather(operands, None)) == 0, "the first of them is busy"
+    for part in parts:
+        driver.undo(part.attempt)
+    driver.server.release(OTHER)
+    driver.late_copies_arrive()
+    assert driver.server.present().isdisjoint(MINE)
 
 
 def test_the_loss_of_several_is_told_once() -> None:

@@ -233,3 +233,16 @@ def test_a_driver_is_watched_also_if_that_was_interrupted() -> None:
             assert number > 5
             return
     raise AssertionError("it never ends")
+
+
+def test_a_driver_is_watched_by_the_keeper_that_follows() -> None:
+    """`close` ends a keeper while an event loop goes on: the next operation there must say that it is to be watched."""
+    process = Process()
+    driver: Any = Driver(lambda _operation: None)
+    driver.loop = SimpleNamespace(is_closed=lambda: False)
+    for _ in range(2):
+        assert driver.unwatched
+        process.keeper.loops.watch(driver)
+        assert not driver.unwatched
+        process.close()
+    assert driver.unwatched
