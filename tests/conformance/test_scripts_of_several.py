@@ -102,6 +102,18 @@ def test_each_goes_to_the_next_in_its_line(box: Box) -> None:
     assert box.keys_for_ever() == []
 
 
+def test_what_somebody_else_holds_is_handed_to_nobody(box: Box) -> None:
+    gather(box)
+    box.redis.delete(LOCK)
+    assert box.acquire(B)[0] > 0
+    box.listen("c")
+    box.acquire(C, join=True)
+    assert run(box, "lock/multi_release", A, "release", A2, "release") == [-1, 1]
+    assert holders(box) == [B, None]
+    assert box.heard("c") == []
+    assert box.line() == [C]
+
+
 def test_who_waits_with_a_token_that_is_revoked_waits_no_more(box: Box) -> None:
     run(box, "lock/acquire", B, 30_000, 0, keys=OTHERS)
     gather(box, A, B)
