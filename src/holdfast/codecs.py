@@ -113,7 +113,7 @@ def _to_json(value: Any) -> bytes:
 
 
 def _changed(value: Any, where: str) -> str:
-    """Name the part of a value that JSON would turn into something else; empty if there is none of the usual ones."""
+    """Name the first part of a value that JSON would change, such as a tuple; "" if it finds none."""
     if isinstance(value, tuple):
         return f"{where} is a tuple, which would come back as a list: store a list"
     if isinstance(value, list):

@@ -82,11 +82,11 @@ class Barrier(event.BaseBarrier):
             raise
 
     async def reset(self) -> None:
-        """As new, with as many parties as this one says; who waits gets BrokenBarrier. Raises ServerError."""
+        """Make the barrier as new, with the parties of this object. Those who wait get BrokenBarrier. Raises ServerError."""
         await self._run(barrier.change(self._meeting, "reset"))
 
     async def abort(self) -> None:
-        """Break it: who waits gets BrokenBarrier, and who comes, until `reset`. Raises ServerError."""
+        """Break the barrier: those who wait, and all who come until `reset`, get BrokenBarrier. Raises ServerError."""
         await self._run(barrier.change(self._meeting, "abort"))
 
     async def __aenter__(self) -> int:

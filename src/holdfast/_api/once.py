@@ -59,7 +59,7 @@ class Job(NamedTuple):
 
     @property
     def what(self) -> str:
-        """For messages."""
+        """Describe the call, for messages."""
         return f"once {self.name!r}"
 
     @property
@@ -69,7 +69,7 @@ class Job(NamedTuple):
 
 
 class Running:
-    """A call that runs, as it sees itself: ``Once.current()``. Asks no server."""
+    """The running call of a `once` function, which `Once.current` returns inside of it. No method asks a server."""
 
     def __init__(self, me: object, job: Job, attempt: Attempt, load: Load, process: Process) -> None:
         self.me = me

@@ -41,7 +41,7 @@ L = TypeVar("L", bound="BaseQuorumLease")
 def find(
     servers: object, face: Literal["sync", "asyncio"], max_ttl: float, prefix: str
 ) -> tuple[tuple[Endpoint, ...], ServerSet]:
-    """The servers that vote together. Raises ConfigError where they cannot."""
+    """Find the endpoints of the servers that vote together. Raises ConfigError if these servers cannot."""
     if isinstance(servers, str | bytes) or not isinstance(servers, Iterable):
         raise _bad("servers must be a list of clients or URLs, or a dictionary of them by name")
     named = isinstance(servers, Mapping)
@@ -71,7 +71,7 @@ def find_new(servers: object, max_ttl: float, prefix: str) -> tuple[tuple[Endpoi
         return find(servers, "sync", max_ttl, prefix)
     endpoint = resolve(servers, "sync")
     if endpoint.cluster is not None:
-        raise _bad("locks in a Cluster are not guarded, its servers need not be declared")
+        raise _bad("quarantine does not apply to locks in a Cluster: do not declare its servers")
     return (endpoint,), ServerSet((endpoint.address,), "", max_ttl, guard_key(start(prefix)))
 
 

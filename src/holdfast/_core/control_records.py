@@ -23,7 +23,7 @@ DIGITS = 19
 _INFINITY = float("inf")
 
 MARK = 10
-"""Hex digits by which a record names a key: a key may be so long that few would fit in."""
+"""Number of hex digits by which a record names a key. A record has no room for long keys."""
 
 MOST_LABELS, LABELS = 32, 2000
 """Locks of one process whose labels are told, and how many bytes of the record they take, at most."""

@@ -1,4 +1,4 @@
-"""Ending an operation that nobody drives any more."""
+"""End an operation whose caller has gone, such as a task of a closed event loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Dropped(BaseException):
-    """Raised in an operation that nobody drives any more, wherever it waits."""
+    """Raised inside an operation whose caller has gone, at the request that it waits for, so that it cleans up."""
 
 
 UNDONE = object()

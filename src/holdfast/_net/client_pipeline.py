@@ -46,7 +46,7 @@ MOVING = "its slot is moving"
 
 
 class Commands:
-    """The commands of a client of redis-py or valkey-py, under their names, and nothing else of it."""
+    """The command methods of a redis-py or valkey-py client, without its other attributes."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call

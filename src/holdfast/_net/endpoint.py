@@ -63,7 +63,7 @@ class Handshake:
         return len(self._commands)
 
     def packed(self, pack: Callable[..., bytes]) -> bytes:
-        """All of them as bytes, made by ``pack`` one by one."""
+        """Return all commands as bytes; ``pack`` encodes each of them."""
         return b"".join(pack(*command) for command in self._commands)
 
 

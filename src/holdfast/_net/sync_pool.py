@@ -95,7 +95,7 @@ class _SharedConnection:
         self._made = self._clock()
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
-        """The reply, _AGAIN or _ELSEWHERE. Raises NotSent, Unknown or Refused."""
+        """Send a request and return its reply, `_AGAIN` or `_ELSEWHERE`. Raises NotSent, Unknown or Refused."""
         turn = self._turn
         try:
             if turn.acquire(False):

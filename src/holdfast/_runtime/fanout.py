@@ -176,7 +176,7 @@ class Fanout:
             self._calls.popleft()()
 
     def close(self) -> None:
-        """Close all connections. Requests that were sent on them arrive, if they can."""
+        """Close all connections. Requests that were already sent may still reach the servers."""
         ours = self._turn.acquire(timeout=1.0)  # a helper may be at it; and an interrupt may have kept it locked
         try:
             self._closed = True

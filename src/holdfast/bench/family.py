@@ -211,7 +211,7 @@ async def _read_together(pipe: Connection, url: str, bare: Bare) -> list[float]:
 
 
 def _taken_again(plan: Plan, times_each: int = 1000) -> list[Figure]:
-    """An RLock by the thread that has it: how long a pair takes, of a thousand in a row, and what it asks of the server."""
+    """Measure a nested acquire and release of an RLock: time of a pair, and commands that it sends."""
     lock = holdfast.RLock(plan.url, f"{PREFIX}family:again", ttl=TTL)
     taken = []
     with lock:

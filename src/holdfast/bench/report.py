@@ -68,7 +68,7 @@ class Row:
     group: str = ""
     """Group within which it is compared."""
     rounds: list[float] = field(default_factory=list)
-    """The first of the values in each round, where there were rounds."""
+    """First value of each round; empty if the measurement had no rounds."""
 
 
 def rates(contender: str, rounds: list[float], group: str = "") -> Row:

@@ -1,4 +1,4 @@
-"""Finds names whose keys a server has, to try it with. In a Cluster not all names will do, and there are several servers."""
+"""Find a name of a lock for each server, with which the doctor can test it. In a Cluster, each server has only some names."""
 
 from __future__ import annotations
 

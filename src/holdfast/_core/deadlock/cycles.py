@@ -123,7 +123,7 @@ def links(process: str, record: object) -> list[Link]:
 
 
 def _label(said: control_records.Record, holds: tuple[str, ...]) -> str:
-    """The label of a lock that is held, which is what those who wait for it are shown."""
+    """Return the label of a held lock, which its waiters are shown."""
     return next((label for key in holds if (label := said.label_of(key.encode()))), "")
 
 

@@ -148,7 +148,7 @@ class LocalQueue:
     # Coming
 
     def retake(self, attempt: Attempt) -> Grant | None:
-        """The lease that lingers, if one does that is good for this attempt, with its next fence. None: see `enter`."""
+        """Return the lingering lease with its next fence if this attempt can use it; None: the attempt has to `enter`."""
         held_lease = self.held_lease
         if held_lease is None or self.turn_of is not None or self.in_change():
             return None
@@ -279,8 +279,9 @@ class LocalQueue:
     # Going
 
     def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
-        """The holder is done with the lock. True: the next one here has it, or it lingers. False: it has to go back to the
-        server, and `on_released` says when it has. None: somebody else was quicker to give it back."""
+        """Hand the lock on when its holder has released it. Return True if the next waiter of this process has it, or it
+        lingers. False: the caller has to release it on the server, and then to call `on_released`. None: another thread or a
+        signal handler has released it before."""
         nested = self.in_change()  # a signal handler: what it has interrupted may be about to change the queue
         with self.mutex:
             # First of all: a signal handler may release it, too, and of the two who do one is told that it was given back.

@@ -200,7 +200,7 @@ class Tally(Protocol):
         """It has begun to wait for another holder; said again each time that it goes on."""
 
     def held(self, seconds: float, /) -> None:
-        """A lease has ended that was held for so long."""
+        """Count a lease that has ended after so many seconds."""
 
 
 class Queue(Protocol):

@@ -73,7 +73,7 @@ class Waiting:
         self._numbers: dict[bytes, int] = {}
         """How often the inbox of a prefix was subscribed."""
         self._prefixes: set[bytes] = set()
-        """The prefixes of those who wait; perhaps of some who waited, as long as anybody does."""
+        """Prefixes of the waiters. Prefixes of former waiters are removed when the last waiter has gone."""
 
     def __len__(self) -> int:
         return len(self._waiters)

@@ -49,7 +49,7 @@ class Options:
     on: tuple[str, ...] = ()
     """Features: the job runs only where the schedule has one of these."""
     history: int = 50
-    """Runs that are remembered."""
+    """Number of past runs that the server keeps."""
 
     @property
     def slots(self) -> int:

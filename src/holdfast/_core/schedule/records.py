@@ -89,7 +89,7 @@ class CancelRun(NamedTuple):
 
 
 class AbandonRun(NamedTuple):
-    """To do: nobody waits for this run any more. It has no lease."""
+    """To do: stop waiting for a run that was told to end and goes on. It goes on without a lease."""
 
     run: ActiveRun
 

@@ -132,14 +132,14 @@ class Load:
         self.record = record
         """Value that is stored meanwhile: it has expired, or nearly."""
         self.waited = grant.attempt.waited
-        """Its caller has waited before, for somebody else's load that came to nothing."""
+        """Whether the caller has already waited for another caller's load, which failed."""
         self.held_lease = LoadLease(entry, grant)
         self.on_lost: Callable[[Load], object] | None = None
         """Called with this, by the keeper, when the lease is lost: the value will not be stored."""
 
     @property
     def lost(self) -> str:
-        """Why its lease is lost; empty while it is not known to be."""
+        """Reason why the lease of this load was lost; "" while no loss is known."""
         return self.held_lease.lost
 
     def remaining(self, now: float) -> float:

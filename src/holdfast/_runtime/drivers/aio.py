@@ -96,7 +96,7 @@ class AioSlot:
             self._woken.set_result(None)
 
     def park(self, until: float | None) -> Awaitable[None]:
-        """Until it is woken, or local time ``until``. No coroutine: ten thousand may stand in line, and should cost little."""
+        """Wait until woken, or until local time ``until``. Returns a future: as coroutines, ten thousand waiters cost more."""
         self._woken = woken = self._loop.create_future()
         self.waits = self.waits or (id(asyncio.current_task()), self._clock())
         if until is not None:

@@ -1,7 +1,7 @@
-"""The processes of ``holdfast demo schedule``: they serve a schedule, and do beside it what is written without one.
+"""The processes of ``holdfast demo schedule``. Each serves a schedule, and runs the same job by a plain timer for comparison.
 
-Each lives by a clock of its own, some seconds off: what it gets from ``time.time()``. It writes each run into a list on the
-server, with the time of the machine's own clock.
+The clock of each process, ``time.time()``, is some seconds off. A process appends each run to a list on the server, with the
+time of the machine's clock.
 """
 
 from __future__ import annotations

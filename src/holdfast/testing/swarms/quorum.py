@@ -51,11 +51,11 @@ class Profile:
     declared: bool
     """The servers were declared new; or they have to wait for the longest lease first."""
     far: float
-    """The share of pairs of a process and a server that are far from each other,"""
+    """Share of the connections between a process and a server that are slow."""
     distance: float
-    """and how far: messages take so many seconds longer."""
+    """Seconds that a message takes longer on a slow connection."""
     skews: list[float] = field(default_factory=list)
-    """By which the servers' clocks are ahead."""
+    """Seconds by which the clock of each server is ahead."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
     """At which step, which fault, for how long."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
@@ -205,7 +205,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def limits(profile: Profile) -> Limits:
-    """By when things have to be noticed and done, in such a world."""
+    """Return how soon clients have to notice and do things in a world of this profile."""
     slow = profile.slow_share > 0
     trip = profile.latency + (profile.distance if profile.far else 0.0)
     calm = not (slow or profile.mishaps or profile.faults or profile.far)

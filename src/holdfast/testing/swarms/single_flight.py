@@ -41,7 +41,7 @@ STEPS = 50_000
 """As many steps are a hot loop."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "foreign", "stale"})
-"""Faults that are drawn. Left out are those after which a server has lost its invalidations: it can promise nothing."""
+"""Kinds of faults that a seed may draw. After one of those left out, a server has lost its invalidations, and no rule holds."""
 
 QUIET = {"cut", "crash", "close", "cancel", "deaf", "unplug"}
 """After these, a server that waiters ask answers."""

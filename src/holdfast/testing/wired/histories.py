@@ -173,7 +173,7 @@ class History:
         await self._calm_down(face)
 
     def _shared(self) -> None:
-        """Run as if there were many threads: no connection is left that a thread has to itself."""
+        """Have all threads share connections, as a process with very many threads does."""
         face = _Threads(self.process, self.endpoint)
         pool = self.process.pool(self.endpoint)
         assert isinstance(pool, Pool)
