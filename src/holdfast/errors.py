@@ -148,7 +148,7 @@ class QuorumError(HoldfastError):
 
 
 class TransactionConflict(HoldfastError):
-    """A key that a transaction watches was changed by somebody else before EXEC. Nothing of it was carried out."""
+    """Another client changed a key that the transaction watches before EXEC. No command of the transaction was executed."""
 
     keys: tuple[str, ...]
     """Keys that were watched."""

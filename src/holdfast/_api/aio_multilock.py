@@ -1,4 +1,4 @@
-"""Several locks at once, for asyncio: all of them or none. As `holdfast._api.sync_multilock` has it for threads."""
+"""Several locks at once for asyncio, all of them or none: the counterpart of `holdfast._api.sync_multilock`."""
 
 # ruff: noqa: SLF001  (it is made of locks and their leases)
 

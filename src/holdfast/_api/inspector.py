@@ -71,7 +71,7 @@ class BaseInspector(Generic[C]):
         return name if isinstance(name, str) else text(name), lock
 
     def _enough(self, lock: LockInfo, answered: int) -> None:
-        """Raises QuorumError where fewer than a majority could be asked."""
+        """Raise QuorumError if fewer than a majority of the servers answered."""
         if answered <= lock.servers // 2:
             why = f"it takes {lock.servers // 2 + 1} of its {lock.servers} servers, and {answered} can be asked"
             nodes = {endpoint.address: "one of the servers of the lock" for endpoint in self._endpoints}

@@ -181,7 +181,7 @@ class BaseLock(Generic[L]):
 
     @staticmethod
     def _at_once(attempt: Attempt) -> Grant | Busy | None:
-        """A lease that lingers in this process, for a retake that costs as little as possible."""
+        """Return a lease that lingers in this process, if there is one that the attempt can use, at the least cost."""
         return attempt.local_queue.retake(attempt) if attempt.local_queue is not None else None
 
     def _settle(self, cluster: Topology) -> None:

@@ -158,16 +158,16 @@ class Part:
 
 
 class Whole:
-    """One try to get all of them, and what came of it: in the place of an Attempt."""
+    """One attempt to acquire all locks, and its result. Stands for an `Attempt` where a single lock has one."""
 
     def __init__(self, owner: int) -> None:
         self.owner = owner
-        """Thread or task that takes them."""
+        """Thread or task that acquires the locks."""
         self.parts: list[Part] = []
         self.wants: Part | None = None
-        """The one that is being taken."""
+        """The lock that is being acquired."""
         self.waited = False
-        """For one of them, at least."""
+        """Whether any of the locks had to be waited for."""
         self.lease: BaseMultiLease | None = None
 
     def begin(self, locks: Sequence[Any], drivers: Sequence[Any]) -> Any:

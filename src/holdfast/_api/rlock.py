@@ -72,8 +72,10 @@ class Holdings(dict[Mark, Holding[Any]]):
         return holding
 
     def leave(self, mark: Mark) -> Holding[Any] | None:
-        """Once less. The holding, if this is the last time: then its lease is to be given back. Raises KeyError if there is
-        none, LeaseLost if it was lost before, NotHeld if it was given back by hand; that counts at the end of a ``with`` only.
+        """Count one acquisition less. Return the holding if that was the last: its lease has to be released then.
+
+        Raises KeyError if there is no holding, LeaseLost if it was lost before, and, at the end of a ``with`` only, NotHeld if
+        it was released by hand.
         """
         holding = self[mark]
         if holding.count == 1:

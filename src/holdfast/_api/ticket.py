@@ -213,7 +213,7 @@ class Issue:
 
 
 class BaseRedeem(lock.BaseLock[L]):
-    """A lock that is had by way of a ticket, for both faces."""
+    """A lock that is acquired by redeeming a ticket; common part of both APIs."""
 
     _shared = False  # others of this process may wait for the lock: who has a ticket does not stand in line with them
 

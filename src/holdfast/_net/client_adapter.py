@@ -232,7 +232,7 @@ class ClientLine:
             self._pending.popleft()
 
     def has_unread(self) -> bool:
-        """Nobody knows: the client has read it."""
+        """Return False: unread bytes are in the buffer of the client, which does not show them."""
         return False
 
     def reclaim(self) -> None:

@@ -86,7 +86,7 @@ class PipelinedConnection:
         self.sock: socket.socket | None = None
         self._opening = False
         self._tries = 0
-        """At opening it: what becomes of another one than the latest does not count."""
+        """Number of the latest try to open the connection. Results of earlier tries are ignored."""
         self._closed = False
         self._retry_at = 0.0
         self._silent = False
@@ -174,7 +174,7 @@ class PipelinedConnection:
                     self._open(self._tries)
 
     def _open(self, number: int) -> None:
-        """In a thread of its own: a server that hangs must not hold up the renewals on others."""
+        """Open the socket, in a thread of its own: a server that hangs must not delay renewals on other servers."""
         try:
             result: socket.socket | WireError = open_socket(self._endpoint, CONNECT_TIMEOUT, self._system)
         except WireError as error:

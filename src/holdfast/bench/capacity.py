@@ -59,7 +59,7 @@ def _release(keys: tuple[bytes, bytes, bytes], token: str, mode: str = "release"
 
 
 def _send(server: Bare, requests: list[bytes]) -> list[object]:
-    """In batches; the answers."""
+    """Send the requests in batches and return their answers."""
     answers: list[object] = []
     for start in range(0, len(requests), BATCH):
         batch = requests[start : start + BATCH]

@@ -214,7 +214,7 @@ def _acknowledged(line: Line, terms: Terms) -> int | str | None:
 
 
 def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: dict[str, str]) -> Blocking | None:
-    """A second connection, which listens. A client's own is not tried: it is as good as the client."""
+    """Open a second connection and subscribe. A client object brings its own connections, which are not tested."""
     if endpoint.client is not None:
         return None
     connection = Blocking(endpoint, PATIENCE)

@@ -13,7 +13,7 @@ from holdfast._net.slots import SLOTS, id_within, slot_of
 from holdfast.doctor.facts import Finding
 
 PATIENCE = 2.0
-"""Seconds for an answer."""
+"""Seconds to wait for an answer."""
 
 
 @dataclass(frozen=True)

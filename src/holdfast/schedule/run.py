@@ -1,4 +1,4 @@
-"""The run that a job is told about."""
+"""`Run`: what a job function is given about its run, and the lease of the run."""
 
 from __future__ import annotations
 

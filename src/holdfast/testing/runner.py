@@ -91,7 +91,7 @@ ENOUGH_OF_ELECTIONS = {
     "election cancelled": 5,
     **{f"script election/{name}": 200 for name in ("join", "proclaim", "observe", "transfer", "notify_observers")},
 }
-"""The same, for elections."""
+"""Least counts of events in 1,000 histories of elections."""
 
 ENOUGH_OF_MEETINGS = {
     "script rendezvous/barrier": 15_000,

@@ -44,7 +44,7 @@ class KeyConflict(Exception):
 
 
 async def key_conflict(found: Conflict, spec: Spec) -> KeyConflict:
-    """The error for that, which says what there is."""
+    """Return the error for a key that is used for something else, and say for what."""
     return KeyConflict(await explained(found, *spec.keys[:2], spec.timeout))
 
 

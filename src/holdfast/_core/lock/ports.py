@@ -193,7 +193,7 @@ class NodeKeeper(Protocol):
         """Tell the owner that its lease is lost; the mutex is not held."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Do something of which nobody else's lease may depend. False if it failed."""
+        """Call ``action`` and log what it raises, so that it cannot harm other leases. Return False if it failed."""
 
 
 class Watched(Protocol):

@@ -601,7 +601,7 @@ class HeldLease:
         return fits and (spec is mine or mine.is_passable)
 
     def end(self) -> None:
-        """It is being given back: nothing is to be watched or told any more."""
+        """Mark the lease as released: it is no longer watched, and nobody is told of its loss."""
         self.over = True
         self.owner = nobody
 

@@ -40,7 +40,7 @@ async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, 
 
 
 def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[list[int]]:
-    """The request for a lease of ``ttl`` seconds, made at local time ``made``, by hand or by the keeper.
+    """Return the request for a lease of ``ttl`` seconds, made at local time ``made``, by hand or by the keeper.
 
     Its time is its number: of two that overtake each other, or come late, the server goes by the one that was made later.
     """

@@ -206,7 +206,7 @@ class Waiting:
                 self._settle(waiter, Down(error))
 
     def due(self, now: float) -> list[Refresh]:
-        """The refreshes to send now: of all waiters once a second, of one when the lease it was told of ends."""
+        """Return the refreshes to send now: all waiters once a second, and one when the lease that it waits for ends."""
         # A driver ends its wait itself, but its timer stands still while the machine sleeps: then we are the first to see. The
         # place stays until the driver has seen it too: somebody else of this process may inherit it.
         for waiter in self._waiters.values():

@@ -32,7 +32,7 @@ class RunFacts(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of the log, times in us."""
+    """An entry of the history of a job; times in microseconds."""
 
     status: str
     scheduled: int

@@ -69,7 +69,7 @@ class ActiveRun:
     grant: Grant = field(repr=False)
     began: float
     why: str = ""
-    """Why it was told to end."""
+    """Reason why the run was told to end; "" while it was not."""
     verdict: str = ""
     """Result that is recorded then."""
     told_at: float = INFINITY

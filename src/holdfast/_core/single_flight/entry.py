@@ -151,7 +151,7 @@ def _whole(text: bytes) -> int:
 
 
 def fresh(values: list[bytes | None]) -> Record | None:
-    """The value that `EntrySpec.reading` has shown, if it is fresh for sure."""
+    """Return the value that `EntrySpec.reading` has read if it is certainly fresh, else None."""
     raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # a group of one key has none
     if raw is None or floor is None:
         return None

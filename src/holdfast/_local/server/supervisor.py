@@ -179,7 +179,7 @@ class Supervisor:
     # Watch
 
     def watch(self) -> None:
-        """Returns when the server is to end, or has ended."""
+        """Wait until the server has ended, or has to be ended."""
         pause = min(max(self.idle / 10, 0.02), 5)
         used = time.monotonic()
         while not self.ended() and self.reachable():

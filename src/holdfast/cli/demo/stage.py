@@ -120,7 +120,7 @@ class Stage:
         return key
 
     def start(self, role: str, *arguments: str, **options: str) -> Actor:
-        """A process in a role. It has not said anything yet."""
+        """Start a process in a role, and return before it has printed anything."""
         actor = Actor(self.url, role, *arguments, **options)
         self._actors.append(actor)
         return actor

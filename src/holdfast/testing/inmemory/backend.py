@@ -160,7 +160,7 @@ class Memory:
 
     @contextmanager
     def down(self) -> Iterator[None]:
-        """The server is away for the length of a ``with``."""
+        """Take the server away for the length of a ``with``."""
         self.stop()
         try:
             yield

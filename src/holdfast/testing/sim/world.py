@@ -56,7 +56,7 @@ class Weather:
 
 
 class World:
-    """One history, run by time."""
+    """A simulated history in which events happen in the order of their time."""
 
     def __init__(self, rng: random.Random, weather: Weather | None = None, *, trace: bool = False) -> None:
         self.rng = rng

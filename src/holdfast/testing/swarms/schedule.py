@@ -32,7 +32,7 @@ KINDS = ("cut", "silence", "pause", "crash", "restart", "hang", "refuse", "full"
 """Faults that may hit a schedule."""
 
 STEPS = 100_000
-"""As many steps are a hot loop."""
+"""Number of steps in one history from which a process counts as looping without end."""
 
 CALLS = 5000
 """More requests than any history needs."""
