@@ -18,7 +18,7 @@ from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
 from holdfast._runtime.drivers.aio import Runner
-from holdfast._runtime.drivers.choice import aio_driver_for
+from holdfast._runtime.drivers.aio_choice import aio_driver_for
 from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 

@@ -10,7 +10,7 @@ from holdfast._core.requests import Command, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import resolve
-from holdfast._runtime.drivers.choice import aio_driver_for, driver_for
+from holdfast._runtime.drivers.choice import driver_for
 from holdfast._runtime.process import current
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ class AioCaller:
     @hides_client()
     def __init__(self, client: object) -> None:
         self._endpoint: Endpoint = client if isinstance(client, Endpoint) else resolve(client, "asyncio")
+        from holdfast._runtime.drivers.aio_choice import aio_driver_for  # here: threads do without asyncio
+
         self._driver_for = aio_driver_for
 
     def each(self) -> list[AioCaller]:
