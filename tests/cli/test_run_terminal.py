@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.commands import PROGRAM, STUBBORN, Holdfast, running, state, wait_until
+from cli.commands import PROGRAM, STUBBORN, Holdfast, children, running, state, wait_until
 from holdfast._local.server import paths
 
 if TYPE_CHECKING:
@@ -252,6 +252,22 @@ def test_ctrl_z_for_longer_than_the_lease(hf: Holdfast, name: str, client: redis
     terminal.order("f")
     assert terminal.report() == (76 << 8, True)
     terminal.until("the lease could not be renewed in time")
+
+
+def test_what_was_sent_while_the_job_was_stopped_reaches_the_command(
+    hf: Holdfast, name: str, client: redis.Redis, terminals: type[Terminal]
+) -> None:
+    """SIGTERM does not wake a stopped process: it counts when the job is continued."""
+    terminal = terminals(hf, run(name, "--", "sh", "-c", "echo ready; exec sleep 60"))
+    terminal.until("ready")
+    terminal.keys("\x1a")
+    status, _ = terminal.report()
+    assert os.WIFSTOPPED(status)
+    [pid] = children(terminal.shell.pid)
+    os.kill(pid, signal.SIGTERM)
+    terminal.order("b")
+    assert terminal.report() == ((128 + signal.SIGTERM) << 8, False)
+    assert not client.exists(f"hf:{{{name}}}")
 
 
 def test_in_a_pipeline_the_pager_has_the_terminal(hf: Holdfast, name: str, terminals: type[Terminal]) -> None:

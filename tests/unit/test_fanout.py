@@ -1,14 +1,18 @@
-"""What becomes of answers that threads no longer wait for, when they ask several servers at once."""
+"""What becomes of answers that threads and tasks no longer wait for, when they ask several servers at once."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast._core.requests import Unknown
+import pytest
+
+from holdfast._core.requests import Command, Unknown
 from holdfast._net.endpoint import Endpoint
+from holdfast._runtime.drivers import aio_quorum
 from holdfast._runtime.fanout import FanoutPool, _Count
 
 
@@ -38,3 +42,38 @@ def test_what_fails_after_the_decision_is_repeated_by_the_keeper() -> None:
     assert count.decided
     thens[1](Unknown("cut"), 0.0)
     assert insisted == [1]
+
+
+@pytest.mark.parametrize("answered", [1, 0], ids=["decided", "time-is-up"])
+def test_what_fails_when_its_task_waits_no_more_is_repeated_by_the_keeper(
+    answered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeated = list[tuple[object, int]]()
+    process: Any = SimpleNamespace(send_until_answered=lambda servers, number: repeated.append((servers, number)))
+    endpoints = (Endpoint(), Endpoint())
+
+    async def main() -> None:
+        replies = {endpoint: asyncio.get_running_loop().create_future() for endpoint in endpoints}
+
+        def kept(_process: object, endpoint: Endpoint, _kind: object) -> Any:
+            stream = SimpleNamespace(silent_for=lambda: 0.0, begins=False, send=lambda *_: replies[endpoint])
+            return SimpleNamespace(stream=stream)
+
+        monkeypatch.setattr(aio_quorum, "kept", kept)
+        poll: Any = SimpleNamespace(
+            calls=[Command(("PING",), 1.0)] * 2,
+            counter=SimpleNamespace(on_answer=lambda *_: True),
+            within=60.0 if answered else 0.0,
+            begins=False,
+            otherwise=lambda number: number,
+        )
+        for endpoint in endpoints[:answered]:
+            replies[endpoint].set_result(b"PONG")
+        await aio_quorum.Driver(process, endpoints)._poll(poll)
+        assert repeated == []
+        for endpoint in endpoints[answered:]:
+            replies[endpoint].set_exception(Unknown("cut"))
+        await asyncio.sleep(0)  # one turn of the loop, in which the driver learns of it
+
+    asyncio.run(main())
+    assert repeated == [(endpoints, number) for number in range(answered, 2)]

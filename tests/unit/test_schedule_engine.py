@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast._core.lock.records import Attempt, Grant
-from holdfast._core.schedule.records import ActiveRun, CancelRun, Start
+from holdfast._core.schedule.records import AbandonRun, ActiveRun, CancelRun, Start
+from holdfast.errors import LeaseLost
 from holdfast.schedule.engine import Engine
 from holdfast.schedule.run import Run
 from unit.driver import Driver, spec
@@ -58,3 +59,25 @@ def test_a_run_is_halted_once(event: Callable[[Engine, Run, ActiveRun], None], w
     for again in (lose, cancel):
         again(engine, runs[0], active_run)
     assert len(halts) == 1
+
+
+def test_a_run_that_is_abandoned_has_lost_its_lease() -> None:
+    """The server may give the next run to another process at once, while this one ignores that it was told to end."""
+    active_run, runs = an_active_run(), list[Run]()
+
+    def launch(_active_run: ActiveRun, run: Run) -> Callable[[], object]:
+        runs.append(run)
+        return lambda: None
+
+    engine = Engine(SimpleNamespace(), {}, launch)  # type: ignore[arg-type]
+    engine.home = Process(Driver(Server())), object()  # type: ignore[assignment]
+    engine.do(Start(active_run))
+    active_run.why = "max_runtime=1 has passed"
+    engine.do(CancelRun(active_run))
+    lease = runs[0].lease
+    assert not lease.lost.is_set()
+    engine.do(AbandonRun(active_run))
+    assert lease.lost.is_set()
+    assert lease.remaining() == 0.0
+    with pytest.raises(LeaseLost, match="max_runtime=1 has passed"):
+        runs[0].check()
