@@ -341,6 +341,27 @@ def test_row_9_cancelled_between_two_tries_of_release(
 
 
 @pytest.mark.fault(9)
+def test_row_9_the_loop_ends_in_the_middle_of_the_clean_up(proxy: Proxy, admin: Admin, name: str) -> None:
+    """Row 9: the end of `asyncio.run` cancels the clean-up, too. The keeper does the rest of it."""
+    rule = proxy.on("release", action="hold")
+
+    async def main() -> None:
+        lock = aio.Lock(proxy.url, name, ttl=60)
+        await lock.acquire()
+        task = asyncio.create_task(lock.release())
+        await soon(rule.seen.is_set)
+        task.cancel("from outside")
+        for _ in range(5):
+            await asyncio.sleep(0)  # the clean-up begins; its request is stuck behind the first
+        assert not task.done()
+
+    run(main)
+    until(lambda: admin.token() is None)
+    rule.go()
+    admin.nothing_left()
+
+
+@pytest.mark.fault(9)
 def test_row_9_cancelled_in_release_hands_over(proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 9: who waits gets the lock from a release that was cancelled on its way."""
 

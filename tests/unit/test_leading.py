@@ -18,7 +18,7 @@ from holdfast._core.election import (
 )
 from holdfast._core.lock.records import Grant
 from holdfast._core.lock.replies import Busy
-from holdfast._core.requests import Answer, NotSent, Now, Run, Sleep, Unknown
+from holdfast._core.requests import Answer, NewToken, NotSent, Now, Run, Sleep, Subscribe, Unknown, Unsubscribe
 from unit.driver import OTHER, Driver, Fault, some, spec
 from unit.server import LOCK, Server
 
@@ -82,6 +82,23 @@ def test_a_lock_without_a_lease_is_looked_at_again_in_time() -> None:
     with pytest.raises(StopIteration):
         operation.send(Answer(View(NoLeader(taken=False), None), 100.0, 100.0))
     assert watch.free_at == 100.0
+
+
+def test_an_observer_looks_again_once_it_has_subscribed() -> None:
+    """A leader elected between the first look and the subscription would be seen ten seconds late. And only a look that
+    names the listener tells the server whom to notify."""
+    operation = change(ElectionKeys(spec(), LOCK + b":observers"), LeaderWatch(seen=ONE, highest=ONE.term))
+    assert isinstance(operation.send(None), Now)
+    assert isinstance(operation.send(100.0), Run)
+    assert isinstance(operation.send(Answer(View(ONE, 25.0), 100.0, 100.0)), NewToken)
+    assert isinstance(operation.send("aaaaaaaaaaaa.1"), Subscribe)
+    second = operation.send(None)
+    assert isinstance(second, Run)
+    assert second.args[1] == "aaaaaaaaaaaa.1"
+    assert isinstance(operation.send(Answer(View(TWO, 25.0), 100.0, 100.0)), Unsubscribe)
+    with pytest.raises(StopIteration) as end:
+        operation.send(None)
+    assert end.value.value == TWO
 
 
 def test_an_observer_does_not_go_back_to_an_earlier_term() -> None:
