@@ -148,6 +148,16 @@ def test_a_load_that_fails_leaves_neither_its_key_nor_those_who_wait(at: type | 
     assert all(isinstance(member.found, Failed) for member in members) == (at is None)
 
 
+def test_a_load_whose_cancellation_was_not_answered_is_left_to_the_keeper() -> None:
+    """Its lease may still be on the server, and every waiter would wait for the end of it."""
+    keeper = Keeper(crowd_of())
+    keeper.fails[Run] = Unknown("no answer")
+    load = a_load()
+    keeper.run(flight.cancel_load(load))
+    sent = [request.call for request in keeper.trace if isinstance(request, SendUntilAnswered)]
+    assert [(call.script, call.args[:2]) for call in sent] == [(CANCEL_LOAD, (load.held_lease.token, "bury"))]
+
+
 class Interrupting(CoalescedWaiter):
     """Somebody interrupts just when this one is held."""
 
