@@ -6,6 +6,7 @@ import os
 import random
 import threading
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -21,7 +22,7 @@ from holdfast._core.lock.slot_migration import single_key_form
 from holdfast._core.names import channel
 from holdfast._core.requests import Answer, Command, NotSent, Refused, Run, Unknown, WireError
 from holdfast._lua import Script
-from holdfast._net.cluster import HOPS, LEAST_TIMEOUT_S, Cluster, Hop, Shard
+from holdfast._net.cluster import ASKING, HOPS, LEAST_TIMEOUT_S, Cluster, Hop, Shard
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.slots import SLOTS, id_within, slot_of
 from holdfast._net.url import from_url
@@ -200,6 +201,25 @@ def test_a_lease_counts_from_when_its_request_was_sent() -> None:
     keeper: Any = SimpleNamespace(line_to=lambda _endpoint: line)
     ShardLine(keeper, shard).call(acquire(), lambda *answer: answers.append(answer))
     assert answers == [(7, 5.0)]
+
+
+def test_the_keeper_sends_asking_before_the_request_it_is_for() -> None:
+    """Behind the request, ASKING would let the next command of the connection into a slot that is being imported."""
+    nodes, sent, answers = Map(), list[str](), list[object]()
+    replies = iter([Refused(f"ASK {SLOT} b:2"), 1])
+
+    def line_to(endpoint: Endpoint) -> Any:
+        def call(call: Command, then: Callable[[object, float], None]) -> None:
+            sent.append(f"{call.args[0]!s} {endpoint.host}")
+            then(b"OK" if call is ASKING else next(replies), 5.0)
+
+        return SimpleNamespace(call=call)
+
+    keeper: Any = SimpleNamespace(line_to=line_to)
+    line = ShardLine(keeper, Shard(nodes.cluster, SLOT, sharded=False))
+    line.call(Command(("EXISTS", KEYS[0]), 0.2), lambda *answer: answers.append(answer))
+    assert sent == ["EXISTS a", "ASKING b", "EXISTS b"]
+    assert answers == [(1, 5.0)]
 
 
 def test_a_slot_that_is_moving() -> None:
