@@ -191,6 +191,17 @@ def test_a_value_with_the_fence_of_the_invalidation_is_void(box: Box, tag: str) 
     assert look(box, "", lease=0) == [codes.ABSENT]
 
 
+def test_an_invalidation_counts_when_the_clock_was_set_back(box: Box) -> None:
+    """The fences that were issued before that are above the clock, and those to come have to be above them."""
+    box.redis.hset(STATE, mapping={"v": 1, "fence": box.now_us() + 60_000_000})
+    fence = granted(look(box, A))
+    assert land(box, A, fence) == [1, fence]
+    (mark,) = invalidate(box, "t")
+    assert mark >= fence
+    assert look(box, "", lease=0) == [codes.ABSENT]
+    assert granted(look(box, B)) > mark
+
+
 @pytest.mark.parametrize("lost", [(FLOOR,), (FLOORS,), (STATE,), (FLOOR, FLOORS), (FLOOR, STATE), (FLOOR, FLOORS, STATE)])
 @pytest.mark.parametrize("then", ["nothing", "another load", "another tag"])
 def test_what_is_void_stays_void_whatever_is_thrown_away(box: Box, lost: tuple[str, ...], then: str) -> None:
