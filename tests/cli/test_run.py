@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -358,6 +359,15 @@ class TestWhatTheCommandGets:
         assert running(daemon)
         os.kill(daemon, signal.SIGKILL)
         assert (done.returncode, done.stderr) == (0, "")
+
+    def test_a_daemon_that_is_left_alone_keeps_its_children(self, hf: Holdfast, name: str) -> None:
+        daemon = "sleep 60 >&- 2>&- & echo $$ $!; exec >&- 2>&-; wait"
+        done = hf("--keep-daemons", name, "--", "setsid", "-f", "sh", "-c", daemon)
+        family = [int(word) for word in done.stdout.split()]
+        left = [running(pid) for pid in family]
+        for pid in itertools.compress(family, left):
+            os.kill(pid, signal.SIGKILL)
+        assert (left, done.returncode, done.stderr) == ([True, True], 0, "")
 
 
 class TestSecrets:
