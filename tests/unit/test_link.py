@@ -174,6 +174,23 @@ def test_what_has_come_while_the_thread_was_held_up_is_no_silence() -> None:
     assert not link.busy
 
 
+def test_the_shortest_time_limit_counts_whichever_request_was_sent_first() -> None:
+    """The lease of the second request would end while the first may still wait."""
+    machine, answers = Machine(), list[object]()
+    ours, server = socket.socketpair()
+    with ours, server, selectors.DefaultSelector() as selector:
+        keeper: Any = SimpleNamespace(safely=KEEPER.safely, mutex=KEEPER.mutex, selector=selector)
+        link = PipelinedConnection(keeper, Endpoint(), system=machine)
+        link.sock = ours
+        ours.setblocking(False)
+        for timeout in (5.0, 0.3):
+            link.call(Command(("PING",), timeout), lambda answer, _sent: answers.append(type(answer)))
+        machine.now += 0.3
+        assert link.next_at() == machine.now
+        link.overdue(machine.now)
+    assert answers == [Unknown, Unknown]
+
+
 def test_a_connection_sends_at_once_and_finds_out_when_the_server_has_gone() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         endpoint = Endpoint(host="127.0.0.1", port=server.getsockname()[1])
