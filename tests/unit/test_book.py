@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.requests import Answer, Now
 from holdfast._core.schedule import loop
 from holdfast._core.schedule.job import REGISTER, SERVE, Answered, Keys, Late, Options, Registered, Served
-from holdfast._core.schedule.records import Log, ServedJob, Start
+from holdfast._core.schedule.records import ActiveRun, ForgetRun, Log, ServedJob, Start
 from holdfast._core.schedule.state import HERE, LOOK_AGAIN_S, ScheduleState
 from holdfast.schedule import Every
+from unit.driver import spec
 
 KEYS = Keys.of("s")
 
@@ -96,6 +98,25 @@ def test_a_run_that_is_granted_begins_at_once(state: ScheduleState) -> None:
     with pytest.raises(StopIteration) as ended:
         turn.send(0.6)
     assert [todo.run.fence for todo in ended.value.value if isinstance(todo, Start)] == [7]
+
+
+def test_each_end_is_reported_where_two_runs_of_a_job_end_at_once(state: ScheduleState) -> None:
+    """A request has one part for each job, so the second end is part of the next one."""
+    job = state.jobs["job"]
+    grant = Grant(Attempt(spec(), "token"), fence=7, taken=0.0, deadline=30.0)
+    runs = [ActiveRun(job, slot, f"t{slot}", 7 + slot, 0, 1, by_hand=False, grant=grant, began=0.0) for slot in range(2)]
+    for run in runs:
+        state.runs[run.token] = run
+        job.runs += 1
+        state.end(run, "ok", "")
+    reported = list[str]()
+    for now in (0.5, 0.6):
+        items = state.next_request(now) or []
+        reported += [item.end.run.token for item in items if item.end]
+        state.answered(Answer(Served(500_000, 1, [Answered(0, -1, 0, "", taken_down=True) for _ in items]), now, now))
+    assert reported == ["t0", "t1"]
+    assert [todo.run for todo in state.todo if isinstance(todo, ForgetRun)] == runs
+    assert not state.runs
 
 
 def test_a_job_that_was_registered_anew_is_asked_about_at_once(state: ScheduleState) -> None:
