@@ -75,7 +75,7 @@ class ResultNotKept(HoldfastError):
     name: str
     key: str
     fence: int
-    """Of that run."""
+    """Fence of the run that has happened."""
     reason: str
 
 

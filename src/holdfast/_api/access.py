@@ -25,7 +25,7 @@ class Feature(NamedTuple):
 
 
 _KIND = ("TYPE", "HSTRLEN", "HGET", "PTTL")
-"""For the message that a name is that of another kind."""
+"""Commands behind the message that a name is used for another kind of lock."""
 
 FEATURES = {
     "lock": Feature(

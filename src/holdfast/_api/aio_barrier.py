@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class BrokenBarrier(event.BrokenBarrier, asyncio.BrokenBarrierError):
-    """As asyncio knows it, too."""
+    """The barrier is broken. Also an `asyncio.BrokenBarrierError`."""
 
 
 class Barrier(event.BaseBarrier):

@@ -40,7 +40,7 @@ class Caller:
 
     @property
     def address(self) -> str:
-        """Of the server, for messages."""
+        """Address of the server, for messages."""
         return self._endpoint.address
 
     def run(self, operation: Coroutine[Any, Any, T], key: bytes, what: str) -> T:
@@ -57,7 +57,7 @@ class Caller:
         return self.driver(key).ask(command)
 
     def driver(self, key: bytes) -> sync.Driver:
-        """For operations about ``key``. Raises WireError."""
+        """Return the driver for operations about ``key``. Raises WireError."""
         cluster = self._endpoint.cluster
         if cluster is not None:
             from holdfast._net.slots import slot_of
@@ -93,7 +93,7 @@ class AioCaller:
 
     @property
     def address(self) -> str:
-        """Of the server, for messages."""
+        """Address of the server, for messages."""
         return self._endpoint.address
 
     async def run(self, operation: Coroutine[Any, Any, T], key: bytes, what: str) -> T:
@@ -118,7 +118,7 @@ class AioCaller:
         return await (await self.driver(key)).ask(command)
 
     async def driver(self, key: bytes) -> aio.Driver:
-        """For operations about ``key``. Raises WireError."""
+        """Return the driver for operations about ``key``. Raises WireError."""
         cluster: Any = self._endpoint.cluster
         if cluster is None:
             return self._driver_for(current(), self._endpoint)

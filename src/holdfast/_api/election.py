@@ -284,7 +284,7 @@ def checked_value(value: object) -> str:
 
 
 NOBODY = NO_ANSWER
-"""For `BaseElectionLock._holder`, where no server has said who holds the lock."""
+"""Argument of `BaseElectionLock._holder` where no server has named a holder."""
 
 
 def trouble(spec: Spec, error: WireError | KeyConflict, more: str = "") -> Exception:

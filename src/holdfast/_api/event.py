@@ -67,7 +67,7 @@ class Named:
 
     @property
     def name(self) -> str:
-        """Under which processes share it."""
+        """Name under which processes share the object."""
         return self._name
 
     @property
@@ -77,7 +77,7 @@ class Named:
 
     @property
     def _what(self) -> str:
-        """For messages."""
+        """Describe the object, for messages."""
         return f"{type(self).__name__} {self._name!r}"
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ from holdfast.errors import ConfigError
 
 
 def named(function: Callable[..., Any]) -> str:
-    """For messages: a `functools.partial`, or an object with ``__call__``, has no name of its own."""
+    """Return a name for messages. A `functools.partial` and an object with ``__call__`` have none of their own."""
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 

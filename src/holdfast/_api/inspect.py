@@ -68,18 +68,18 @@ class LockInfo:
     """A lock as the server knows it."""
 
     name: str
-    """For people: bytes that are no UTF-8 are escaped in it."""
+    """Name of the lock as text: bytes that are not UTF-8 are escaped."""
     key: bytes
     kind: str
     """"lock", "election", "semaphore", "rwlock", "event", "latch", "barrier"; "foreign": a lock of another library; "other":
     no lock."""
     holders: tuple[Holder, ...]
-    """Of `locks`: one of them."""
+    """All holders, from `show`; `locks` gives one of them."""
     waiters: int
     line: tuple[Waiter, ...] | None
-    """In order; None: not asked for (see `show`)."""
+    """Waiters in the order of the queue; None where they were not asked for (see `show`)."""
     fence: int
-    """The last one issued; 0: none that is remembered."""
+    """The highest fence issued; 0 if the server remembers none."""
     leader: str | None
     """The name under which the holder was elected."""
     used: int
@@ -134,7 +134,7 @@ class Broken:
 
 
 def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool = False) -> LockInfo:
-    """Of several servers: what a majority says, or most of them."""
+    """Return the facts about a lock. Where several servers vote, these are the facts of a majority, or of most of them."""
     sights = [sight for sight in seen.sights if sight is not None]
     votes: dict[tuple[str, ...], list[Sight]] = {}
     for sight in sights:
@@ -161,7 +161,7 @@ def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool =
 
 
 def text(raw: bytes) -> str:
-    """For people, and for JSON."""
+    """Return bytes as text, for people and for JSON."""
     return raw.decode(errors="backslashreplace")
 
 

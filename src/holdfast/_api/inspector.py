@@ -28,7 +28,7 @@ _SPECIAL = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
 
 
 def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool]]:
-    """For a pattern of names: what the server is to look for, which may be more, and the test of what it finds.
+    """Return the pattern for the server, which may match too much, and the test of each key that it finds.
 
     The server knows names as they are encoded, in bytes: one character may be three there.
     """
@@ -64,7 +64,7 @@ class BaseInspector(Generic[C]):
         return Survey(self._field(parts), *matching(pattern, self._prefix))
 
     def _key(self, name: str | bytes | LockInfo, key: str | bytes | None) -> tuple[str, bytes]:
-        """Of a lock that is called so, or was seen."""
+        """Return name and key of a lock that is given by its name, or by what was seen of it."""
         if isinstance(name, LockInfo):
             return name.name, name.key
         lock = names.lock_keys(name, self._prefix.decode(), key)[0]

@@ -71,7 +71,7 @@ class BaseLease:
         self._held_lease = held_lease = grant.held_lease or grant.whole or HeldLease(grant)
         self._parts = self._looked_after()
         self._taken: float | None = grant.taken
-        """Until its end is counted."""
+        """Local time of the acquisition; None once its end is counted."""
         self._owner = 0
         """Thread or task that took it."""
         self._on_lost = on_lost

@@ -143,7 +143,7 @@ class BaseLock(Generic[L]):
 
     @property
     def _where(self) -> str:
-        """Of which server or servers, for messages."""
+        """Address of the server or servers, for messages."""
         return str(self._endpoint.address)
 
     def __reduce__(self) -> NoReturn:

@@ -71,8 +71,8 @@ def _place(lock: lock_base.BaseLock[Any]) -> tuple[str, bytes]:
 
 
 def _servers(lock: lock_base.BaseLock[Any]) -> list[str]:
-    """As all call them: all of a Cluster are in one place, wherever their slots are; servers that vote are in the same place in
-    whatever order they are named; and Sentinels are, wherever their primary was found last."""
+    """Return addresses on which all clients agree: one for a whole Cluster, sorted ones for servers that vote, and those of the
+    Sentinels wherever their primary is."""
     where = "a Cluster" if lock._cluster is not None else re.sub(r" \(at [^)]*\)", "", lock._where)
     return sorted(re.sub(r"\blocalhost(?=:)", "127.0.0.1", where).split(", "))
 
@@ -320,7 +320,7 @@ class BaseMultiLease:
         return min(lease.remaining() for lease in self._leases)
 
     def _leave_to_keeper(self) -> None:
-        """As that of each of them."""
+        """Leave all leases to the keeper."""
         self._count()
         for lease in self._leases:
             with contextlib.suppress(NotHeld, LeaseLost):

@@ -45,7 +45,7 @@ class Outcome(Generic[T_co]):
     how: Literal["ran", "replayed", "skipped"]
     """It ran now; or it ran before, and this is what was stored; or it runs elsewhere, with ``busy="skip"``."""
     fence: int
-    """Of the run that made the value; 0 if it was skipped."""
+    """Fence of the run that made the value; 0 if the call was skipped."""
 
 
 class Job(NamedTuple):
@@ -64,7 +64,7 @@ class Job(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For errors."""
+        """Attributes of errors about the call."""
         return {"name": self.name, "key": self.entry.value.decode(errors="backslashreplace")}
 
 

@@ -206,7 +206,7 @@ class BaseRedlock(lock_base.BaseLock[L]):
 
 
 class _Records(YesCount):
-    """Of the servers that have the record of a process."""
+    """Counts the servers that have the record of a process."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return bool(answer.value)

@@ -20,7 +20,7 @@ from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError, LeaseLost, NotHeld
 
 Mark = str
-"""Of all lock objects of a face that mean the same lock. A text, as its hash is reckoned only once."""
+"""What all objects of one API that mean the same lock have in common. A text, as its hash is computed only once."""
 
 ONE_SERVER = {"linger": 0.0, "replicas": 0, "quarantine": False, "deadlock": "wait"}
 SEVERAL = {"max_ttl": None, "answer_within": None}
@@ -31,11 +31,11 @@ class Holding(Generic[L]):
     """A lock with its owner, and how often the owner has acquired it."""
 
     guarded = 1
-    """At which count the body was entered that is cancelled if the lease is lost."""
+    """Count at the entry of the body that is cancelled if the lease is lost."""
     leaving = 0
     """Count at the end of a ``with`` that is being left."""
     saved = 0
-    """As often it is taken by who takes it back: a Condition gives all of it back meanwhile."""
+    """Count to restore after `Condition.wait`, which releases the lock completely meanwhile."""
 
     def __init__(self, lease: L, count: int = 1) -> None:
         self.lease = lease
@@ -228,7 +228,7 @@ class Reentrant(BaseLock[L]):
         self._mark: Mark = " ".join((self._face, *(f"{id(one):x}" for one in places), self._spec.keys[0].decode("latin-1")))
 
     def _fitting(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Of the options those that there are for one server, or for several. Raises ConfigError."""
+        """Return the options that apply to one server, or to several. Raises ConfigError for the others."""
         for name, default in (ONE_SERVER if self._several else SEVERAL).items():
             if options.pop(name) != default:
                 only = "one server" if self._several else "several servers"
@@ -283,10 +283,10 @@ class Reentrant(BaseLock[L]):
             error.add_note(str(lost))
 
     def _is_owned(self) -> bool:
-        """As threading.RLock's, for threading.Condition."""
+        """Return whether the caller holds the lock: threading.Condition asks, as it asks a threading.RLock."""
         return self.lease is not None
 
     def _recursion_count(self) -> int:
-        """As threading.RLock's: how often this thread or task has taken it."""
+        """Return how often this thread or task has acquired the lock, as a threading.RLock does."""
         holding = holdings().get(self._mark)
         return 0 if holding is None or holding.over else holding.count

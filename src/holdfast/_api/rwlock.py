@@ -86,7 +86,7 @@ class BaseRWLock(Generic[L]):
     """Options of a read-write lock, for both faces."""
 
     _side_types: tuple[type[Side], type[Side]]
-    """Of readers, and of writers."""
+    """Classes of the read side and of the write side."""
 
     @hides_client("RWLock.__init__")
     def __init__(

@@ -34,7 +34,7 @@ TOKEN = re.compile(r"[0-9a-f]{12}(\{[0-9a-fA-F]{4}\})?(@([0-9a-f]{2}){1,512})?\.
 it, and 128 random bits."""
 
 UNKNOWN_END = 9_999_999_999_999
-"""In the place of the end (server ms) of a ticket that was written down before it was good, with as many digits."""
+"""Stands for the end (server ms) in a ticket that is written before its end is known; has as many digits."""
 
 LONGEST = 8192
 """Characters of a ticket. A name has 512 bytes, and each of them may stand there escaped, twice."""
@@ -187,7 +187,7 @@ class Issue:
             await ticket_operations.take_back(self._ticket, self._lease._held_lease.token)
 
     def _begin(self) -> None:
-        """From now on nobody of this process uses or renews it: the server's answer to that would be that it is lost."""
+        """Keep this process from using or renewing the lease: the server would answer that it is lost."""
         lease = self._lease
         lease.check()
         lease._may_hand_over()

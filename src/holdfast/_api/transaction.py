@@ -97,7 +97,7 @@ class BaseTransaction:
 
     @property
     def _slot(self) -> int | None:
-        """In a Cluster."""
+        """Slot of the keys in a Cluster; None elsewhere."""
         clustered = self._home is not None and self._home.cluster is not None
         return slot_of(raw(self._keys[0])) if clustered else None
 
@@ -126,7 +126,7 @@ class BaseTransaction:
         return self._command(name, args)(*args, **options)
 
     def _now(self, *args: Any, **options: Any) -> Any:
-        """In the place of the pipeline's `execute_command` until something is queued: a command of the client may be many."""
+        """Stand for the pipeline's `execute_command` until something is queued: one method may send many commands."""
         raise NotImplementedError
 
     def _queue(self, name: str, *args: Any, **options: Any) -> Any:
@@ -346,7 +346,7 @@ class BaseTransaction:
         self._state = "over"
 
     def _forsake(self, *, failed: bool) -> None:
-        """In a forked child: the connection is the parent's, who goes on using it."""
+        """Let go of the connection in a forked child: the parent goes on using it."""
         pipe, self._state = self._pipe, "over"
         pipe.watching, pipe.connection = False, None
         if not failed:

@@ -121,7 +121,7 @@ class Holding:
             explain(error, lease, committed)
 
     def _await(self, lease: Any, given_back: Coroutine[Any, Any, None]) -> None:
-        """Of an asyncio lock, where nobody awaits: in a task of its own."""
+        """Run the release of an asyncio lock in a task of its own, as nobody awaits it."""
 
         def begin() -> None:
             task = asyncio.ensure_future(given_back)

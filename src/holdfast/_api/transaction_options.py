@@ -34,7 +34,7 @@ def checked_keys(keys: tuple[str | bytes, ...], *, clustered: bool) -> tuple[str
 
 
 def raw(key: str | bytes) -> bytes:
-    """As the server knows it."""
+    """Return the key as bytes."""
     return key.encode() if isinstance(key, str) else key
 
 

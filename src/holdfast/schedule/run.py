@@ -97,5 +97,5 @@ def current() -> Run | None:
 
 
 def enter(run: Run) -> None:
-    """From here on, the calling thread or task is part of this run."""
+    """Make the calling thread or task part of this run."""
     _current.set(run)

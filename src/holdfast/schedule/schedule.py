@@ -60,9 +60,9 @@ class Record:
     status: Literal["ok", "error", "timed out", "cancelled", "crashed", "skipped", "missed"]
     scheduled: float
     count: int = 1
-    """For how many ticks this stands: those skipped or missed one after the other (missed ones are counted up to 1,000)."""
+    """Number of ticks that the entry stands for: consecutive ticks that were skipped, or missed (of those 1,000 at most)."""
     until: float = 0.0
-    """The last of them."""
+    """The last of these ticks."""
     started: float = 0.0
     ended: float = 0.0
     host: str = ""
@@ -121,7 +121,7 @@ class Runner:
     host: str
     """``host:pid (label)``"""
     since: float
-    """Since when, in Unix seconds by the server's clock."""
+    """Time since which the process serves the schedule, in Unix seconds by the server's clock."""
 
 
 @dataclass(frozen=True)
