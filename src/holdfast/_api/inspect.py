@@ -134,7 +134,7 @@ class Broken:
 
 
 def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool = False) -> LockInfo:
-    """Return the facts about a lock. Where several servers vote, these are the facts of a majority, or of most of them."""
+    """Return the facts about a lock. If several servers vote, these are the facts of a majority, or of most of them."""
     sights = [sight for sight in seen.sights if sight is not None]
     votes: dict[tuple[str, ...], list[Sight]] = {}
     for sight in sights:

@@ -20,7 +20,7 @@ from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError, LeaseLost, NotHeld
 
 Mark = str
-"""What all objects of one API that mean the same lock have in common. A text, as its hash is computed only once."""
+"""Identifies a lock: all objects of one API for the same lock share it. A text, as its hash is computed only once."""
 
 ONE_SERVER = {"linger": 0.0, "replicas": 0, "quarantine": False, "deadlock": "wait"}
 SEVERAL = {"max_ttl": None, "answer_within": None}
