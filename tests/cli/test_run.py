@@ -362,7 +362,8 @@ class TestWhatTheCommandGets:
 
     def test_a_daemon_that_is_left_alone_keeps_its_children(self, hf: Holdfast, name: str) -> None:
         daemon = "sleep 60 >&- 2>&- & echo $$ $!; exec >&- 2>&-; wait"
-        done = hf("--keep-daemons", name, "--", "setsid", "-f", "sh", "-c", daemon)
+        command = 'setsid -f sh -c "$0" | cat'  # ends when the child has begun
+        done = hf("--keep-daemons", name, "--", "sh", "-c", command, daemon)
         family = [int(word) for word in done.stdout.split()]
         left = [running(pid) for pid in family]
         for pid in itertools.compress(family, left):
