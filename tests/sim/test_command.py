@@ -86,6 +86,18 @@ def test_replays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert "c1/1" in said
 
 
+def test_a_seed_is_replayed_though_a_scenario_has_the_name_of_its_swarm(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "permits" in quorum_scenarios.ALL
+    code, said = run(monkeypatch, capsys, "replay", "permits:3")
+    assert code == 0
+    assert said.startswith("seed 3: ")
+    code, said = run(monkeypatch, capsys, "replay", "permits:0.0")
+    assert code == 0
+    assert not said.startswith("seed")
+
+
 def test_recordings_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "history.jsonl"
     with file.open("w") as out:

@@ -158,8 +158,7 @@ def _replay(args: argparse.Namespace) -> int:
     from holdfast.testing.scenarios.quorum import ALL
 
     name, _, choices = args.which.partition(":")
-    seed = args.which.isdigit() or (_is_swarm(name) and choices.isdigit())
-    if not seed and not (name in ALL and choices.replace(".", "0").isdigit()):
+    if not _is_seed(args.which) and not (name in ALL and choices.replace(".", "0").isdigit()):
         print(
             f"{args.which!r} is neither a seed (17, quorum:17, ...) nor a scenario with choices (two-crash:0.0.3.1)",
             file=sys.stderr,
@@ -168,9 +167,13 @@ def _replay(args: argparse.Namespace) -> int:
     return VIOLATED if _show(args.which, requests=args.requests) else OK
 
 
-def _is_swarm(name: str) -> bool:
+def _is_seed(which: str) -> bool:
+    """Whether this names a seed of a swarm. A scenario may have the name of a swarm, and a schedule has several choices."""
     from holdfast.testing.runner import swarm_of
 
+    name, _, seed = which.partition(":")
+    if not seed.isdigit():
+        return which.isdigit()
     try:
         swarm_of(name)
     except KeyError:
@@ -185,7 +188,7 @@ def _show(which: str, *, requests: bool) -> bool:
     from holdfast.testing.scenarios.quorum import ALL
 
     name, _, choices = which.partition(":")
-    if name in ALL:
+    if not _is_seed(which):
         history, violations = ALL[name].replay([int(choice) for choice in choices.split(".") if choice], trace=requests)
     else:
         run = swarm_of(name if choices else "lock").simulate(int(choices or name), trace=requests)
