@@ -17,9 +17,26 @@ class _Later:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        import logging
-
+        try:
+            import logging
+        except OSError as error:
+            # No file descriptor is free, so no module can be read. The caller, often the keeper's thread in the handling of
+            # another error, must go on all the same.
+            return _Unlogged(attribute, error)
         return getattr(logging.getLogger(self._name), attribute)
+
+
+class _Unlogged:
+    """A method of a logger where `logging` cannot be imported: warnings and errors go to stderr, the rest is dropped."""
+
+    def __init__(self, method: str, error: OSError) -> None:
+        self._method = method
+        self._error = error
+
+    def __call__(self, message: str, *args: object, **_: object) -> None:
+        if self._method in {"warning", "error", "exception", "critical"} and sys.stderr is not None:
+            cause = sys.exc_info()[1] or self._error
+            print(f"holdfast: {message % args if args else message}: {cause}", file=sys.stderr)
 
 
 def logger(name: str) -> Logger:

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from holdfast.cli.supervise import Lease
 
 TAKES_COMMAND = True
+
+DESCRIPTORS = 9
+DESCRIPTORS_OF_SERVER = 3
+"""File descriptors that a run has open at the same time: its own, and those for each server."""
 _EPILOG = """\
 Times are seconds, or 500ms, 5m, 2h, 1d. Exit codes: the command's own, 128 + the signal that ended it; 75 the lock is
 busy, 76 the lock was lost and the command ended, 124 --max-runtime, 69 no server, 64 bad usage, 126 and 127 the command
@@ -113,6 +117,10 @@ def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
     _check_times(args)
     urls = _urls(args)
     env = {**scrubbed(os.environ, args.pass_url), "HOLDFAST_NAME": args.name}
+    needed = DESCRIPTORS + DESCRIPTORS_OF_SERVER * len(urls)
+    if not _are_free(needed):
+        output.say(f"{args.name}: cannot run the command: fewer than {needed} file descriptors are free; raise `ulimit -n`")
+        return output.EX_OSERR
     atexit.register(_die)  # registered first, so called last
     try:
         guard = launch(argv, env)
@@ -124,6 +132,21 @@ def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
     finally:
         guard.close()
     return _leave(code)
+
+
+def _are_free(descriptors: int) -> bool:
+    """Return whether so many file descriptors can be opened. A run that notices later might hold a lock that it cannot renew,
+    or might have run the command already."""
+    opened: list[int] = []
+    try:
+        while len(opened) < descriptors:
+            opened += os.pipe()
+    except OSError:
+        return False
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    return True
 
 
 def _exit_code(text: str) -> int:
