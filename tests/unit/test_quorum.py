@@ -622,7 +622,7 @@ def test_released_while_a_majority_is_silent(fate: Callable[[], Fate]) -> None:
     servers.fates = of(fate, 1, 2)
     with pytest.raises(TooFew) as caught:
         servers.release(quorum_lease)
-    assert caught.value.nodes["s0"] == "given back"
+    assert caught.value.nodes["s0"] == "released"
     servers.fates = lambda *_: None
     servers.late.clear()
     servers.keeper_insists()

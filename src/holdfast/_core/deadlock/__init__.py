@@ -1,1 +1,1 @@
-"""Clients that wait for each other in a cycle: finding the cycle, and ending it."""
+"""Deadlock detection: find clients that wait for each other's locks in a cycle, and end one of the waits."""

@@ -1,4 +1,4 @@
-"""Ending a wait for a lock that would be of no use to who waits."""
+"""End one attempt's wait for a lock with an exception, for example Deadlock."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 def abort_wait(waiting: Waiting | None, attempt: Attempt, error: Exception) -> bool:
-    """Have this raised where an attempt waits, in the line of its process or at the server (``waiting``). False: it does not
-    wait just now. The keeper's mutex is held."""
+    """Raise an error in the thread or task where an attempt waits; return False if the attempt is not waiting now.
+    The attempt may wait in the queue of its process or in the server's queue (``waiting``). The keeper's mutex must be held by
+    the caller."""
     local_queue = attempt.local_queue
     if local_queue is not None and local_queue.abort_wait(attempt, error):
         return True

@@ -1,8 +1,8 @@
-"""Cycles of waiters: each holds what the one before waits for, so that none of them ever gets on.
+"""Find deadlocks: cycles of waiters in which each holds a lock that another one waits for.
 
-The records of processes (`_core.deadlock.wait_graph`) may be out of date. So what looks like a cycle is looked at
-twice, and what the servers say of the holders has to agree with it both times. (Wait-for graphs: E. G. Coffman, M. Elphick, A.
-Shoshani, "System Deadlocks", ACM Computing Surveys 3, 1971.)
+The records that processes write about themselves (`_core.deadlock.wait_graph`) may be out of date. A suspected cycle is
+therefore checked twice, and both times the servers must name the same holders. Source of wait-for graphs: E. G. Coffman, M.
+Elphick, A. Shoshani, "System Deadlocks", ACM Computing Surveys 3, 1971.
 """
 
 from __future__ import annotations
@@ -17,58 +17,59 @@ from holdfast._core.requests import Command, Refused, Sleep
 from holdfast._core.retry import retry_idempotent
 
 LONGEST = 50
-"""Waiters in a cycle that is looked for, at most."""
+"""Greatest number of waiters in a cycle; longer cycles are not found."""
 
 STEPS = 100_000
-"""From waiter to waiter, at most: a lock has one holder, but a record may say anything."""
+"""Greatest number of steps from a waiter to a holder in one search: forged records may name many holders of one lock."""
 
 BETWEEN = 0.25
-"""Seconds between the two looks: a wait that has ended is told within this time."""
+"""Seconds between the two checks of a suspected cycle; a process removes a wait that has ended from its record sooner."""
 
 ANSWER_WITHIN = 2.0
 
 
 class Link(NamedTuple):
-    """One who waits, as its process says it."""
+    """One waiting thread or task that holds locks, as its process describes it in its record on the server."""
 
     since: float
-    """Unix time, as that process's machine shows it."""
+    """Unix time, in seconds, at which the wait began, by the clock of the waiter's machine."""
     process: str
     owner: str
-    """Tells threads and tasks of a process apart."""
+    """Id of the waiting thread or task within its process."""
     who: str
-    """Name of the thread or task."""
+    """Name of the waiting thread or task."""
     host: str
     pid: int
     label: str
     lock: str
-    """Key of the lock that it waits for."""
+    """Key of the lock that this thread or task waits for."""
     holds: tuple[str, ...]
-    """Keys of those that it holds."""
+    """Keys of the locks that this thread or task holds."""
     yields: bool
-    """Its wait may be ended."""
+    """True if the wait may be ended with Deadlock to break a cycle."""
 
     def among(self, others: Iterable[Link]) -> bool:
-        """One of these is the same wait, by whatever label: the record in each prefix shows the labels of its own locks."""
+        """Return True if ``others`` contains this wait; labels are ignored.
+        A process shows different labels in its records under different prefixes."""
         return any(other._replace(label=self.label) == self for other in others)
 
 
 @dataclass(frozen=True)
 class Waiter:
-    """One of a cycle: a thread or task that waits for a lock, and holds one that another of them waits for."""
+    """One thread or task in a deadlock: it waits for one lock of the cycle and holds another one."""
 
     lock: str
-    """Key of the lock that it waits for."""
+    """Key of the lock that this thread or task waits for."""
     holds: str
-    """Key of the lock that it holds, and that the one before it waits for."""
+    """Key of the lock of the cycle that this thread or task holds."""
     host: str
     pid: int
     label: str
-    """As its locks' ``label=``; empty if it has none."""
+    """The ``label=`` of the locks that this thread or task holds; empty if they have none."""
     thread: str
-    """Name of the thread or task."""
+    """Name of the waiting thread or task."""
     since: float
-    """When it began to wait (Unix time of its machine)."""
+    """Unix time, in seconds, at which the wait began, by the clock of the waiter's machine."""
 
     def __str__(self) -> str:
         label = f" ({self.label})" if self.label else ""
@@ -77,8 +78,8 @@ class Waiter:
 
 @dataclass(frozen=True)
 class Cycle:
-    """Waiters none of whom can ever get on: each waits for what the next one holds, and the last one for what the first one
-    holds. The one who has waited for longest comes first."""
+    """A deadlock: each waiter waits for a lock that the next one holds, and the last for a lock that the first one holds.
+    The waiter that has waited longest comes first."""
 
     waiters: tuple[Waiter, ...]
 
@@ -86,17 +87,17 @@ class Cycle:
         return "deadlock: " + "; ".join(map(str, self.waiters))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the cycle as a dict that can be written as JSON."""
         return asdict(self)
 
 
 def shown(cycle: Chain) -> Cycle:
-    """A cycle, for users."""
+    """Return a chain of links as the `Cycle` that users see."""
     return Cycle(tuple(_waiter(link, before) for link, before in zip(cycle, (cycle[-1], *cycle[:-1]), strict=True)))
 
 
 def _waiter(link: Link, before: Link) -> Waiter:
-    # A client that can write a record chooses these characters, and a terminal may obey some of them.
+    # Any client that can write a record chooses these characters, and a terminal may obey control characters.
     host, label, thread, lock, holds = (
         "".join(c if c.isprintable() else "?" for c in text[:300])
         for text in (link.host, link.label, link.who, link.lock, before.lock)
@@ -105,14 +106,14 @@ def _waiter(link: Link, before: Link) -> Waiter:
 
 
 Chain = tuple[Link, ...]
-"""Each one waits for what the next one holds; in a cycle, also the last one for what the first one holds."""
+"""Waiters, each of which waits for a lock that the next one holds; in a cycle the last one waits for the first."""
 
 Evidence = tuple[tuple[bytes, bytes], ...]
-"""Of each lock that is waited for: its holder's process, and the last fence."""
+"""For each lock in a cycle: public id of the holder's process, and the last fence that the server issued."""
 
 
 def links(process: str, record: object) -> list[Link]:
-    """Return who waits in a process, from its record. A record that cannot be read counts as empty: anybody may write one."""
+    """Return the waits that the record of a process lists; an unreadable record lists none, since any client may write it."""
     said = control_records.read(record)
     if said is None:
         return []
@@ -123,12 +124,12 @@ def links(process: str, record: object) -> list[Link]:
 
 
 def _label(said: control_records.Record, holds: tuple[str, ...]) -> str:
-    """Return the label of a held lock, which its waiters are shown."""
+    """Return the label that a process shows for a lock that it holds; empty if it shows none."""
     return next((label for key in holds if (label := said.label_of(key.encode()))), "")
 
 
 def cycles(waiting: Iterable[Link]) -> list[Chain]:
-    """All cycles in which each one waits for what another one holds, each once, the one who has waited for longest first."""
+    """Return all cycles of waiters, each once, beginning with its longest wait."""
     waiting = sorted(waiting)
     holders: dict[str, list[Link]] = {}
     for link in waiting:
@@ -153,12 +154,12 @@ def _from(first: Link, path: Chain, holders: dict[str, list[Link]], steps: Itera
 
 
 def youngest(cycle: Chain) -> Link | None:
-    """Return the wait to end: the one that began last, of those that allow it."""
+    """Return the wait to end: among the waits that allow it, the one that began last; None if none allows it."""
     return max((link for link in cycle if link.yields), default=None)
 
 
 async def everybody(prefix: bytes) -> list[Link]:
-    """All who wait while holding something, as this server knows them by the records in this prefix."""
+    """Return all waits of lock holders that the process records under this prefix list, on one server."""
     found: list[Link] = []
     start, pattern = records(prefix), literal(records(prefix)) + b"*"
     cursor: object = 0
@@ -173,7 +174,7 @@ async def everybody(prefix: bytes) -> list[Link]:
 
 
 async def waiters(process: str, prefix: bytes) -> list[Link]:
-    """Those of one process, as its record in this prefix says."""
+    """Return the waits that the record of a process under this prefix lists."""
     if not process:
         return []
     try:
@@ -181,12 +182,12 @@ async def waiters(process: str, prefix: bytes) -> list[Link]:
     except Refused as error:
         if error.code != "WRONGTYPE":
             raise
-        return []  # somebody has put something else there
+        return []  # the key holds data of another application
     return links(process, record.value)
 
 
 async def holder(key: str) -> tuple[str, bytes]:
-    """The holder of a lock: the public part of its token (empty if that is unknown), and the last fence."""
+    """Return the holder of a lock: its process's public id (empty if unknown), and the lock's last fence."""
     lock = key.encode()
     token = bytes((await retry_idempotent(Command(("GETRANGE", lock, 0, control_records.LONGEST), ANSWER_WITHIN))).value)
     state = side_key(lock, b"state")
@@ -198,8 +199,9 @@ async def holder(key: str) -> tuple[str, bytes]:
 
 
 async def listens(public: str, key: str) -> bool:
-    """Whether the process that holds this lock is there: the record of one that was killed stays for a while. In a Cluster
-    another server may know it."""
+    """Return True if the process that holds a lock is listening on its inbox; the record of a killed process stays for a
+    while.
+    In a Cluster another server may have the inbox, so the answer is always True."""
     if "{" in public:
         return True
     inbox = channel(home(public, key.encode()), public.partition("@")[0])
@@ -207,13 +209,13 @@ async def listens(public: str, key: str) -> bool:
 
 
 async def waiters_of_holder(key: str) -> list[Link]:
-    """Return the waiters in the process that holds this lock."""
+    """Return the waits of the process that holds a lock, from its record."""
     public, _ = await holder(key)
     return await waiters(public[:PROCESS], home(public, key.encode()))
 
 
 async def evidence(cycle: Chain) -> Evidence | None:
-    """Return the server's facts about the locks of a cycle; None where they show that it is none."""
+    """Return what the server says about the locks of a cycle; None if that contradicts the cycle."""
     found = []
     for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         public, fence = await holder(link.lock)
@@ -224,12 +226,12 @@ async def evidence(cycle: Chain) -> Evidence | None:
 
 
 async def find(waiting: Iterable[Link]) -> list[Cycle]:
-    """Operation behind `find_deadlocks`: the cycles among these that stand at two looks."""
+    """Return those deadlocks among the given waits that two checks confirm (operation behind `find_deadlocks`)."""
     return [shown(cycle) for cycle in await confirmed(cycles(waiting))]
 
 
 async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
-    """Those cycles that stand at two looks."""
+    """Return those of the suspected cycles that two checks confirm."""
     first = [(cycle, await evidence(cycle)) for cycle in suspected]
     if not any(seen for _, seen in first):
         return []
@@ -242,7 +244,7 @@ async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
 
 
 async def still(cycle: Chain) -> bool:
-    """All of them say that they wait as before."""
+    """Return True if the records of all processes in a cycle still list its waits."""
     for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         if not following.among(await waiters_of_holder(link.lock)):
             return False
@@ -250,7 +252,8 @@ async def still(cycle: Chain) -> bool:
 
 
 async def around(first: Link) -> Chain | None:
-    """The cycle that one who waits is in, if there is one: from each lock to its holder, and to what that one waits for."""
+    """Return the cycle that contains a given wait, following each lock to its holder and that holder's own wait; None if
+    none."""
     path: Chain = (first,)
     while len(path) < LONGEST:
         holds = [link for link in await waiters_of_holder(path[-1].lock) if path[-1].lock in link.holds]
@@ -263,7 +266,7 @@ async def around(first: Link) -> Chain | None:
 
 
 async def suspected(first: Link) -> tuple[Chain, Evidence] | None:
-    """One look at the cycle that one who waits is in."""
+    """Look once for a cycle that contains a given wait; return the cycle with its evidence, or None."""
     cycle = await around(first)
     seen = None if cycle is None else await evidence(cycle)
     return None if cycle is None or seen is None else (cycle, seen)

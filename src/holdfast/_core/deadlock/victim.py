@@ -1,7 +1,8 @@
-"""Ending a cycle of waiters: where the locks of one of them say so, the one who began to wait last gives way.
+"""End a deadlock: the wait that began last is ended with an error, if its locks allow that.
 
-The keeper looks, over the line that it has anyway: nobody who waits has time for that. All processes see the same records, and
-choose the same wait; only its own process ends it.
+The keeper (background thread) looks for cycles over its own connection, because the waiters themselves are blocked. All
+processes
+read the same records, so they choose the same wait, and only the process of that wait ends it.
 """
 
 from __future__ import annotations
@@ -19,33 +20,35 @@ if TYPE_CHECKING:
     from holdfast._core.lock.ports import Line, Wait, Watched
 
 FIRST_LOOK_AFTER_S = 1.0
-"""Seconds of waiting after which somebody looks for a cycle."""
+"""Seconds of waiting after which the keeper first looks for a deadlock that contains this wait."""
 
 LOOK_EVERY_S = 0.5
-"""Seconds between two looks."""
+"""Seconds between two looks for deadlocks."""
 
 
 class DeadlockDetector:
-    """The looks of a process at the cycles that those who may give way are in, on one server."""
+    """Search, on one server, for deadlocks that contain waits of this process; only waits that may be ended are searched
+    for."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[Chain, Evidence]] = {}
-        """Cycles that the last look has found, by the owner and the lock of the link that waits."""
+        """Cycles that the last look found, by owner and lock of the local wait in them; a cycle found twice in a row is
+        ended."""
         self._look_at = 0.0
         self._looking = False
 
     def turn(self, node: Watched, waits: dict[Wait, Attempt], now: float) -> None:
-        """Look, if it is time. In the keeper's thread."""
+        """Look for deadlocks if a look is due. Called in the keeper's thread."""
         late = [wait for wait in waits if wait.yields and now - wait.since >= FIRST_LOOK_AFTER_S]
         if not late:
             self._seen.clear()
         if self._looking or now < self._look_at or not late:
             return
         self._look_at, self._looking = now + LOOK_EVERY_S, True
-        with node.mutex:  # with the labels, or these links would not be the ones that the server's records show
+        with node.mutex:  # The labels must match those in the records on the server, or these links would compare as different.
             labels = {key: label for of_prefix in node.labels_in_use().values() for key, label in of_prefix.items()}
         mine = links(node.keeper.process_id, node.keeper.record(late, labels))
-        attempts = {(f"{wait.owner:x}", wait.lock): waits[wait] for wait in late}  # a record leaves out those that do not fit
+        attempts = {(f"{wait.owner:x}", wait.lock): waits[wait] for wait in late}  # a record leaves out waits that do not fit
 
         def then(found: list[tuple[Chain, Evidence] | None] | None) -> None:
             self._looking = False
@@ -74,8 +77,8 @@ async def _look(mine: list[Link]) -> list[tuple[Chain, Evidence] | None]:
 def _error(attempt: Attempt, cycle: Chain) -> Deadlock:
     name, found = attempt.spec.name, shown(cycle)
     return Deadlock(
-        f"lock {name!r} can never be had: those who wait for each other wait in a cycle, and this is the one who began last. "
-        f"Give back what you hold, and try again. {found}",
+        f"the wait for lock {name!r} was ended: it closes a cycle of waits (a deadlock) and began last. "
+        f"Release the locks that you hold and try again, or use MultiLock. {found}",
         name=name,
         key=attempt.spec.key,
         cycle=found,
@@ -83,7 +86,8 @@ def _error(attempt: Attempt, cycle: Chain) -> Deadlock:
 
 
 def drive(line: Line, operation: Coroutine[Any, Any, Any], then: Callable[[Any], None]) -> None:
-    """Carry an operation out over a line of the keeper, that asks for commands alone; None where that fails."""
+    """Run an operation over a connection of the keeper, and call ``then`` with its result; with None if it failed.
+    The operation may yield commands only."""
 
     def go_on(reply: Any, _sent: float = 0.0) -> None:
         try:
@@ -96,7 +100,7 @@ def drive(line: Line, operation: Coroutine[Any, Any, Any], then: Callable[[Any],
             if isinstance(call, Command):
                 line.call(call, lambda value, sent: go_on(value if isinstance(value, WireError) else Answer(value, sent, sent)))
             else:
-                operation.close()  # it would ask again after a pause: the next look will do
+                operation.close()  # the operation wants to retry after a pause; the next look replaces the retry
                 then(None)
 
     go_on(None)

@@ -1,7 +1,8 @@
-"""The waits of this process for a lock while it holds others: its part of the wait-for graph, which the servers are told.
+"""Publish this process's part of the wait-for graph: its waits for locks by threads and tasks that hold other locks.
 
-By thread or task: a process in which one thread holds A and another one waits for B is in no cycle. Costs nothing where
-nobody waits, and a look at the books twice a second where somebody does.
+A wait is recorded for a thread or task, not for its process: a process in which one thread holds A and another waits for B is
+in no
+cycle. The graph costs nothing while nobody waits, and one look at the local waiters every half second while somebody does.
 """
 
 from __future__ import annotations
@@ -16,45 +17,45 @@ if TYPE_CHECKING:
     from holdfast._core.lock.ports import Watched
 
 LONG_WAIT_S = 0.5
-"""Seconds of waiting after which it is told; and between two looks, as long as there is nothing to tell."""
+"""Seconds of waiting after which a wait is published; also seconds between two looks while no wait is published."""
 
 LOOK_AFTER_S = 0.1
-"""Seconds between two looks when something was told: it shall not stand there for long when it is over."""
+"""Seconds between two looks while waits are published, so that a wait that has ended is soon removed from the record."""
 
 MOST = 100
-"""So many waits are told at most."""
+"""Greatest number of waits that a process publishes."""
 
 PER_LOOK = 20_000
-"""Leases and waiters that are looked at in a second, at most: with many of them there are fewer looks."""
+"""Greatest number of leases and waiters that are looked at per second; with more, the looks become less frequent."""
 
 
 class WaitGraph:
-    """The part of this process: all its waits on one server, or in one Cluster."""
+    """All waits of this process on one server or in one Cluster, by threads and tasks that hold other locks there."""
 
     def __init__(self, node: Watched) -> None:
         self.nodes: list[Watched] = [node]
         self.at = float("inf")
-        """When to look next (local seconds)."""
+        """Local time, in seconds, of the next look; infinity: nobody waits."""
         self.waits: tuple[Wait, ...] = ()
-        """As of the last look."""
+        """The waits that the last look found."""
         self._attempts: dict[Wait, Attempt] = {}
         self.detector: DeadlockDetector | None = None
         self.untold = False
-        """They are others than those in the record of the process."""
+        """True while these waits differ from those in the record that the server has of this process."""
 
     def join(self, other: WaitGraph) -> WaitGraph:
-        """If both nodes are of one Cluster: one for all."""
+        """Merge this graph into that of another node of the same Cluster, and return the merged graph."""
         other.nodes += self.nodes
         return other
 
     def somebody_waits(self, now: float) -> None:
-        """Look soon; the keeper's mutex is held."""
+        """Schedule a look at the waits of this process, since a new wait has begun. The keeper's mutex must be held."""
         if self.at == float("inf"):
             self.at = now + LONG_WAIT_S
             self.nodes[0].keeper.wake_by(self.at)
 
     def turn(self, now: float) -> None:
-        """Look, if it is time."""
+        """Look at the waits of this process if a look is due, publish changes, and search for deadlocks."""
         if now < self.at:
             return
         with self.nodes[0].mutex:
@@ -67,24 +68,24 @@ class WaitGraph:
                 self.waits, self.untold = waits, True
                 self.nodes[0].facts_changed(now)
         if self.detector is None and any(wait.yields for wait in self.waits):
-            from holdfast._core.deadlock.victim import DeadlockDetector  # here: most never need it
+            from holdfast._core.deadlock.victim import DeadlockDetector  # imported here since most processes never need it
 
             self.detector = DeadlockDetector()
         if self.detector is not None:
             self.detector.turn(self.nodes[0], {wait: self._attempts[wait] for wait in self.waits}, now)
 
     def waiting(self) -> list[Attempt]:
-        """All who wait, in the queue of a server or in the line of their process."""
+        """Return all attempts that wait, in a queue on the server or in the queue of this process."""
         found = [waiter.attempt for node in self.nodes for waiter in node.waiting.waiters()]
         return found + [attempt for node in self.nodes for attempt in node.in_line()]
 
 
 def standing(nodes: list[Watched], waiting: list[Attempt], now: float) -> dict[Wait, Attempt]:
-    """Those who have waited for long, and hold something."""
+    """Return the waits that have lasted for `LONG_WAIT_S` and whose thread or task holds a lock, with their attempts."""
     late: dict[int, list[Attempt]] = {}
     for attempt in waiting:
-        owner, since = getattr(attempt.slot, "waits", None) or (0, now)  # as the drivers write it down when it begins to wait
-        if now - since >= LONG_WAIT_S and attempt.spec.permits is None:  # a permit leaves room for others
+        owner, since = getattr(attempt.slot, "waits", None) or (0, now)  # written by the drivers when the wait begins
+        if now - since >= LONG_WAIT_S and attempt.spec.permits is None:  # permits leave room for other holders
             late.setdefault(owner, []).append(attempt)
     held: dict[int, list[Spec]] = {}
     for node in nodes if late else ():

@@ -1,1 +1,1 @@
-"""Finding locks on a server, and taking one away from its holder."""
+"""Inspection: list the holders and waiters of locks on a server, and break a lock by hand."""

@@ -1,6 +1,6 @@
-"""Takes a lock away from its holder, by order of a person that has seen the holder; and waits until it is free.
+"""Break a lock: revoke it from a holder that a person has seen and named; and wait until a lock is free.
 
-The former holder is notified, and loses its lease as by any other loss. Fences reject its writes until it stops.
+The former holder is notified and loses its lease. Fences reject its writes until it stops.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes
 
 POLL = 1.0
-"""Seconds between two looks at a lock that somebody waits to see free, at most: nothing tells who takes nothing."""
+"""Greatest number of seconds between two looks at a lock while waiting to see it free: an observer is not notified."""
 
 
 class TakenAway(NamedTuple):
-    """It is taken away."""
+    """Reply: the lock was revoked from its holder."""
 
     fence: int
     told: bool
-    """Whether the process of the old holder was listening."""
+    """True if the former holder's process was listening on its inbox."""
     heir: str
-    """Id of the process that was given the lock; empty: nobody waited."""
+    """Public id of the process that the lock was handed over to; empty if nobody waited."""
 
 
 class Free(NamedTuple):
-    """Nobody has it."""
+    """Reply: nobody holds the lock."""
 
 
 class Changed(NamedTuple):
-    """Somebody else has it by now."""
+    """Reply: the lock has another holder than the one that was seen."""
 
 
 Outcome = TakenAway | Free | Changed | Conflict
@@ -58,26 +58,26 @@ BREAK_PERMITS: Script[Outcome] = Script("inspect/break_permits", _read)
 async def break_lock(
     where: Field, key: bytes, mark: str, by: str, *, prefix: bytes, leads: bool = False
 ) -> list[Outcome | WireError]:
-    """Take it away from the holder with this mark: what each server answers. Raises WireError if none does.
+    """Revoke a lock from the holder with this mark, and return each server's reply. Raises WireError if no server replies.
 
-    ``prefix``: the one that its users have passed.
+    ``prefix``: the key prefix that the users of the lock have passed.
 
-    ``leads``: as far as is known the holder was elected, so there may be observers.
+    ``leads``: True if the holder is, as far as is known, an elected leader, so that observers have to be notified.
     """
     keys = keys_of(key)
-    if where.slot_of is None:  # in a Cluster no lock is guarded
+    if where.slot_of is None:  # in a Cluster no lock has a quarantine
         keys += (guard_key(prefix),)
     answers = await _everywhere(where, Run(BREAK_LOCK, keys, (mark, by), where.timeout))
     if leads:
         try:
             await AskPlace(0, Run(NOTIFY_OBSERVERS, (side_key(key, b"observers"),), (), where.timeout))
         except WireError:
-            pass  # they look by themselves, in a while
+            pass  # observers look again by themselves after a while
     return answers
 
 
 async def break_permits(where: Field, key: bytes, marks: list[str], by: str) -> list[Outcome | WireError]:
-    """Take away what the holders with these marks have of what several share."""
+    """Revoke a semaphore or read-write lock from the holders with these marks, and return each server's reply."""
     return await _everywhere(where, Run(BREAK_PERMITS, keys_of(key)[:3], (by, *marks), where.timeout))
 
 
@@ -95,7 +95,8 @@ async def _everywhere(where: Field, call: Run[Outcome]) -> list[Outcome | WireEr
 
 
 async def wait(where: Field, key: bytes, seconds: float | None) -> bool:
-    """Until nobody has the lock; False: that took longer. Takes nothing: somebody else may have it again. Raises WireError."""
+    """Wait until nobody holds the lock, without acquiring it; return False if ``seconds`` pass first. Raises WireError.
+    Another client may hold the lock again by the time this returns."""
     until = None if seconds is None else await Now() + seconds
     while True:
         (seen,) = await look(where, [key])

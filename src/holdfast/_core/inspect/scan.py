@@ -1,7 +1,7 @@
-"""Seeing who holds what, and who waits for it, from outside: nothing is taken, nothing is written.
+"""List the holders and waiters of locks from outside, without writing to the server.
 
-Locks are found with SCAN, and looked at fifty in a run, so that the server serves others in between. An operation may ask
-several servers: each holds a part of the locks, as in a Cluster, or a vote for each of them.
+Locks are found with SCAN, and read fifty per script run, so that the server can serve others in between. An operation may
+query several servers: each has some of the locks, as in a Cluster, or one vote for each lock.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script
 
 PAGE = 50
-"""Locks that are looked at in one run of the script, at most."""
+"""Greatest number of locks that one run of the script reads."""
 
 COUNT = 500
-"""Keys that the server is to look at in one step of a SCAN."""
+"""Number of keys that the server looks at in one step of a SCAN."""
 
 LINE = 1000
-"""Holders and waiters of one lock that are listed, at most."""
+"""Greatest number of holders, and of waiters, that are listed for one lock."""
 
 
 class Hold(NamedTuple):
-    """Somebody who has a lock, as one server says."""
+    """One holder of a lock, as one server reports it."""
 
     process: str
-    """Public id; empty: none of ours."""
+    """Public id of the holder's process; empty if the holder is a client of another library."""
     mark: str
-    """Says whether it is the same holder; nothing can be done with it."""
+    """Digest of the holder's token: it shows whether two replies name the same holder, and grants no access."""
     remaining: float | None
     fence: int
     weight: int
@@ -40,21 +40,21 @@ class Hold(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Somebody who waits for it."""
+    """One waiter for a lock, as one server reports it."""
 
     process: str
     since: float
-    """Unix time, by the server's clock."""
+    """Unix time, in seconds of the server's clock, at which the wait began."""
     counts: float | None
-    """Seconds for which the place counts, unless there is a sign of life; None: nobody knows."""
+    """Seconds until the waiter's place in the queue expires unless its process refreshes it; None if unknown."""
     weight: int
 
 
 class Sight(NamedTuple):
-    """A lock as one server knows it."""
+    """The state of one lock, as one server reports it."""
 
     now: float
-    """Unix time there."""
+    """Unix time, in seconds of the server's clock, of the report."""
     type: str
     format: str
     fence: int
@@ -64,7 +64,7 @@ class Sight(NamedTuple):
     used: int
     limit: int
     leader: str
-    """Name under which the holder leads, if it is a leader."""
+    """Candidate name of the elected leader, if the lock is that of an election; otherwise empty."""
 
 
 def _hold(raw: Any) -> Hold:
@@ -101,18 +101,18 @@ SCAN: Script[list[Sight]] = Script("inspect/scan", _sights)
 
 @dataclass(frozen=True)
 class Field:
-    """The patterns and keys to look at."""
+    """The servers that an inspection queries, and how their keys are grouped into script runs."""
 
     places: int
-    """Servers that each have a vote; 1, where it is one server, or a Cluster."""
+    """Number of servers that each have a vote; 1 for a single server or a Cluster."""
     parts: int
-    """Servers that each know some of the keys."""
+    """Number of servers that each have some of the keys."""
     timeout: float
     slot_of: Callable[[bytes], int] | None = None
-    """In a Cluster: keys of several slots cannot go into one run."""
+    """Function from a key to its Cluster slot; a script run takes keys of one slot only. None outside a Cluster."""
 
     def together(self, keys: list[bytes]) -> Iterator[list[bytes]]:
-        """Those that can be looked at in one run."""
+        """Split lock keys into groups that one script run can read."""
         slots: dict[int, list[bytes]] = {}
         for key in keys:
             slots.setdefault(self.slot_of(key) if self.slot_of else 0, []).append(key)
@@ -122,25 +122,25 @@ class Field:
 
 
 Records = dict[bytes, bytes | None]
-"""Records that processes write about themselves, by key; None: not read yet, or none there."""
+"""Records that processes write about themselves, by key; None: not read yet, or the server has none."""
 
 
 class Seen(NamedTuple):
-    """A lock, and what each server knows of it; None: it has not answered."""
+    """One lock, and the report of each server about it; None for a server that has not replied."""
 
     key: bytes
     sights: tuple[Sight | None, ...]
     records: Records
-    """Of processes, among them those that are named in it: what they say of themselves."""
+    """Records of the processes that hold or wait for this lock; may contain those of other processes."""
 
 
 def keys_of(lock: bytes) -> tuple[bytes, ...]:
-    """Those that the script reads."""
+    """Return the keys that the inspection script reads for one lock."""
     return (lock, *(side_key(lock, what) for what in (b"state", b"queue", b"hopefuls")))
 
 
 async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
-    """Ask what those processes say that these locks name, each once."""
+    """Read the missing records of all processes that hold or wait for these locks into ``records``."""
     wanted = {
         record_key(home(process, lock.key), process)
         for lock in seen
@@ -160,12 +160,14 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
                 try:
                     records |= dict(zip(left, (await retry_idempotent(ask)).value, strict=True))
                 except WireError:
-                    continue  # they are told by their ids
+                    continue  # these processes are shown by their ids
 
 
 async def look(where: Field, keys: list[bytes], most: int = 1, records: Records | None = None) -> list[Seen]:
-    """Return the facts about these locks. ``most``: so many holders of each, and so many in line, are listed; with 1, no line
-    is. Raises WireError if no server answers."""
+    """Return the state of these locks. Raises WireError if no server replies.
+
+    ``most``: greatest number of holders, and of waiters, to list for each lock; with 1, no waiters are listed.
+    """
     records = {} if records is None else records
     seen = []
     for group in where.together(keys):
@@ -190,7 +192,8 @@ def _for_good(error: WireError) -> bool:
 
 
 class Survey:
-    """All locks under a prefix, page by page, in no order. One that is taken, or given back, meanwhile may be missing."""
+    """An iteration over all locks under a prefix, page by page, unordered. Locks acquired or released meanwhile may be
+    missing."""
 
     def __init__(self, where: Field, match: bytes, fits: Callable[[bytes], bool]) -> None:
         self.where = where
@@ -201,31 +204,31 @@ class Survey:
         self._found: list[bytes] = []
         self._shown: set[bytes] = set()
         self.silent = 0
-        """Servers that have not answered: what most of them know is all there is, and no more."""
+        """Number of servers that have not replied; with several servers, a majority must."""
         self.records: Records = {}
 
     @property
     def over(self) -> bool:
-        """There is no further page."""
+        """True if there is no further page."""
         return self.part == self.where.parts and not self._found
 
     def scanned(self, cursor: bytes | int, keys: list[bytes]) -> None:
-        """The keys that one step of a SCAN has found."""
+        """Add the keys that one step of a SCAN returned, and note the cursor of the next step."""
         for key in keys:
-            if key not in self._shown and self._fits(key):  # it may find a key twice
+            if key not in self._shown and self._fits(key):  # SCAN may return a key twice
                 self._shown.add(key)
                 self._found.append(key)
         done = int(cursor) == 0
         self.part, self.cursor = (self.part + 1, 0) if done else (self.part, cursor)
 
     def take(self) -> list[bytes]:
-        """Keys of the next page; empty: go on with the SCAN."""
+        """Return the lock keys of the next page; empty if the SCAN has to go on first."""
         some, self._found = self._found[:PAGE], self._found[PAGE:]
         return some
 
 
 async def page(survey: Survey) -> list[Seen]:
-    """Some more of them; perhaps none, and there are more all the same. Raises WireError."""
+    """Return the next locks of a survey; may be empty although more follow. Raises WireError."""
     where = survey.where
     keys = survey.take()
     if not keys:
@@ -236,7 +239,7 @@ async def page(survey: Survey) -> list[Seen]:
             survey.silent += 1
             if survey.silent > where.places // 2 or _for_good(error):
                 raise
-            survey.scanned(0, [])  # its locks are known to the others
+            survey.scanned(0, [])  # the other servers know its locks
         keys = survey.take()
     return [seen for seen in await look(where, keys, 1, survey.records) if any(map(_counts, seen.sights))]
 
@@ -245,10 +248,10 @@ def _counts(sight: Sight | None) -> bool:
     return sight is not None and (sight.type != "none" or sight.waiters > 0)
 
 
-# Names, and patterns of them
+# Names of locks, and patterns that match them
 
 
 def scan_pattern(prefix: bytes, pieces: list[bytes]) -> bytes:
-    """For MATCH: keys of locks whose encoded names have these pieces, in order, and anything between two of them."""
+    """Return the MATCH pattern for lock keys whose encoded names contain these pieces in order."""
     escaped = (literal(text) for text in (prefix, *pieces))
     return next(escaped) + b"{" + b"*".join(escaped) + b"}"

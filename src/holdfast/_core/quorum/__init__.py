@@ -1,1 +1,1 @@
-"""One lock on several servers (Redlock): votes, and the lease that a majority of them makes."""
+"""Redlock: one lock on several servers that vote, and the lease that a majority of votes grants."""

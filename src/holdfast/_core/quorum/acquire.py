@@ -1,10 +1,10 @@
-"""A lock on several servers that know nothing of each other: it is whose a majority of them says.
+"""Acquire, renew and release a lock on several independent servers: the client that a majority names holds the lock.
 
-All are asked at the same time, and nobody waits for the slow once it is decided. Sources: redis.io "Distributed Locks with
-Redis" (Redlock) for the majority, the validity and the undo; for the fence, models/quorum_fence.pml: the highest answer alone
-is no fence, a majority has to confirm it; for servers that forget, models/amnesia.pml. There is no queue, as clients at the
-heads of different servers' queues would block each other: who waits is given a hint when the lock may be free
-(`_lua/quorum/vote.lua`).
+All servers are asked at the same time; once the vote is decided, slow replies are not waited for. Sources: redis.io
+"Distributed Locks with Redis" (Redlock) for the majority, the validity and the undo; models/quorum_fence.pml for the fence,
+which is the highest fence granted and must be confirmed by a majority; models/amnesia.pml for servers that lost their data. The
+servers have no queue, because clients that are first in different servers' queues would block each other. Instead a waiter is
+notified when the lock may be free (`_lua/quorum/vote.lua`).
 """
 
 from __future__ import annotations
@@ -53,23 +53,24 @@ from holdfast._core.requests import (
 )
 
 LOOK_EVERY_S = 1.0
-"""Mean seconds after which a waiter looks without a notification: one may be lost."""
+"""Mean seconds between two vote rounds of a waiter that gets no notification, since a notification may be lost."""
 
 SPREAD_S = 0.004
-"""Seconds over which those are spread who got in each other's way, at first; twice as many each time."""
+"""Seconds over which the next rounds of clients that split the votes are spread at random; doubled after each split."""
 
 SPREAD_MAX_S = 0.5
 
 ANSWER_LIMIT_S = 5.0
-"""Seconds after which the connection to a server that owes an answer is closed. Until then what is sent to take something back
-can go behind what it takes back; nobody waits for that."""
+"""Seconds after which the connection to a server that owes a reply is closed.
+Until then an undo can follow the request that it undoes on the same connection. Nobody waits for that reply."""
 
 
 async def acquire(attempt: QuorumAttempt, wait: float | None) -> Grant | Busy:
-    """Get a majority of the servers within ``wait`` seconds (None: for ever; 0: one round). Busy when time ran out.
+    """Acquire the votes of a majority of the servers within ``wait`` seconds; return Busy on timeout.
 
-    Raises TooFew when there are not enough servers to vote, Disagreement when they do not go together, KeyConflict when
-    somebody else's data is in the way. Any end but a Grant, cancellation included, leaves nothing behind.
+    ``wait``: None: without limit; 0: one round of votes. Raises TooFew if too few servers can vote, ConfigMismatch if they are
+    configured differently, and KeyConflict if the key holds another application's data. Unless a Grant is returned, nothing of
+    the attempt stays on the servers.
     """
     now = await Now()
     if wait is not None:
@@ -82,8 +83,10 @@ async def acquire(attempt: QuorumAttempt, wait: float | None) -> Grant | Busy:
 
 
 async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter | None = None) -> Grant | Busy:
-    """Ask for votes until there is a majority, or `Attempt.until`; ``at_once``: once. ``crowded``: others wanted it, too, when
-    this process had it last."""
+    """Ask for votes until a majority grants the lock or `Attempt.until` passes; with ``at_once`` only once.
+
+    ``crowded``: set if other clients also waited when this process held the lock last; the waiter subscribes before it asks.
+    """
     assert isinstance(attempt, QuorumAttempt)
     if crowded is not None:
         await _subscribe(attempt, started)
@@ -108,7 +111,8 @@ async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter 
             contact, pause = now, _until_it_is_free(attempt, vote_round, splits)
         else:
             pause = _until_there_are_more(attempt, vote_round, voters, tries)
-            known = attempt.waited or vote_round.replies(Quarantined)  # they are there, and have said how long it takes
+            # the servers are there, and have said how long they do not vote
+            known = attempt.waited or vote_round.replies(Quarantined)
             end = attempt.until
             if end is None:
                 end = now + pause if vote_round.replies(Quarantined) else contact + attempt.outage_budget
@@ -123,16 +127,16 @@ async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter 
 
 
 async def _subscribe(attempt: QuorumAttempt, now: float) -> None:
-    """Be told from now on when the lock may be free."""
+    """Subscribe to notifications that the lock may be free."""
     attempt.listener_id = attempt.spec.signed(await NewToken())
     await Subscribe(attempt, min(now + attempt.spec.timeout, attempt.until or now + 1))
 
 
 async def _vote(attempt: QuorumAttempt, since: float, more: int = 0) -> VoteRound:
-    """One round. ``more``: so many more fences for a token that has the lock."""
+    """Ask all servers for their votes once. ``more``: number of further fences, for a token that holds the lock already."""
     server_set, spec = attempt.server_set, attempt.spec
     attempt.may_be_on_server = True
-    attempt.voted = ["bury"] * len(server_set.names)  # until we know better
+    attempt.voted = ["bury"] * len(server_set.names)  # until the replies say otherwise
     listening_on, attempt.listening_on = attempt.listening_on, set(range(len(server_set.names)) if attempt.listener_id else ())
     vote_round = VoteRound(server_set)
     now = await Now()
@@ -168,7 +172,7 @@ async def _vote(attempt: QuorumAttempt, since: float, more: int = 0) -> VoteRoun
 
 
 async def _check(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
-    """Raises KeyConflict, Disagreement."""
+    """Raise ConfigMismatch or KeyConflict if the replies of a vote round report one."""
     vote_round.check()
     found = vote_round.conflict()
     if found is None:
@@ -188,7 +192,7 @@ async def _check(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
 
 
 async def _settle(attempt: QuorumAttempt, vote_round: VoteRound) -> Grant | None:
-    """A majority has granted: make it a lease with one fence. None if that came too late, or somebody has a higher one."""
+    """Turn the votes of a majority into a grant with one fence; None if the lease is over or the fence was not confirmed."""
     await _check(attempt, vote_round)
     spec, server_set = attempt.spec, attempt.server_set
     granted = vote_round.granted()
@@ -202,7 +206,7 @@ async def _settle(attempt: QuorumAttempt, vote_round: VoteRound) -> Grant | None
     grant = Grant(attempt, fences.fence, now, deadline, queued=others, last=fences.last)
     quorum_lease = grant.whole = QuorumLease(grant, server_set.majority, attempt.listener_id, attempt.listening_on)
     for number, name in enumerate(server_set.names):
-        if attempt.voted[number]:  # or it has said no
+        if attempt.voted[number]:  # granted, or not answered yet
             end = granted[number].sent + length if number in granted else now + length
             part = Grant(attempt, fences.fence, now, end)
             quorum_lease.node_leases[number] = NodeLease(part, quorum_lease, number, name, number in granted)
@@ -211,7 +215,7 @@ async def _settle(attempt: QuorumAttempt, vote_round: VoteRound) -> Grant | None
 
 
 async def _agree(attempt: QuorumAttempt, granted: dict[int, Answer[Yes]], deadline: float) -> Held | None:
-    """The fences that are the attempt's: the highest that were granted, which a majority has to know. None if it does not."""
+    """Return fences that a majority knows, the highest granted one being the last; None if no majority confirms it."""
     votes = [answer.value for answer in granted.values()]
     best = max(votes, key=lambda vote: vote.fence)
     server_set, spec = attempt.server_set, attempt.spec
@@ -222,19 +226,20 @@ async def _agree(attempt: QuorumAttempt, granted: dict[int, Answer[Yes]], deadli
         await Poll(calls, confirmed, min(spec.timeout, max(0.0, deadline - await Now())))
         if not confirmed.reached:
             return None
-    # From the highest first number: a lower one may have been issued before by one of the others.
+    # The fences begin at the highest first fence, since another server may have issued lower ones before.
     return Held(max(vote.first for vote in votes), best.fence)
 
 
 async def again(attempt: Attempt, quorum_lease: HeldLease, more: int) -> Answer[Held] | None:
-    """As `sharing.Strategy.again`: a round of votes for who has them already."""
+    """Ask the servers for more time and ``more`` fences for a held lease; return None if the lease is lost."""
     assert isinstance(attempt, QuorumAttempt)
     assert isinstance(quorum_lease, QuorumLease)
     asking = attempt.asking_again(quorum_lease.token)
     try:
         vote_round = await _vote(asking, await Now(), more)
     finally:
-        # A copy under way would take what was given back meanwhile, on another connection. And who had said no may have it now.
+        # A late copy of the request could acquire again, over another connection, what was released meanwhile. A server that
+        # refused before may have granted now.
         quorum_lease.doubtful |= {
             n for n, mode in enumerate(asking.voted) if mode == "bury" or (mode and n not in quorum_lease.node_leases)
         }
@@ -257,10 +262,11 @@ async def again(attempt: Attempt, quorum_lease: HeldLease, more: int) -> Answer[
 
 
 async def _undo(attempt: QuorumAttempt, *, for_good: bool = False, interrupted: bool = False) -> None:
-    """Take the last round back. Waits for those who have answered before; the others' undo is behind what it undoes.
+    """Undo the last vote round; wait only for servers that have answered: elsewhere the undo follows the vote request.
 
-    ``for_good``: the attempt waits no more, either. ``interrupted``: in the middle of anything, so that the connections on
-    which it was done may be gone; then the keeper sees to it that everybody hears of the undo."""
+    ``for_good``: stop waiting for the lock as well. ``interrupted``: connections may be gone at this point, so the keeper
+    (background thread) sends the undo until each server has answered.
+    """
     listener_id = attempt.listener_id if for_good else ""
     modes = [
         mode or ("leave" if listener_id and number in attempt.listening_on else "") for number, mode in enumerate(attempt.voted)
@@ -283,7 +289,7 @@ async def _undo(attempt: QuorumAttempt, *, for_good: bool = False, interrupted: 
 
 
 async def give_up(attempt: Attempt) -> None:
-    """Leave nothing of an attempt behind, wherever it was interrupted. Never raises a WireError."""
+    """Remove all traces of an attempt from the servers, wherever it was interrupted. Never raises a WireError."""
     assert isinstance(attempt, QuorumAttempt)
     try:
         if attempt.may_be_on_server or attempt.listener_id:
@@ -294,14 +300,14 @@ async def give_up(attempt: Attempt) -> None:
 
 
 def _jitter(attempt: QuorumAttempt) -> float:
-    """From 0 to 1, another one in each round."""
+    """Return a number from 0 to 1, derived from the token, so that it differs in each round."""
     return int(attempt.token[-4:], 16) / 0xFFFF
 
 
 def _until_it_is_free(attempt: QuorumAttempt, vote_round: VoteRound, splits: int) -> float:
-    """Seconds to wait for a hint.
+    """Return the seconds to wait for a notification that the lock is free.
 
-    If nobody has a majority, the attempts that share the votes must not all ask at the same time.
+    If nobody has a majority, the clients that split the votes must not all ask again at the same time.
     """
     jitter = _jitter(attempt)
     if vote_round.holder()[1] < attempt.server_set.majority:
@@ -311,19 +317,20 @@ def _until_it_is_free(attempt: QuorumAttempt, vote_round: VoteRound, splits: int
 
 
 def _until_there_are_more(attempt: QuorumAttempt, vote_round: VoteRound, voters: int, tries: int) -> float:
-    """Seconds to wait where too few servers can vote."""
+    """Return the seconds to wait when too few servers can vote."""
     waits = sorted(reply.seconds for reply in vote_round.replies(Quarantined))
     missing = attempt.server_set.majority - voters
     pause = min(0.05 * 2.0 ** min(tries, 10), LOOK_EVERY_S) * (0.5 + _jitter(attempt))
     if len(waits) < missing:
         return pause
     told = float(waits[missing - 1]) + SPREAD_S * _jitter(attempt)
-    # A silent server may be back at any time, and forgets since when this attempt waits if it is not asked.
+    # A silent server may come back at any time; if not asked, it does not know since when this attempt waits.
     return told if voters + len(waits) == len(attempt.server_set.names) else min(told, pause)
 
 
 async def _await_hint(attempt: QuorumAttempt, until: float) -> None:
-    """Until a majority says that the lock is free, or some have said so and the others had the time to; or ``until``."""
+    """Wait until a majority has notified that the lock is free, or local time ``until`` comes.
+    After the first notification the other servers get a few milliseconds to notify, too."""
     if attempt.until is not None:
         until = min(until, attempt.until)
     shortened = False
@@ -334,8 +341,8 @@ async def _await_hint(attempt: QuorumAttempt, until: float) -> None:
 
 
 async def renew(attempt: QuorumAttempt, quorum_lease: QuorumLease, ttl: float, made: float) -> None:
-    """Have all servers that have granted set the lease to ``ttl`` seconds from now. Raises TooFew if too few answer;
-    `QuorumLease.lost_majority` finds out if a majority has said no."""
+    """Renew the lease to ``ttl`` seconds on all servers that have granted it. Raises TooFew if too few servers answer.
+    If a majority refuses, no error is raised; the lease counts as lost (`QuorumLease.lost_majority`)."""
     spec, server_set = attempt.spec, attempt.server_set
     votes = {number: node_lease for number, node_lease in quorum_lease.node_leases.items() if not node_lease.lost}
     yes_count = RenewalCount(len(votes), server_set.majority)
@@ -346,7 +353,7 @@ async def renew(attempt: QuorumAttempt, quorum_lease: QuorumLease, ttl: float, m
             continue
         (state,) = answer.value
         if state == 1:
-            votes[number].ttl = ttl  # before: it says when the next one is due
+            votes[number].ttl = ttl  # set before `renewed`, which computes the next renewal from it
             votes[number].renewed(made, answer.sent, ttl)
         elif state != 2:
             votes[number].lose("its key is gone or somebody else's")
@@ -355,10 +362,11 @@ async def renew(attempt: QuorumAttempt, quorum_lease: QuorumLease, ttl: float, m
 
 
 async def release(attempt: QuorumAttempt, quorum_lease: QuorumLease) -> bool:
-    """Give the lock back on all servers, and return when a majority has said that it did. False if it was not ours any more.
+    """Release the lock on all servers; return True when a majority confirms, False if the lock was lost before.
 
-    A server that fails, then or later, or is silent without a majority, is told again until its vote ends. Raises TooFew when
-    nobody can say whether it was ours."""
+    The keeper (background thread) repeats the release to servers that fail or stay silent, until their votes expire. Raises
+    TooFew if the replies do not show whether the lock was still held.
+    """
     server_set, servers = attempt.server_set, quorum_lease.servers()
     yes_count = YesCount(len(servers), server_set.majority)
     calls: list[Call | None] = [None] * len(server_set.names)
@@ -368,27 +376,28 @@ async def release(attempt: QuorumAttempt, quorum_lease: QuorumLease) -> bool:
         await Poll(
             calls, yes_count, attempt.spec.timeout, otherwise=lambda number: GiveBack(*quorum_lease.giving_back_to(number))
         )
-    finally:  # even if it was ended in the middle, and nobody knows how far that had come
+    finally:  # also after an interruption, when it is unknown how many releases were sent
         if not yes_count.decided:
             await give_back(quorum_lease, servers - yes_count.answers.keys())
     if yes_count.unsure:
-        raise shortfall(yes_count, server_set, servers, "given back")
+        raise shortfall(yes_count, server_set, servers, "released")
     return yes_count.reached
 
 
 async def give_back(quorum_lease: QuorumLease, servers: Iterable[int]) -> None:
-    """Have these told to give back what they have, until they answer, or it has ended."""
+    """Have the keeper (background thread) release the votes of these servers until they answer or the votes expire."""
     for number in servers:
         await GiveBack(*quorum_lease.giving_back_to(number))
 
 
 def shortfall(yes_count: YesCount, server_set: ServerSet, asked: Container[int], yes: str) -> TooFew:
-    """Too few have said yes. ``asked``: the others have nothing of it; ``yes``: what those did who have."""
+    """Return a TooFew error that lists each server's reply.
+    ``asked``: the servers that got the request; ``yes``: text for those that carried it out."""
     said = {}
     for number, name in enumerate(server_set.names):
         answer = yes_count.answers.get(number)
         if isinstance(answer, Answer) or number not in asked:
-            said[name] = yes if isinstance(answer, Answer) and yes_count.says_yes(answer) else "it is not ours there"
+            said[name] = yes if isinstance(answer, Answer) and yes_count.says_yes(answer) else "not held there"
         else:
             said[name] = verdict(answer, decided=yes_count.decided)
     return TooFew(said)

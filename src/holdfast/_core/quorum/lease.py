@@ -1,4 +1,4 @@
-"""A lease that several servers have granted together: the votes of each, and what they amount to."""
+"""A lease that several servers have granted together, and the vote of each server in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast._core.requests import Run
 
 
 class NodeLease(HeldLease):
-    """The vote of one server, which may have granted it without our knowledge. Renewed as any lease on that server is."""
+    """The vote of one server in a `QuorumLease`, renewed like a lease on that server; it may be unconfirmed."""
 
     __slots__ = ("answered_at", "believed", "number", "server", "whole")
 
@@ -19,10 +19,12 @@ class NodeLease(HeldLease):
         self.number = number
         self.server = server
         self.answered_at = 0.0
-        """Number of the last renewal that was answered. Another one under way may ask for less, and arrive last."""
+        """Number of the last renewal that was answered. A later renewal may ask for a shorter lease, and still be under
+        way."""
         self.believed = believed
-        """The server has said so. Else it has not answered yet; the first renewal will tell, and comes as soon as the answer
-        should have: until then the lease does not bear the loss of another one."""
+        """True once the server has confirmed the vote. An unconfirmed vote does not count for the majority.
+        Its first renewal is due early, as soon as the missing reply should have come, and shows whether the server has granted
+        it."""
         if not believed and self.spec.renew:
             soon = min(self.spec.timeout, self.ttl * self.spec.renew_part / 2)
             self.renew_at = min(self.renew_at, self.due_at(grant.taken + soon))
@@ -47,25 +49,24 @@ class NodeLease(HeldLease):
 
 
 class QuorumLease(HeldLease):
-    """The lease as a whole: good for as long as a majority of the votes is. Nothing renews it but them."""
+    """A lease on several servers, valid as long as a majority of their votes; only the votes are renewed."""
 
     __slots__ = ("_least", "doubtful", "listener_id", "listening_on", "majority", "node_leases")
 
     def __init__(self, grant: Grant, majority: int, listener_id: str, listening_on: set[int]) -> None:
         self.node_leases: dict[int, NodeLease] = {}
-        """By the number of the server."""
+        """The votes, by number of the server."""
         self.majority = majority
         self.listener_id, self.listening_on = listener_id, listening_on
-        """Under which the servers know that who took it has waited; these may remember that still."""
+        """Id of the holder's subscription from the time when it waited, and numbers of the servers that may still have it."""
         self.doubtful: set[int] = set()
-        """Servers that may still carry out a vote of ours, as they have not answered one, or have done so since the grant."""
+        """Numbers of servers that may still carry out a late vote request, or did so after the grant."""
         self._least = grant.deadline
         super().__init__(grant)
 
     @property
     def deadline(self) -> float:
-        """When the last of the votes that make a majority ends (local seconds). Too few of them: it is over, even if nobody has
-        said so yet."""
+        """Local time, in seconds, at which the votes stop being a majority; -infinity if too few are left."""
         if not self.node_leases:
             return self._least
         ends = sorted((node_lease.deadline for node_lease in self.node_leases.values() if node_lease.counts), reverse=True)
@@ -73,7 +74,7 @@ class QuorumLease(HeldLease):
 
     @deadline.setter
     def deadline(self, at: float) -> None:
-        """The deadline believed while the lease is made; after that its votes decide."""
+        """Set the deadline that counts until votes are added; after that the votes decide."""
         self._least = at
 
     def note_request(self, now: float, ttl: float) -> float:
@@ -81,12 +82,12 @@ class QuorumLease(HeldLease):
         for node_lease in self.node_leases.values():
             node_lease.asked_at = made
             node_lease.deadline = min(node_lease.deadline, now + ttl - margin(ttl))
-            if node_lease.spec.renew:  # its answer may get lost
+            if node_lease.spec.renew:  # the reply may be lost
                 node_lease.renew_at = min(node_lease.renew_at, node_lease.due_at(now + ttl * node_lease.spec.renew_part))
         return made
 
     def renewed(self, made: float, sent: float, ttl: float) -> None:
-        """Its votes are, each by its own answer."""
+        """Do nothing: each vote is renewed by the reply of its own server."""
 
     def progressed(self, now: float) -> None:
         super().progressed(now)
@@ -99,30 +100,31 @@ class QuorumLease(HeldLease):
             node_lease.end()
 
     def giving_back_at(self, server: int, *, revoke: bool, timeout: float) -> Run[int]:
-        """The request that gives back what one server has granted, also without our knowledge. ``revoke``: see `HeldLease`."""
+        """Return the request that releases the vote of one server, even if the vote was never confirmed.
+        ``revoke``: also refuse late copies of the vote request."""
         node_lease = self.node_leases.get(server)
         doubt = revoke or server in self.doubtful or (node_lease is not None and not node_lease.believed)
         return Run(RELEASE_VOTE, self.spec.keys, (self.token, "bury" if doubt else "release", self.listener_id), timeout)
 
     def giving_back_to(self, server: int) -> tuple[Run[int], int, float]:
-        """The same as a `GiveBack` has it: until the server answers, or all votes have ended."""
+        """Return the arguments of a `GiveBack` request: release, server number, and local time to give up at."""
         return self.giving_back_at(server, revoke=True, timeout=self.spec.timeout), server, self.latest
 
     @property
     def latest(self) -> float:
-        """When the last of the votes ends, as far as is known (local seconds)."""
+        """Local time, in seconds, at which the last vote expires, as far as is known."""
         return max(node_lease.deadline for node_lease in self.node_leases.values())
 
     def servers(self) -> set[int]:
-        """Those that may have anything of it. The others have said no, or were not asked as they owed an answer."""
+        """Return the numbers of servers that may have data of this lease; the others refused or were not asked."""
         return self.node_leases.keys() | self.doubtful | self.listening_on
 
     def lost_majority(self) -> bool:
-        """True if the lease is lost, and nobody has noticed before: too few of the votes are left."""
+        """Mark the lease as lost if too few votes are valid; return True only for the first caller to notice."""
         if sum(node_lease.counts for node_lease in self.node_leases.values()) >= self.majority:
             return False
         lost = [node_lease for node_lease in self.node_leases.values() if node_lease.lost]
         if {node_lease.lost for node_lease in lost} <= {self.why_stalled, BOUNDED}:
-            return self.lose(lost[-1].lost)  # which has nothing to do with the servers
+            return self.lose(lost[-1].lost)  # the reason is the holder's, not the servers'
         why = "; ".join(f"{node_lease.server}: {node_lease.lost}" for node_lease in lost)
-        return self.lose(f"no majority of its servers has it any more: {why}")
+        return self.lose(f"no majority of its servers grants it any more: {why}")

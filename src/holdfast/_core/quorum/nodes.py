@@ -1,4 +1,4 @@
-"""The nodes of several servers as if they were one, for the gates of their locks (`_core.lock.ports`)."""
+"""The nodes (per-server state of a process) of several servers, combined for the queue of one lock (`_core.lock.ports`)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from holdfast._core.requests import Run, WireError
 
 
 class QuorumNodes:
-    """The nodes of one process for the servers that vote together."""
+    """The nodes (per-server state of this process) of all servers that vote together."""
 
     def __init__(self, nodes: tuple[Node, ...]) -> None:
         self.nodes = nodes
-        self.waiting = Waiting()  # nobody stands in a queue: there is none
+        self.waiting = Waiting()  # stays empty: these servers have no queue
         self._majority = len(nodes) // 2 + 1
         self._local_queues: Loose[tuple[bytes, bytes], LocalQueue] = Loose()
 
     def local_queue(self, spec: Spec) -> LocalQueue:
-        """The local queue of a lock; the keeper's mutex is held."""
+        """Return the queue, inside this process, of the waiters for one lock. The keeper's mutex must be held."""
         which = spec.keys[0], spec.prefix
         local_queue = self._local_queues.get(which)
         if local_queue is None:
@@ -66,20 +66,21 @@ class QuorumNodes:
             self.nodes[number].label_changed(node_lease)
 
     def asked_for(self, token: str) -> bool:
-        return sum(node.asked_for(token) for node in self.nodes) > 0  # all of them are asked: each is to forget it
+        return sum(node.asked_for(token) for node in self.nodes) > 0  # every node is asked, because asking also clears its note
 
     def look_at(self, local_queue: Queue, at: float) -> None:
         self.nodes[0].look_at(local_queue, at)
 
     def question(self, held_lease: HeldLease) -> tuple[int, int]:
-        """On all servers that have granted it; a majority that knows it still settles the question."""
+        """Renew the lease on all servers that have granted it, to learn whether it is lost.
+        Return the number of servers asked, and the number of confirmations that settle the question (a majority)."""
         assert isinstance(held_lease, QuorumLease)
         return sum(
             self.nodes[number].question(node_lease)[0] for number, node_lease in held_lease.node_leases.items()
         ), self._majority
 
     def revoke(self, local_queue: Queue, attempt: Attempt) -> None:
-        """On all servers, as `give_back`."""
+        """Revoke an attempt's token on all servers; then wake the next waiter of the local queue."""
         assert isinstance(attempt, QuorumAttempt)
         spec, back = attempt.spec, _Back(local_queue, self._majority)
         call = Run(RELEASE_VOTE, spec.keys, (attempt.token, "bury", attempt.listener_id), spec.timeout)
@@ -87,7 +88,7 @@ class QuorumNodes:
             node.send_until_answered(call, self.clock() + spec.timeout + spec.first_ttl, back)
 
     def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
-        """On all servers; it is back when a majority has answered, whatever that was, or failed to."""
+        """Release the lease on all servers; when a majority has answered or failed, wake the next local waiter."""
         assert isinstance(held_lease, QuorumLease)
         held_lease.end()
         back = _Back(local_queue, min(self._majority, len(held_lease.node_leases)))
@@ -98,13 +99,13 @@ class QuorumNodes:
             self.nodes[number].send_until_answered(give, held_lease.latest, back)
 
     def close(self, error: WireError) -> None:
-        """This process stops: nobody waits any more; the keeper's mutex is held."""
+        """End all waits with an error, because this process stops. The keeper's mutex must be held."""
         for local_queue in self._local_queues.values():
             local_queue.close(error)
 
 
 class _Back:
-    """Counts the servers that have answered, whatever that was, or failed to: a majority is enough."""
+    """A counter of servers that have answered a release or failed: at a majority it wakes the next local waiter."""
 
     def __init__(self, local_queue: Queue | None, needed: int) -> None:
         self._local_queue = local_queue

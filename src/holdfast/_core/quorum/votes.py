@@ -1,4 +1,4 @@
-"""The answers of several servers: their votes, the sum of these, and the attempt that asks for them."""
+"""The vote of each server for a lock, counters that decide a round of votes, and the attempt that asks for them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from holdfast._core.lock.records import Tally as LockTally
 
 CONFIG_ADVICE = (
-    "give all who use these servers the same list of them, or the same names for them, and the same max_ttl; to change what "
-    "was agreed on, end all who use them and declare them again: holdfast nodes init --force, or declare_new(..., force=True)"
+    "all clients of these servers must pass the same list of servers, with the same names and max_ttl; to change what "
+    "was agreed on, stop them all and declare the servers again: holdfast nodes init --force, or declare_new(..., force=True)"
 )
 
 
 class ServerSet(NamedTuple):
-    """Servers that vote together."""
+    """A list of servers that vote together on locks, and what all of its clients must agree on."""
 
     names: tuple[str, ...]
-    """Names of the servers in messages."""
+    """Names of the servers, as messages show them."""
     digest: str
-    """Digest of the server list. Clients that use the same servers must agree on it."""
+    """Digest of the server list. All clients that use these servers must have the same one."""
     longest: float
-    """Seconds of the longest lease: for so long a server that has forgotten its votes grants none."""
+    """Greatest lease in seconds that clients agree on; a server that lost its votes does not vote for that long."""
     marker: bytes = marker_key(PREFIX)
-    """The key with which each of them remembers that it has lost nothing."""
+    """Key under which each server stores a marker; if the marker is missing, the server has lost its data."""
 
     @property
     def majority(self) -> int:
@@ -38,7 +38,7 @@ class ServerSet(NamedTuple):
 
 
 class ServerClockEstimate:
-    """An estimate of the servers' clocks, by which all servers issue the same fence."""
+    """An estimate of the clock of the server that is ahead, so that all servers can be asked to issue the same fence."""
 
     __slots__ = ("_ahead",)
 
@@ -46,16 +46,17 @@ class ServerClockEstimate:
         self._ahead: float | None = None
 
     def hint(self, now: float, seen: int) -> int:
-        """The fence to ask for (server us) at local time ``now``, when ``seen`` has been issued; 0: each as it likes."""
+        """Return the fence to ask all servers for, at local time ``now`` and above ``seen``; 0 if nothing is known yet."""
         return 0 if self._ahead is None else max(int(now * 1e6 + self._ahead), seen + 1)
 
     def learn(self, answers: list[tuple[int, float]]) -> None:
-        """Times of servers (us), and when they were read (local seconds)."""
+        """Update the estimate from pairs of server time (microseconds) and local time (seconds) at which the reply
+        arrived."""
         self._ahead = max((time - came * 1e6 for time, came in answers), default=self._ahead)
 
 
 class QuorumAttempt(Attempt):
-    """One try to get a lock on several servers. Its token is a new one in each round of votes."""
+    """One attempt to acquire a lock on several servers. Each round of votes has a new token."""
 
     __slots__ = ("clock_estimate", "hints", "listener_id", "listening_on", "seen", "server_set", "since", "voted")
 
@@ -75,20 +76,21 @@ class QuorumAttempt(Attempt):
         self.server_set = server_set
         self.clock_estimate = clock_estimate or ServerClockEstimate()
         self.listener_id = ""
-        """Under which the servers know that it waits,"""
+        """Id of the subscription under which the servers know this waiter; empty while it does not wait."""
         self.listening_on: set[int] = set()
-        """and which of them may."""
+        """Numbers of the servers that may have this waiter's subscription."""
         self.hints: set[object] = set()
-        """Of which servers it has been told that the lock is free."""
+        """Servers that have notified this waiter that the lock is free."""
         self.since = since
-        """Since when it waits (local seconds)."""
+        """Local time, in seconds, at which the wait began; 0 while it has not."""
         self.voted: list[str] = []
-        """How to undo the last round, by server: a mode of `_lua/quorum/release_vote.lua`; empty for nothing to undo."""
+        """For each server, the mode of `_lua/quorum/release_vote.lua` that undoes the last round; empty if nothing to
+        undo."""
         self.seen = 0
-        """Highest fence that was heard of."""
+        """Highest fence that any server has reported."""
 
     def asking_again(self, token: str) -> QuorumAttempt:
-        """The same, for another round of votes for who has them already, under that token."""
+        """Return a copy of this attempt with a token that holds the lock already, to ask for more time or fences."""
         asking = QuorumAttempt(
             self.spec, token, server_set=self.server_set, clock_estimate=self.clock_estimate, since=self.since
         )
@@ -111,45 +113,45 @@ class QuorumAttempt(Attempt):
         return self.server_set.majority
 
     def wake(self) -> None:
-        """Have it look at its hints."""
+        """Wake the waiter so that it looks at its notifications."""
         assert self.slot is not None
         self.slot.put(None)
 
 
 class Yes(NamedTuple):
-    """The server has granted its vote."""
+    """A server's reply: the vote is granted."""
 
     run: bytes
     first: int
     fence: int
-    """The last of those that are the holder's now, and the last that was issued."""
+    """Last fence of the block that was granted, and the last that the server has issued."""
     time: int
     others: bool
-    """Others wait for it, too."""
+    """True if other clients wait for the lock, too."""
 
 
 class HeldElsewhere(NamedTuple):
-    """Somebody else has it there, or is to have it."""
+    """A server's reply: another client holds the lock there, or the lock is reserved for a waiter."""
 
     run: bytes
     remaining: float | None
     fence: int
-    """The last that was issued."""
+    """Last fence that the server has issued."""
     process: str
     mark: str
-    """The same on each server, for the same holder."""
+    """Digest of the holder's token, by which replies of several servers are recognized as naming the same holder."""
     time: int
 
 
 class Quarantined(NamedTuple):
-    """The server may have forgotten votes, and casts none for so many seconds."""
+    """A server's reply: it may have lost its votes, and does not vote for some seconds."""
 
     run: bytes
     seconds: float
 
 
 class ConfigDiffers(NamedTuple):
-    """The server was told something else about the servers that vote together."""
+    """A server's reply: other clients have agreed on another list of servers or another greatest lease."""
 
     run: bytes
     about: str
@@ -162,7 +164,7 @@ Reply = Yes | HeldElsewhere | Quarantined | ConfigDiffers | Conflict
 def _read_vote(raw: object) -> Reply:
     assert isinstance(raw, list)
     reply: Reply
-    if raw[1] == 1:  # the usual answer, and a pattern match costs much more
+    if raw[1] == 1:  # the usual reply first, since a pattern match costs much more
         return Yes(raw[0], raw[2], raw[3], raw[4], raw[5] == 1)
     match raw:
         case [bytes(run), 0, int(ms), int(last), bytes(process), bytes(mark), int(time)]:
@@ -194,7 +196,7 @@ DECLARE_NEW: Script[list[Any]] = Script("quorum/declare_new", _read_declared)
 
 
 class YesCount:
-    """Of those who say yes. Decided when these are ``needed``, or can be no more."""
+    """A counter of servers that say yes, decided when ``needed`` have done so or can no longer do so."""
 
     def __init__(self, asked: int, needed: int) -> None:
         self.answers: dict[int, Answer[Any] | WireError] = {}
@@ -216,7 +218,7 @@ class YesCount:
 
     @property
     def decided(self) -> bool:
-        """Whichever answers the others give."""
+        """True if the replies that are still missing cannot change the result."""
         return self.yes >= self._needed or self.yes + self._open < self._needed
 
     @property
@@ -225,12 +227,12 @@ class YesCount:
 
     @property
     def unsure(self) -> bool:
-        """Those who have not answered could have made it yes."""
+        """True if the result is not yes, but servers that have not answered could have made it yes."""
         return not self.reached and self._asked - self.no >= self._needed
 
 
 class AllAnswered:
-    """Decided when these have answered, or failed to."""
+    """A counter that is decided when all awaited servers have answered or failed."""
 
     def __init__(self, awaited: set[int]) -> None:
         self.answers: dict[int, Answer[Any] | WireError] = {}
@@ -242,14 +244,14 @@ class AllAnswered:
 
 
 class RenewalCount(YesCount):
-    """Of the servers that have renewed a lease, or have let another renewal overtake."""
+    """A counter of servers that have renewed a lease, or have renewed it later already."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return bool(answer.value[0] > 0)
 
 
 class VoteRound(YesCount):
-    """One round of votes."""
+    """The replies of all servers in one round of votes for a lock."""
 
     def __init__(self, server_set: ServerSet) -> None:
         super().__init__(len(server_set.names), server_set.majority)
@@ -260,19 +262,20 @@ class VoteRound(YesCount):
 
     @property
     def voters(self) -> int:
-        """Of those who have answered, how many can vote; perhaps for somebody else."""
+        """Number of servers that have answered and can vote, for this client or for another one."""
         return self.yes + len(self.replies(HeldElsewhere))
 
     @property
     def decided(self) -> bool:
-        """If it is not to be had: also whether that is because it is busy, or because too few servers are there."""
+        """True if the missing replies can change neither the result nor its reason.
+        A refusal has one of two reasons: the lock is busy, or too few servers can vote."""
         if super().decided:
             return self.reached or self.voters >= self._needed or self.voters + self._open < self._needed
         return False
 
     @property
     def silent(self) -> bool:
-        """Whether those that can vote would be enough with those that have not answered in time."""
+        """True if the voters, together with the servers that have not answered in time, would be a majority."""
         silent = sum(isinstance(answer, WireError) and answer.silent for answer in self.answers.values())
         return self.voters + self._open + silent >= self._needed
 
@@ -284,22 +287,22 @@ class VoteRound(YesCount):
         return {n: a for n, a in self.answers.items() if isinstance(a, Answer) and type(a.value) is Yes}
 
     def verdicts(self) -> dict[str, str]:
-        """Return the answer of each server, for a reader."""
+        """Return the reply of each server as text for messages, by server name."""
         return {name: verdict(self.answers.get(n), decided=self.decided) for n, name in enumerate(self.server_set.names)}
 
     def remaining(self) -> float | None:
-        """Seconds after which a majority is free, unless renewed; None: at no time."""
+        """Return the seconds until a majority of the servers is free unless the lock is renewed; None if unknown."""
         held = [reply.remaining for reply in self.replies(HeldElsewhere)]
         left = sorted([0.0] * self.yes + [seconds for seconds in held if seconds is not None])
         return left[self.server_set.majority - 1] if len(left) >= self.server_set.majority else None
 
     def holder(self) -> tuple[str, int]:
-        """The mark of who has the most votes, and how many."""
+        """Return the digest of the token that holds the most votes, with their number."""
         marks = Counter(reply.mark for reply in self.replies(HeldElsewhere) if reply.mark)
         return marks.most_common(1)[0] if marks else ("", 0)
 
     def busy(self) -> Busy:
-        """The holder that is in the way."""
+        """Return the holder that has the most votes, as a Busy reply."""
         taken = self.replies(HeldElsewhere)
         mark, _ = self.holder()
         process = next((reply.process for reply in taken if reply.mark == mark), "") if mark else UNKNOWN
@@ -307,12 +310,13 @@ class VoteRound(YesCount):
         return Busy(self.remaining(), last, process, lingers=False)
 
     def conflict(self) -> tuple[int, Conflict] | None:
-        """Return the obstacle on so many servers that the others are no majority: that of the first of them, and its number."""
+        """Return a conflict that leaves no majority of other servers, with the number of the first such server; None if
+        none."""
         found = [(n, a.value) for n, a in self.answers.items() if isinstance(a, Answer) and isinstance(a.value, Conflict)]
         return min(found) if len(self.server_set.names) - len(found) < self.server_set.majority else None
 
     def check(self) -> None:
-        """Raises Disagreement where two of the servers are one, or are used in two ways."""
+        """Raise ConfigMismatch if two of the servers are the same one, or clients have configured them differently."""
         answers = [(n, a.value.run) for n, a in self.answers.items() if isinstance(a, Answer) and hasattr(a.value, "run")]
         seen: dict[bytes, int] = {}
         for number, run in answers:
@@ -324,26 +328,26 @@ class VoteRound(YesCount):
         if len(self.server_set.names) - len(others) < self.server_set.majority:
             said = "; ".join(f"{name}: {text}" for name, text in self.verdicts().items())
             raise ConfigMismatch(
-                f"other users of these servers have agreed on something else: {said}; {CONFIG_ADVICE}", others[0].about
+                f"other clients of these servers have agreed on other settings: {said}; {CONFIG_ADVICE}", others[0].about
             )
 
 
 def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
-    """Return the answer of a server, for a reader. ``decided``: before all had answered."""
+    """Return the reply of one server as text for messages. ``decided``: True if the round ended before all had answered."""
     if answer is None:
-        return "was not waited for" if decided else "no answer in time"
+        return "not waited for" if decided else "no answer in time"
     if isinstance(answer, WireError):
-        said = str(answer).removeprefix(f"{answer.address}: ")  # it stands before the verdict
+        said = str(answer).removeprefix(f"{answer.address}: ")  # messages show the address before this text
         return f"refused: {said}" if isinstance(answer, Refused) else said
     match answer.value:
         case Yes():
             said = "granted"
         case HeldElsewhere(process=process, mark=mark):
-            said = f"busy: held by {process or 'a client of another library'}" if mark else "busy: kept for one that waits"
+            said = f"busy: held by {process or 'a client of another library'}" if mark else "busy: reserved for a waiter"
         case Quarantined(seconds=seconds):
             said = (
-                f"does not vote for another {seconds:.1f} s: it is new, or may have forgotten what it granted (restarted or "
-                "flushed); new servers are declared with: holdfast nodes init"
+                f"does not vote for another {seconds:.1f} s: it is new, or may have lost its votes (restarted or "
+                "flushed); declare new servers with: holdfast nodes init"
             )
         case ConfigDiffers(about="max_ttl", theirs=theirs):
             said = f"its longest lease (max_ttl) is {theirs}"
