@@ -99,7 +99,7 @@ def test_acquire_and_release(server: PrivateServer, name: str) -> None:
         assert lease is not None
         await lease.release()
         for again in (lease.release, lease.renew):
-            with pytest.raises(NotHeld, match="given back already"):
+            with pytest.raises(NotHeld, match="released already"):
                 await again()
 
     asyncio.run(main())

@@ -84,7 +84,7 @@ def test_giving_back_twice(server: PrivateServer, name: str) -> None:
     with Lock(server.url, name) as lease:
         lease.release()
         for again in (lease.release, lease.check, lease.renew):
-            with pytest.raises(NotHeld, match="given back already"):
+            with pytest.raises(NotHeld, match="released already"):
                 again()
 
 

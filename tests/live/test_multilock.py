@@ -157,7 +157,7 @@ def test_refused_before_anything_is_sent(make: Callable[..., object]) -> None:
         with pytest.raises(ConfigError) as caught:
             make(*wrong)
         assert caught.value.parameter in {"locks", "client"}
-    with pytest.raises(TypeError, match="say ttl="):
+    with pytest.raises(TypeError, match="pass ttl="):
         make(url, ["x"], timeout=5)
 
 

@@ -180,10 +180,10 @@ def test_options_of_the_other_kind_are_refused(cls: Any) -> None:
     several = [f"redis://127.0.0.1:{port}" for port in (1, 2, 3)]
     options: dict[str, Any]
     for options in ({"max_ttl": 60.0}, {"answer_within": 0.1}):
-        with pytest.raises(ConfigError, match="for an RLock on several servers"):
+        with pytest.raises(ConfigError, match="with an RLock on several servers"):
             cls(several[0], "x", **options)
     for options in ({"linger": 1.0}, {"replicas": 1}, {"quarantine": True}):
-        with pytest.raises(ConfigError, match="for an RLock on one server"):
+        with pytest.raises(ConfigError, match="with an RLock on one server"):
             cls(several, "x", **options)
     assert "RLock 'x' on 127.0.0.1:1, 127.0.0.1:2" in repr(cls(several, "x"))
 

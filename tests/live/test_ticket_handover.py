@@ -244,7 +244,7 @@ def test_of_an_rlock_by_its_owner_where_it_is_held_once(server: PrivateServer, n
     with lock as lease:
         with lock, pytest.raises(NotHeld, match=r"cannot hand over lock 'live-\d+': it was taken 2 times"):
             lock.ticket()
-        with pytest.raises(NotHeld, match="another thread or task has it"):
+        with pytest.raises(NotHeld, match="another thread or task holds it"):
             in_thread(lease.ticket).result(5)
         ticket = lock.ticket()
         assert not lock._is_owned()

@@ -380,7 +380,7 @@ def test_an_unknown_holder_is_not_a_foreign_one() -> None:
     nobody_else = VoteRound(ServerSet(("a", "b", "c"), "", 60.0)).busy()
     for busy in (NO_ANSWER, nobody_else):
         error = Lock(URL, "x")._busy(busy, None, 0.6)
-        assert "no server has said who holds it" in str(error)
+        assert "no server named its holder" in str(error)
         assert (error.holder, error.foreign, error.remaining) == (None, False, None)
     empty = Semaphore(URL, "x", 1)._busy(Busy(2.0, 0, "", lingers=False), None, 0.6)
     assert not empty.foreign, "permits that are all kept for others who wait"

@@ -1,1 +1,1 @@
-"""The classes that users hold, for threads (``sync_*``) and for asyncio (``aio_*``)."""
+"""The public classes and functions, for threads (modules ``sync_*``) and for asyncio (modules ``aio_*``)."""

@@ -1,4 +1,4 @@
-"""The lease of a lock for asyncio, as `holdfast._api.sync_lock` has it for threads."""
+"""The lease of a lock for asyncio: renew it, release it, issue a ticket for it, and be told of its loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Lost(asyncio.Event):
-    """Set when the lease is lost; asking notices an end that nobody has had time to notice yet."""
+    """An event that is set when the lease is lost. `is_set` also notices a lease that has expired unnoticed."""
 
     def __init__(self, lease: Any) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class _Lost(asyncio.Event):
 
 
 def running_task() -> int:
-    """The id of the running task; 0 where a coroutine is dropped, and no event loop runs."""
+    """Return the id of the running task; 0 if no event loop runs, as while a coroutine is dropped."""
     try:
         return id(asyncio.current_task())
     except RuntimeError:
@@ -37,40 +37,43 @@ def running_task() -> int:
 
 
 class TellsLoss:
-    """How the owner of a lease, of one lock or of several, is told that it is lost: its event is set, the task inside its body
-    cancelled, ``on_lost`` called."""
+    """A mixin that tells the owner of a lease, of one or several locks, of its loss: it sets ``lost``, cancels the task inside
+    ``async with``, and calls ``on_lost``."""
 
     name: Any
     _driver: Runner
     _event: Any
-    """None where nobody has asked for it."""
+    """The event behind `lost`; None until it is asked for."""
     _on_lost: Callable[..., object] | None
     _first_to_tell: Callable[[], bool]
     _make_way: Callable[[], None]
     _body: asyncio.Task[Any] | None = None
-    """The task inside ``async with``, to be cancelled if the lease is lost."""
+    """The task inside ``async with``, which is cancelled if the lease is lost; None outside."""
     _cancelled_body = False
     _is_over: Callable[[], bool]
     _leave_to_keeper: Callable[[], None]
     _telling: asyncio.Future[object] | None = None
-    """Task of a coroutine that ``on_lost`` returned. The reference keeps it from being collected."""
+    """Task that runs the coroutine which ``on_lost`` returned; referred to here, or it could be garbage-collected."""
 
     def notice_loss(self) -> None:
         try:
             if self._first_to_tell():
                 self._driver.loop.call_soon_threadsafe(self._on_loss)
         except RuntimeError:
-            pass  # the loop is closed: nobody is left to be told
+            pass  # The event loop is closed: no code is left that could be told.
         finally:
             self._make_way()
 
     def _forsaken(self) -> bool:
-        """Its body is in an event loop that is closed, where it never goes on."""
+        """Return True if the body of ``async with`` is in a closed event loop, where it never continues."""
         return self._body is not None and self._driver.loop.is_closed()
 
     def _ends_with_loop(self) -> bool:
-        """The end of its body is that its task is dropped, and its event loop is closed: nothing can be awaited. The keeper
-        gives it back, and not we, who may be in the middle of anything."""
+        """Return True if the event loop is closed, and have the keeper (background thread) release the lease then.
+
+        A task that is dropped in a closed loop can await nothing. It runs in the midst of other code, so it takes no locks
+        here.
+        """
         keeper = self._driver.process.running_keeper
         if not self._driver.loop.is_closed() or keeper is None:
             return False
@@ -78,18 +81,19 @@ class TellsLoss:
         return True
 
     def _end_forsaken(self) -> None:
-        """Give it back, by the keeper."""
+        """Release the lease, in the keeper thread."""
         with suppress(NotHeld, LeaseLost):
             self._leave_to_keeper()
 
     def _at_home(self) -> None:
-        """Raise RuntimeError in another event loop than that of the lease: its connections can only be awaited there."""
+        """Raise RuntimeError outside the event loop of the lease, whose connections can only be awaited there."""
         if asyncio.get_running_loop() is not self._driver.loop and not self._is_over():
             which = "an event loop that is closed" if self._driver.loop.is_closed() else "another event loop"
             raise RuntimeError(f"lock {self.name!r} is held in {which}: a lease can only be used in the loop that took it")
 
     def _may_be_awaited(self) -> None:
-        """As `_at_home`, for who gives it back: nobody could do that any more where the loop is closed, so the keeper does."""
+        """Raise RuntimeError if `release` cannot be awaited here. If the loop is closed, the keeper releases the lock all the
+        same."""
         if not self._driver.loop.is_closed() or self._is_over():
             self._at_home()
             return
@@ -100,8 +104,10 @@ class TellsLoss:
         )
 
     def _end_of_body(self, error: BaseException | None) -> BaseException | None:
-        """Return the exception of the ``async with`` body, except our own cancellation, which ends here. If somebody else
-        cancelled the task too, that one goes on (as asyncio.timeout)."""
+        """Return the exception that the ``async with`` body ended with, or None if it is our own cancellation after a loss.
+
+        If other code has cancelled the task too, its CancelledError is returned, as by asyncio.timeout.
+        """
         task = asyncio.current_task()
         ours, self._cancelled_body = self._cancelled_body, False
         if ours and task is not None:
@@ -118,14 +124,14 @@ class TellsLoss:
         if self._on_lost is not None:
             result = self._on_lost(self)
             if inspect.isawaitable(result):
-                self._telling = asyncio.ensure_future(result)  # kept: a task that nobody refers to may be collected
+                self._telling = asyncio.ensure_future(result)  # A task that nothing refers to may be collected.
 
 
 class Lease(TellsLoss, leases.BaseLease):
-    """One acquisition of a lock: what ``async with`` gives."""
+    """A lease: one acquisition of a lock, as ``async with lock as lease`` returns it."""
 
     def __init__(self, driver: Runner, grant: Grant, on_lost: Callable[..., object] | None) -> None:
-        # All of ours before: a lease that is lost already is told so while it is made.
+        # All attributes before super().__init__(), which reports a lease that is lost already.
         self._driver = driver
         self._event: asyncio.Event | None = None
         super().__init__(driver.process, driver.endpoint, grant, on_lost)
@@ -136,7 +142,7 @@ class Lease(TellsLoss, leases.BaseLease):
 
     @property
     def lost(self) -> asyncio.Event:
-        """An Event: set when the lease is lost."""
+        """An event that is set when the lease is lost."""
         if self._event is None:
             event = self._event = _Lost(self)
             if self._held_lease.lost:
@@ -144,31 +150,37 @@ class Lease(TellsLoss, leases.BaseLease):
         return self._event
 
     async def renew(self, ttl: float | None = None) -> None:
-        """Set the lease to ``ttl`` seconds from now (default: as long as it was last); never adds to it.
+        """Set the lease to ``ttl`` seconds from now (default: as long as last time); the remaining time is not added.
 
-        Raises LeaseLost, NotHeld or ServerError.
+        Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
         self._at_home()
         await self._driver.run(self._renew(ttl))
 
     async def ticket(self, expires: float = 60.0) -> Ticket:
-        """Hand the lock over: a ticket, which another process redeems (`redeem`) within ``expires`` seconds, once.
-        This lease is over then, as if given back. If nobody redeems the ticket it expires, and the next in line has the lock.
+        """Return a ticket that hands the lock over to another process, which calls `redeem` within ``expires`` seconds, once.
 
-        Raises LeaseLost, NotHeld, or ServerError, after which the lease goes on.
+        This lease has ended then, as after a release. If no process redeems the ticket in time, it expires, and the next waiter
+        acquires the lock.
+
+        Raises LeaseLost if the lease is lost, NotHeld if it was released. Raises ServerError if the server cannot be reached:
+        the lease stays valid.
         """
-        from holdfast._api import ticket  # here: most never need it
+        from holdfast._api import ticket  # Imported late: most programs never issue a ticket.
 
         self._at_home()
         return await self._driver.run(ticket.Issue(self, expires).operation())
 
     async def release(self) -> None:
-        """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
-        cannot be reached (the lock then ends with its lease)."""
+        """Release the lock.
+
+        Raises LeaseLost if the lease was lost before, NotHeld if it was released already. Raises ServerError if the server
+        cannot be reached: the lock is then free when the lease expires.
+        """
         self._may_be_awaited()
         if not self._hand_on():
             await self._driver.run(self._release())
 
 
 class Term(Lease):
-    """The lease of one term of a leader, from its election to its end. The fence is the number of the term."""
+    """The lease of an elected leader, for one term: from its election to its end. ``fence`` is the number of the term."""

@@ -1,4 +1,4 @@
-"""Locks for asyncio. `_api.sync_lock` has the same for threads."""
+"""`Lock` and `FairLock` for asyncio. `holdfast._api.sync_lock` has them for threads."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ T = TypeVar("T")
 class Lock(lock.BaseLock[Lease]):
     """A named lock that at most one process, thread or task holds, anywhere.
 
-    Taken, it is a lease: it ends ``ttl`` seconds after its holder stops renewing it, so a crashed holder blocks nobody for
-    longer. It is handed over directly, to processes in the order in which they came; one that has it may pass it on inside
-    first, for a bounded time (`FairLock` never does). Fits wherever an asyncio.Lock does.
+    The lock is held under a lease: it expires ``ttl`` seconds after its holder stops renewing it, so a crashed holder does not
+    block others for longer. On release, the lock is handed over directly to the process that has waited longest. Waiters of
+    the releasing process may get it before, for a bounded time (`FairLock` never does that). A `Lock` can replace an
+    asyncio.Lock.
 
     If the lease is lost, the body of ``async with`` is cancelled and LeaseLost is raised. A lock belongs to an event loop
     while it is held or awaited, and is free to move when idle.
@@ -44,30 +45,31 @@ class Lock(lock.BaseLock[Lease]):
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``,
             ``local://``).
-        name: of the lock, 1 to 512 bytes.
-        ttl: seconds of the lease, 0.05 at least; renewed while held, by a thread, so a blocked event loop loses nothing.
-        wait: seconds to wait for a busy lock; None: for ever; 0: not at all.
-        renew: False leaves renewal to you (`Lease.renew`).
+        name: name of the lock, 1 to 512 bytes.
+        ttl: length of the lease in seconds, at least 0.05; renewed while the lock is held, by a thread, so a blocked event loop
+            loses nothing.
+        wait: seconds to wait for a busy lock. None: without limit; 0: do not wait.
+        renew: False if you renew the lease yourself (`Lease.renew`).
         on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
-        max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
-        progress_within: seconds within which the holder has to call ``progress()``, again and again, or it is held to be hung:
-            the lease is lost.
-        label: who uses this lock, shown to those who wait for it.
-        prefix: start of the keys on the server.
-        key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
-        linger: seconds for which the lease is kept after the last use, so that taking the lock again costs no trip; given
-            back at once when another process asks.
-        max_passes: how often at most the lock is passed on inside this process while another process waits.
-        max_pass_time: seconds after which it is passed on no more, from when it was taken, while another process waits.
-        replicas: how many replicas of the server must have the lock before it counts as taken; with fewer it is given back, and
-            ServerError says so.
-        quarantine: seconds for which a server that may have lost data (restarted, flushed, or a replica before) grants none of
-            these locks; at least the longest ``ttl`` of all clients that use them, the same for all. True: 60.
-        deadlock: what happens when holders of locks wait for each other in a cycle: with ``"wait"`` they wait on, and
-            `find_deadlocks` finds them; with ``"raise"`` the wait that began last ends with Deadlock.
+        max_hold: seconds after the acquisition at which renewal stops, so that code that hangs cannot hold the lock forever.
+        progress_within: seconds within which the holder has to call ``progress()`` again; else it counts as hung, and the lease
+            is lost.
+        label: text that describes this user of the lock, shown to its waiters.
+        prefix: start of all keys on the server.
+        key: the key itself, to exclude also clients of other lock libraries, which run ``SET key token NX PX``.
+        linger: seconds for which the lease is kept after a release, so that the next acquisition here needs no round trip;
+            it is released at once when another process asks for the lock.
+        max_passes: how many times in a row the lock is handed on inside this process while another process waits.
+        max_pass_time: seconds after which it is no longer handed on inside this process while another process waits, counted
+            from its acquisition on the server.
+        replicas: number of replicas that must confirm an acquisition; with fewer, the lock is released and ServerError raised.
+        quarantine: seconds for which a server that may have lost data (it restarted, was flushed or was a replica) grants none
+            of these locks. Must be the same for all clients of these locks, and at least their longest ``ttl``. True: 60.
+        deadlock: what happens when holders of locks wait for each other in a cycle. ``"wait"``: they go on waiting, and
+            `find_deadlocks` reports them; ``"raise"``: the wait that started last raises Deadlock.
 
     Raises:
-        ConfigError: an option is out of range; nothing was sent.
+        ConfigError: an option is out of range; nothing was sent to the server.
     """
 
     _face = "asyncio"
@@ -78,17 +80,21 @@ class Lock(lock.BaseLock[Lease]):
         self._entered: lease.Entered[Lease] = lease.Entered()
         self._home: Runner | None = None
         self._users: dict[Runner, int] = {}
-        """How many tasks await it, by what asks for them: where its server changes, those who came before wait on."""
+        """Number of tasks that wait for the lock, by the driver that asks its server: waits go on when a Cluster moves the
+        lock."""
 
     @property
     def lease(self) -> Lease | None:
-        """The lease of the latest acquisition by this object, until it is given back."""
+        """The lease of the latest acquisition by this object; None once it is released."""
         lease = self._current
         return None if lease is None or lease._is_over() else lease  # noqa: SLF001
 
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
-        this object's ``wait`` says. Raises ServerError."""
+        """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
+
+        Works like threading.Lock.acquire, except that without arguments it waits as long as this object's ``wait`` option
+        allows. Raises ServerError if the server cannot be reached.
+        """
         wait = self._wait if blocking and timeout == -1 else options.acquire_wait(self._wait, blocking, timeout)
         return await self._acquire(wait)
 
@@ -102,31 +108,36 @@ class Lock(lock.BaseLock[Lease]):
             if isinstance(result, Busy):
                 return False
             result._owner = id(asyncio.current_task())  # noqa: SLF001
-            attempt.unclaimed = None  # this object has it
+            attempt.unclaimed = None  # This object refers to the lease now.
             return True
         except GeneratorExit:
             self._tally.gave_up(attempt)
-            raise  # dropped with its event loop, where nothing can be awaited: what could be done is done
+            raise  # The coroutine is dropped with its closed event loop: nothing can be awaited, and the driver has cleaned up.
         except BaseException:
             await self._undo(attempt)
             raise
 
     async def release(self) -> None:
-        """Give the lock back; any task may. Raises NotHeld (a RuntimeError) if it is not held, LeaseLost, ServerError."""
+        """Release the lock; any task may do it.
+
+        Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
+        ServerError if the server cannot be reached: the lock is then free when the lease expires.
+        """
         lease = self.lease
         if lease is None:
             raise self._not_held()
         await lease.release()
 
     async def ticket(self, expires: float = 60.0) -> Ticket:
-        """Hand the lock over to another process, see `Lease.ticket`. Raises NotHeld if this object does not hold it."""
+        """Return a ticket that hands the lock over to another process, as `Lease.ticket` does. Raises NotHeld if the lock is
+        not held by this object."""
         lease = self.lease
         if lease is None:
             raise self._not_held()
         return await lease.ticket(expires)
 
     async def locked(self) -> bool:
-        """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
+        """Return True if anybody holds the lock, by asking the server. Raises ServerError if it cannot be reached."""
         return await self._ask(self._is_locked)
 
     async def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -135,7 +146,10 @@ class Lock(lock.BaseLock[Lease]):
         return await self._driver().run(operation())
 
     async def __aenter__(self) -> Lease:
-        """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
+        """Acquire the lock within this object's ``wait`` and return the lease.
+
+        Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached.
+        """
         started = clock()
         if self._cluster is not None:
             await self._locate(self._cluster)
@@ -147,11 +161,11 @@ class Lock(lock.BaseLock[Lease]):
                 raise self._busy(result, await driver.run(self._holder(result)), clock() - started)
             result._body = asyncio.current_task()  # noqa: SLF001
             self._entered.push(id(result._body), result)  # noqa: SLF001
-            attempt.unclaimed = None  # the with statement has it
+            attempt.unclaimed = None  # The with statement refers to the lease now.
             return result
         except GeneratorExit:
             self._tally.gave_up(attempt)
-            raise  # dropped with its event loop, where nothing can be awaited: what could be done is done
+            raise  # The coroutine is dropped with its closed event loop: nothing can be awaited, and the driver has cleaned up.
         except BaseException:
             await self._undo(attempt)
             raise
@@ -159,8 +173,12 @@ class Lock(lock.BaseLock[Lease]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give back the lease of this ``async with``, and no other. LeaseLost is raised if the body succeeded or was
-        cancelled because of it, else noted on its exception; a server that cannot be reached is a warning."""
+        """Release the lease that this ``async with`` acquired, and no other.
+
+        If it was lost, LeaseLost is raised if the body succeeded or was cancelled because of it; else it is added as a note to
+        the exception of the body. If the server cannot be reached, that is only a warning: the lock is free when the lease
+        expires.
+        """
         lease = self._entered.innermost(running_task())
         self._entered.remove(lease)
         lease._body = None  # noqa: SLF001
@@ -171,8 +189,8 @@ class Lock(lock.BaseLock[Lease]):
         try:
             await lease.release()
         except NotHeld:
-            # Given back inside the body, or taken by the process that forked this one. If the body has taken it again, as an
-            # asyncio.Condition does, that is given back.
+            # The lease was released in the body, or belongs to the process that forked this one. If the body has acquired the
+            # lock again, as an asyncio.Condition does, that lease has to be released.
             again = self.lease
             if again is not None and again._owner == lease._owner and again.fence > lease.fence:  # noqa: SLF001
                 await again.release()
@@ -184,7 +202,7 @@ class Lock(lock.BaseLock[Lease]):
             warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
 
     async def _locate(self, cluster: Topology) -> None:
-        """Before each use: slots move."""
+        """Look up the server that has the lock's slot in the Cluster now. Called before each use, because slots move."""
         if not cluster.known:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, self._endpoint.timeout)
@@ -198,7 +216,7 @@ class Lock(lock.BaseLock[Lease]):
         if driver is None or driver.process is not current() or loop not in driver.process.drivers or driver.loop is not loop:
             if driver is not None and driver.process is current() and driver.loop is not loop:
                 if self.lease is not None and driver.loop.is_closed():
-                    raise RuntimeError(f"lock {self.name!r} is held in an event loop that is closed; release() gives it back")
+                    raise RuntimeError(f"lock {self.name!r} is held in an event loop that is closed; call release() first")
                 if self.lease is not None:
                     raise self._used_elsewhere()
             if any(self._awaits(other) for other in list(self._users) if other.loop is not loop):
@@ -207,10 +225,10 @@ class Lock(lock.BaseLock[Lease]):
         return driver
 
     def _awaits(self, driver: Runner) -> bool:
-        """A task awaits the lock there."""
+        """Return True if tasks may still wait for the lock through this driver (of an event loop and process)."""
         if driver.process is current() and not driver.loop.is_closed():
             return True
-        self._users.pop(driver, None)  # nobody does any more
+        self._users.pop(driver, None)  # Tasks of a closed loop, or of the parent process, wait no more.
         return False
 
     def _used_elsewhere(self) -> RuntimeError:
@@ -258,8 +276,8 @@ class Lock(lock.BaseLock[Lease]):
 
 
 class FairLock(BaseFairLock[Lease], Lock):
-    """A `Lock` that is given to all who want it in the strict order in which they came, over all processes.
+    """A `Lock` that is granted in the strict order of arrival, across all processes.
 
-    Threads and tasks of one process stand in the server's line each for itself, and each hand-over takes a trip. Options,
-    errors and methods are those of `Lock`, without ``linger``, ``max_passes`` and ``max_pass_time``.
+    Each waiting thread or task has its own place in the server's queue, and each hand-over costs a round trip. Options, errors
+    and methods are those of `Lock`, except for ``linger``, ``max_passes`` and ``max_pass_time``.
     """

@@ -1,4 +1,4 @@
-"""A lock for asyncio that its owner may take again, as `holdfast._api.sync_rlock` has it for threads."""
+"""`RLock` for asyncio: a lock that its owner can acquire again. `holdfast._api.sync_rlock` has it for threads."""
 
 from __future__ import annotations
 
@@ -18,39 +18,44 @@ __all__ = ["RLock"]
 
 
 class _Lease(OwnedLease, Lease):
-    """One acquisition of an RLock: what ``async with`` gives."""
+    """The lease of an RLock, as ``async with lock as lease`` returns it."""
 
 
 class RLock(Reentrant[Lease], Lock):
-    """A `Lock` that who has it may take again, and gives back as often: for functions that call each other.
+    """A `Lock` that its owner can acquire again, and releases as often: for functions that call each other.
 
-    Taking it again costs no trip and gives the same lease, with the same fence; only the last release gives it back. It belongs
-    to the asyncio task that took it, or to the thread where no task runs, and nobody else can release it. It goes by the name:
-    all RLock objects of one name and server are one lock for who has it. After a loss, taking it again raises LeaseLost.
+    Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees
+    the lock. The owner is the asyncio task that acquired the lock, or the thread if no task runs in it. Nobody else can release
+    it. All RLock objects of one name and server are one lock for their owner. If the lease was lost, acquiring the lock again
+    raises LeaseLost.
 
     Args:
         client: as for `Lock`; or a list or dictionary of several servers, as for `Redlock`.
-        max_ttl, answer_within: as for `Redlock`, and for several servers only; the others are as for `Lock`. ``linger``,
-            ``replicas``, ``quarantine`` and ``deadlock`` are for one server only.
+        max_ttl, answer_within: as for `Redlock`, with several servers only. ``linger``, ``replicas``, ``quarantine`` and
+            ``deadlock`` work with one server only. All other options are as for `Lock`.
 
     Raises:
-        ConfigError: an option is out of range; nothing was sent.
+        ConfigError: an option is out of range; nothing was sent to the server.
     """
 
     _lease_type = _Lease
 
-    if not TYPE_CHECKING:  # the options are those of __init__
+    if not TYPE_CHECKING:  # For type checkers, the options are those of __init__.
 
         def __new__(cls, client: object, *_args: Any, **_options: Any) -> Self:
             if cls is RLock and are_several(client):
                 return object.__new__(_OnSeveralServers)
             return object.__new__(cls)
 
-        __new__.__wrapped__ = Reentrant.__init__  # for help()
+        __new__.__wrapped__ = Reentrant.__init__  # For the signature that help() shows.
 
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock; False if it stayed busy. At once for who has it. As threading.RLock's, except that without arguments
-        it waits as long as this object's ``wait`` says. Raises LeaseLost if it was held and lost, ServerError."""
+        """Acquire the lock and return True; return False if it stays busy. Its owner acquires it again at once.
+
+        Works like threading.RLock.acquire, except that without arguments it waits as long as this object's ``wait`` option
+        allows. ``timeout`` is in seconds. Raises LeaseLost if the caller held the lock and lost it, ServerError if the server
+        cannot be reached.
+        """
         held = holdings()
         mine = held.mine(self._mark) if self._mark in held else None
         if mine is None:
@@ -59,8 +64,11 @@ class RLock(Reentrant[Lease], Lock):
         return mine.again() is not None
 
     async def release(self) -> None:
-        """Give the lock back, if it was taken no more than once; only who has it may. Raises NotHeld (a RuntimeError) if this
-        thread or task does not have it, LeaseLost, ServerError."""
+        """Release one acquisition; the last one frees the lock. Only the owner can do this.
+
+        Raises NotHeld (a RuntimeError) if this thread or task does not hold the lock, LeaseLost if the lease was lost before.
+        Raises ServerError if the server cannot be reached: the lock is then free when the lease expires.
+        """
         mine = holdings()
         try:
             holding = mine.leave(self._mark)
@@ -70,15 +78,18 @@ class RLock(Reentrant[Lease], Lock):
             try:
                 await holding.lease.release()
             except NotHeld:
-                raise  # it was given back by hand, and a ``with`` is still to be left
+                raise  # The lease was released by hand, and the end of an outer ``with`` still needs the holding.
             except BaseException:
                 mine.tidy(self._mark)
                 raise
             del mine[self._mark]
 
     async def __aenter__(self) -> Lease:
-        """Take the lock within ``wait``, at once for who has it. Raises LockTimeout, LeaseLost if it was held and lost,
-        ServerError."""
+        """Acquire the lock within this object's ``wait`` and return the lease. Its owner acquires it again at once.
+
+        Raises LockTimeout if the lock stays busy, LeaseLost if the caller held it and lost it, ServerError if the server cannot
+        be reached.
+        """
         mine = holdings().mine(self._mark)
         if mine is None:
             return await super().__aenter__()
@@ -90,8 +101,12 @@ class RLock(Reentrant[Lease], Lock):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give back what this ``async with`` has taken. LeaseLost is raised if the body succeeded or was cancelled because of
-        it, else noted on its exception; a server that cannot be reached is a warning."""
+        """Release the acquisition that this ``async with`` made.
+
+        If the lease was lost, LeaseLost is raised if the body succeeded or was cancelled because of it; else it is added as a
+        note to the exception of the body. If the server cannot be reached, that is only a warning: the lock is free when the
+        lease expires.
+        """
         holding = self._inside()
         lease = holding.lease
         if holding.count == holding.guarded:
@@ -108,12 +123,10 @@ class RLock(Reentrant[Lease], Lock):
 
 
 class _OnSeveralServers(RLock, aio_redlock.Redlock):
-    """An `RLock` on several servers."""
+    """An `RLock` on several servers, of which a majority has to grant it."""
 
     _lease_type = aio_redlock.Lease  # type: ignore[assignment]
     _several = True
 
 
-_OnSeveralServers.__name__ = _OnSeveralServers.__qualname__ = (
-    "RLock"  # so it is called in messages, and by who asks for its type
-)
+_OnSeveralServers.__name__ = _OnSeveralServers.__qualname__ = "RLock"  # The name that users see in messages and in type(lock).

@@ -1,4 +1,4 @@
-"""Errors in the user's words: what the core and the connections raise, as `holdfast.errors` has it; the record of a holder."""
+"""Translation of internal errors into those of `holdfast.errors`, and the look-up of a holder's process record."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ from holdfast._runtime.process import current
 from holdfast.errors import ServerError
 
 Trouble = WireError | KeyConflict | TooFew | ConfigMismatch
-"""Failures of an acquisition, as the core reports them."""
+"""The internal exceptions with which an acquisition can fail."""
 
 
 def told(error: WireError, what: str, key: str, **facts: Any) -> ServerError:
-    """The user's error for an internal one."""
+    """Return the ServerError for an internal error about ``what`` (a lock, say), with advice if there is any."""
     how = "refused" if isinstance(error, Refused) else "failed"
     if isinstance(error, Refused) and error.code in {"MOVED", "ASK"}:
-        how = "refused by one server of a Cluster; give holdfast all of it: redis+cluster://host:port, or a RedisCluster client"
-    from holdfast._api import access  # here: most never need it
+        how = "refused by one server of a Cluster; pass the whole Cluster: redis+cluster://host:port, or a RedisCluster client"
+    from holdfast._api import access  # Imported late: most programs never need it.
 
     said = f"{error}{access.advice(error)}"
     return ServerError(f"{what}: {how}: {said}", address=error.address, key=key, **facts)
 
 
 def server_error(spec: Spec, error: WireError) -> ServerError:
-    """The user's error for an internal one."""
+    """Return the ServerError for an internal error about this lock."""
     return told(error, f"lock {spec.name!r}", spec.key, name=spec.name)
 
 
 async def record_of(public: str, key: bytes) -> bytes | None:
-    """Operation: the record of a process, by the public part of its token for this key; None where it cannot be had."""
+    """Return the record of the process that holds a lock: host, pid, labels. None if it cannot be read.
+
+    ``public`` is the start of the holder's token, which other processes may see.
+    """
     ours = current().id
     process = public[:PROCESS]
     if process == ours:

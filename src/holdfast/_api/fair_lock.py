@@ -1,4 +1,4 @@
-"""The options of `FairLock` for both APIs: those of a `Lock`, except for passing the lock on."""
+"""The options of `FairLock` for both APIs: those of a `Lock`, without the ones for handing on inside a process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast._net.redaction import hides_client
 
 
 class BaseFairLock(BaseLock[L]):
-    """A lock that is not passed on inside a process."""
+    """The options of a lock whose release always asks the server, which grants it in order of arrival."""
 
     _shared = False
 

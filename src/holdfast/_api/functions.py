@@ -1,4 +1,4 @@
-"""The facts about a function before it is wrapped: its name for messages, and its kind. It may be anything that is called."""
+"""Facts about a function to be wrapped: its name for messages, and whether it is a coroutine function or a generator."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from holdfast.errors import ConfigError
 
 
 def named(function: Callable[..., Any]) -> str:
-    """Return a name for messages. A `functools.partial` and an object with ``__call__`` have none of their own."""
+    """Return the function's qualified name; its repr() if it has none, as a functools.partial."""
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """A coroutine function; a `functools.partial` of one; or an object whose ``__call__`` is one."""
+    """Return True for a coroutine function, a `functools.partial` of one, or an object with ``async def __call__``."""
     return _is(inspect.iscoroutinefunction, function)
 
 
 def refuse_generator(function: Callable[..., Any], why: str) -> None:
-    """Raises ConfigError for a generator function, of either kind, which says ``why`` not."""
+    """Raise ConfigError if the function is a generator function, sync or async. ``why`` completes the message."""
     if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
         raise ConfigError(f"{named(function)} is a generator: {why}", parameter="function")
 
 
 def _is(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
-    while isinstance(function, functools.partial):  # perhaps of an object
+    while isinstance(function, functools.partial):  # A partial may wrap an object.
         function = function.func
     return kind(function) or kind(type(function).__call__)

@@ -1,4 +1,4 @@
-"""The common part of the leases of both APIs: the facts of one acquisition, its renewal by hand, its release, and its loss."""
+"""The common base of the leases of both APIs: renew, release, check and hand over one acquisition, and report its loss."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from holdfast.errors import HoldfastError, LeaseLost, NotHeld, QuorumError, Serv
 
 
 class Watch(Protocol):
-    """The keeper, as a lease sees it."""
+    """The keeper (background thread that renews leases), as a lease sees it."""
 
     def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:
-        """Renew this lease until it is forgotten. Not ``hurry``: it may wait for a moment."""
+        """Renew this lease until `forget` is called. Pass ``hurry=False`` to let a sleeping keeper wake up later."""
 
     def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
-        """Look after it no more."""
+        """Stop renewing this lease."""
 
     def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
-        """Send this until it is answered, or local time ``until``."""
+        """Send a request until the server answers it, or until local time ``until`` in seconds."""
 
     def refer(self, owner: Any, on_collected: Callable[[], None]) -> Callable[[], Any]:
-        """A weak reference; when its object is gone before it, ``on_collected`` is called soon, in the keeper's thread."""
+        """Return a weak reference to ``owner``. The keeper thread calls ``on_collected`` soon after ``owner`` is collected,
+        unless the reference was dropped before."""
 
 
 class Home(Protocol):
@@ -37,106 +38,111 @@ class Home(Protocol):
 
     @property
     def here(self) -> bool:
-        """False in a forked child, and in whatever else is not that process."""
+        """True in the process that this object was created for; False in a child forked from it."""
 
     @property
     def keeper(self) -> Watch:
-        """The keeper, started if need be."""
+        """The keeper (background thread), which is started if it does not run yet."""
 
     @property
     def running_keeper(self) -> Watch | None:
-        """The keeper, if there is one."""
+        """The keeper (background thread); None if it does not run."""
 
     def clock(self) -> float:
-        """Local time in seconds."""
+        """Return the local time in seconds."""
 
 
 class BaseLease:
-    """Facts of one acquisition, for both faces."""
+    """The lease of one acquisition: the part that the sync and the asyncio API share."""
 
     _whole: Any = None
-    """Told of its loss, too: it is part of several."""
+    """The lease of several locks that this lease is part of, which is told of the loss too; None if there is none."""
 
     def __init__(self, process: Home, endpoint: Any, grant: Grant, on_lost: Callable[..., object] | None) -> None:
-        keeper = process.keeper  # first of all: it may fail to start
+        keeper = process.keeper  # Before anything else, because starting the keeper thread may fail.
         self._process = process
         self._endpoint = endpoint
         self._attempt = attempt = grant.attempt
         self._passed = False
-        """Given back to others of this process."""
+        """True once the lease was handed on to a waiter of this process, or is kept for quick reuse."""
         self._told_loss = False
-        """Its owner knows that it is lost."""
+        """True once the owner was told that the lease is lost."""
         self._handed_over = False
-        """A ticket was made of it."""
+        """True once a ticket was issued for this lease."""
         self._held_lease = held_lease = grant.held_lease or grant.whole or HeldLease(grant)
         self._parts = self._looked_after()
         self._taken: float | None = grant.taken
-        """Local time of the acquisition; None once its end is counted."""
+        """Local time of the acquisition in seconds; None once the time for which the lock was held is counted."""
         self._owner = 0
-        """Thread or task that took it."""
+        """Id of the thread or task that acquired the lock."""
         self._on_lost = on_lost
         self.fence: int = grant.fence
-        """Greater than that of every earlier holder. Pass it on to what the lock protects, which refuses lower ones."""
-        attempt.unclaimed = self  # before anybody else knows of it
+        """Number of this acquisition, greater than that of every earlier one of the lock. Send it along with your writes, so
+        that the resource can refuse writes with a lower fence."""
+        attempt.unclaimed = self  # Before any other object refers to this lease, so that an interrupt cannot drop it.
         if grant.held_lease is None:
             for where, part in self._parts:
                 keeper.watch(where, part, hurry=not grant.in_claim_window)
             if attempt.local_queue is not None:
                 attempt.local_queue.note_lease(attempt, held_lease)
-        # If a lease is collected while the lease refers to it, nobody has given it back.
+        # A lease object that is collected while `held_lease` still refers to it was never released.
         on_collected = functools.partial(_dropped, keeper, held_lease, attempt.local_queue, attempt.tally, self._parts)
         held_lease.owner = keeper.refer(self, on_collected)
         if attempt.tally is not None:
             attempt.tally.acquisitions += 1
         if held_lease.lost:
-            self.notice_loss()  # while it was passed on, when there was nobody to be told
+            self.notice_loss()  # The lease was lost while no lease object existed that could be told.
 
     def _looked_after(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
-        """The lease as the keeper renews it, and its server."""
+        """Return the leases that the keeper renews for this lease, each with its server."""
         return ((self._endpoint, self._held_lease),)
 
     @property
     def name(self) -> str:
-        """Name of the lock."""
+        """The name of the lock."""
         return self._held_lease.spec.name
 
     @property
     def key(self) -> str:
-        """Key of the lock on the server."""
+        """The key of the lock on the server."""
         return self._held_lease.spec.key
 
     def __repr__(self) -> str:
         held_lease = self._held_lease
         over = self._passed or held_lease.over
-        ended = "handed over" if self._handed_over else "given back"
+        ended = "handed over" if self._handed_over else "released"
         state = f"lost: {held_lease.lost}" if self._expired() else ended if over else f"{self.remaining():.1f} s left"
         return f"<holdfast lease of {self.name!r}, fence {self.fence}, {state}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"a lease cannot be pickled: it belongs to the process that took the lock {self.name!r}; to hand it over, pass on "
-            "what its ticket() gives"
+            f"a lease cannot be pickled: it belongs to the process that acquired lock {self.name!r}; to hand the lock over to "
+            "another process, send it the ticket that ticket() returns"
         )
 
     def remaining(self) -> float:
-        """Seconds for which the lease may still be relied on; 0.0 when it is lost or given back. Asks no server."""
+        """Return the seconds for which the lease is still valid if it is not renewed; 0.0 after a loss or release. Asks no
+        server."""
         return 0.0 if self._is_over() else self._held_lease.remaining(self._process.clock())
 
     def check(self) -> None:
-        """Raise LeaseLost if the lease is lost, NotHeld if it was given back. Asks no server."""
+        """Raise LeaseLost if the lease is lost, NotHeld if it was released. Asks no server."""
         if self._is_over():
             raise self._not_held()
         if self._expired():
             raise self._lease_lost()
 
     def progress(self) -> None:
-        """Check in, where the lock has ``progress_within``: raises as `check`, and gives the holder that time anew. Asks no
-        server."""
+        """Report that the holder makes progress: its ``progress_within`` seconds start again. Asks no server.
+
+        Without ``progress_within``, this only checks the lease. Raises LeaseLost if the lease is lost, NotHeld if it was
+        released.
+        """
         self.check()
         self._held_lease.progressed(self._process.clock())
 
     def _begin(self) -> None:
-        """All that it is part of are held: from now on its holder can check in."""
+        """Start the ``progress_within`` seconds anew, once all locks are held that were acquired together with this one."""
         if self._held_lease.spec.progress_within is not None:
             self._held_lease.progressed(self._process.clock())
             self._look_again()
@@ -145,17 +151,17 @@ class BaseLease:
         raise NotImplementedError
 
     def _may_hand_over(self) -> None:
-        """Raise where no ticket can be made of it."""
+        """Raise an error if no ticket can be issued for this lease."""
 
     def _is_over(self) -> bool:
-        """Given back; or held by the process that forked this one."""
+        """Return True if the lease was released, or belongs to the process that this one was forked from."""
         return self._passed or self._held_lease.over or not self._process.here
 
     def _expired(self) -> bool:
-        """True if lost; notices an end that the keeper has had no time to notice, as after a pause of the whole process."""
+        """Return True if the lease is lost. Also notices an expiry that the keeper could not notice yet, as after a pause."""
         held_lease = self._held_lease
         if not self._process.here:
-            return True  # a forked child holds nothing
+            return True  # A forked child holds no lease.
         if self._passed:
             return False
         due = not held_lease.over and not held_lease.lost and self._process.clock() >= held_lease.good_until
@@ -165,14 +171,14 @@ class BaseLease:
         return bool(held_lease.lost)
 
     def _forget(self) -> None:
-        """Nobody looks after this lease any more."""
+        """Tell the keeper to stop renewing this lease."""
         keeper = self._process.running_keeper
         if keeper is not None:
             for where, part in self._parts:
                 keeper.forget(where, part)
 
     def _renewed(self, kept: bool, made: float, sent: float, ttl: float) -> bool:
-        """Take note of the answer to a renewal by hand; False if the lease is lost, or was over before the answer was read."""
+        """Record the answer to a renewal by hand. Return False if the lease is lost or ended before the answer was read."""
         held_lease = self._held_lease
         if self._expired():
             return False
@@ -186,12 +192,12 @@ class BaseLease:
         return kept
 
     def _look_again(self) -> None:
-        """Have the keeper look when it is to be renewed next."""
+        """Have the keeper compute anew when this lease is due for renewal."""
         for where, part in self._parts:
             self._process.keeper.watch(where, part)
 
     async def _renew(self, ttl: float | None) -> None:
-        """Operation behind `renew`."""
+        """Renew the lease for ``ttl`` seconds; None: as long as last time. `renew` runs this operation."""
         self.check()
         held_lease = self._held_lease
         ttl = held_lease.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, held_lease.spec.guard or MAX_TTL)
@@ -206,7 +212,10 @@ class BaseLease:
             raise self._lease_lost()
 
     def _hand_on(self) -> bool:
-        """Pass the lease on to the next one of this process, or let it linger: True if that was all. Raises NotHeld."""
+        """Hand the lease on to the next waiter of this process, or keep it for quick reuse. Return True if that was possible.
+
+        Return False if the lease has to be released on the server. Raises NotHeld if the lease was released before.
+        """
         held_lease = self._held_lease
         if self._passed or held_lease.over or not self._process.here:
             raise self._not_held()
@@ -224,13 +233,13 @@ class BaseLease:
         return kept
 
     def _may_be_there(self) -> bool:
-        """A server may have it still: also if it is lost to its holder only, or nobody has asked since its time was over."""
+        """Return True if the server may still hold the lease: also if only its holder gave it up, or its time has passed."""
         held_lease = self._held_lease
         return not held_lease.lost or held_lease.stalled or self._process.clock() >= held_lease.deadline
 
     async def _release(self, known: bool | WireError | None = None) -> None:
-        """Operation behind `release`, unless `_hand_on` was all. ``known``: what came of it, where several were given back at
-        once."""
+        """Release the lease on the server, after `_hand_on` returned False. ``known`` is the server's answer, if the caller has
+        released several leases in one request already."""
         held_lease, attempt = self._held_lease, self._attempt
         local_queue = attempt.local_queue
         held_lease.end()
@@ -248,7 +257,7 @@ class BaseLease:
             if not held_lease.lost:
                 raise server_error(held_lease.spec, error) from error
         finally:
-            self._forget()  # not before the trip: others wait for it
+            self._forget()  # After the round trip, because others wait for its outcome.
             if local_queue is not None:
                 local_queue.on_released(attempt)
         if held_lease.lost:
@@ -256,7 +265,7 @@ class BaseLease:
             raise self._lease_lost()
 
     def _leave_to_keeper(self) -> None:
-        """Give it back where nothing can be awaited: the keeper does that as soon as it can. Raises NotHeld, LeaseLost."""
+        """Have the keeper release the lease, where the caller cannot await the release. Raises NotHeld or LeaseLost."""
         if self._hand_on():
             return
         held_lease, local_queue = self._held_lease, self._attempt.local_queue
@@ -276,8 +285,8 @@ class BaseLease:
             raise self._lease_lost()
 
     async def _let_go(self) -> None:
-        """Operation: give it back; where the server is away, the keeper does that as soon as it can. Nobody needs to know."""
-        if self._is_over():  # a release has begun, and nobody knows how far it has come
+        """Release the lease without raising if the server is unreachable; then the keeper releases it as soon as it can."""
+        if self._is_over():  # A release has begun, and it is unknown how far it came.
             await self._abandoned()
             return
         try:
@@ -289,13 +298,13 @@ class BaseLease:
                     where, part.giving_back(revoke=True, timeout=part.spec.timeout), part.deadline
                 )
         except HoldfastError:
-            pass  # lost meanwhile
+            pass  # The lease was lost meanwhile.
         except BaseException:
             await self._abandoned()
             raise
 
     async def _abandoned(self) -> None:
-        """Return the operation to run when the end of a ``with`` was interrupted, and nobody knows how far it had come."""
+        """Finish a release that was interrupted at an unknown point: leave nothing of the lease here or on the server."""
         held_lease, attempt = self._held_lease, self._attempt
         self._passed = True
         if not self._process.here:
@@ -303,39 +312,39 @@ class BaseLease:
         self._count(self._process.clock())
         if attempt.local_queue is not None:
             attempt.local_queue.withdraw(attempt)
-        if attempt.local_queue is None or held_lease.lost:  # a late renewal may have made it longer at the server
+        if attempt.local_queue is None or held_lease.lost:  # A late renewal may have prolonged a lost lease on the server.
             held_lease.end()
         if held_lease.over:
             self._forget()
             await self._give_up()
 
     async def _give_up(self) -> None:
-        """Leave nothing of it at the server, whatever is there."""
+        """Revoke the token of this lease, so that the server keeps nothing under it."""
         await release.give_up(
             Attempt(self._held_lease.spec, self._held_lease.token, may_be_on_server=True, maybe_in_flight=True)
         )
 
     def _count(self, now: float) -> None:
-        """It was held until now (local seconds)."""
+        """Add the time from the acquisition to local time ``now`` (seconds) to the statistics of the lock object."""
         taken, tally = self._taken, self._attempt.tally
         if taken is not None and tally is not None:
             self._taken = None
             tally.held(now - taken)
 
     def _count_loss(self) -> None:
-        """Before anybody is told of it."""
+        """Count a loss in the statistics, once per lease and before anybody is told of it."""
         tally = self._attempt.tally
         if tally is not None and not self._told_loss:
             tally.losses += 1
 
     def _make_way(self) -> None:
-        """The lease is lost, and its owner was told: those who wait in this process need not wait for it to give anything back.
-        Not before: the next holder here shall not begin while this one has not been told."""
+        """Let the waiters of this process go on, after the owner was told that the lease is lost. They must not acquire the
+        lock before that."""
         if self._attempt.local_queue is not None:
             self._attempt.local_queue.on_released(self._attempt)
 
     def _first_to_tell(self) -> bool:
-        """The lease is lost. False: its owner was told before."""
+        """Count the loss of the lease and mark its owner as told. Return True only for the first call."""
         self._count_loss()
         self._count(self._process.clock())
         told, self._told_loss = self._told_loss, True
@@ -344,14 +353,14 @@ class BaseLease:
         return not told
 
     def _not_held(self) -> NotHeld:
-        why = "was handed over by a ticket" if self._handed_over else "was given back already"
+        why = "was handed over by a ticket" if self._handed_over else "was released already"
         why = why if self._process.here else "belongs to the process that forked this one"
         return NotHeld(f"lease of {self.name!r} (fence {self.fence}) {why}", name=self.name, key=self.key)
 
     def _lease_lost(self) -> LeaseLost:
         reason = self._held_lease.lost
         return LeaseLost(
-            f"lease of {self.name!r} (fence {self.fence}) was lost: {reason}; somebody else may hold the lock now",
+            f"lease of {self.name!r} (fence {self.fence}) was lost: {reason}; another client may hold the lock now",
             name=self.name,
             key=self.key,
             fence=self.fence,
@@ -366,7 +375,7 @@ def _dropped(
     tally: Tally | None,
     parts: tuple[tuple[Endpoint, HeldLease], ...],
 ) -> None:
-    """A lease was collected that nobody has given back."""
+    """Stop renewing a lease that was collected without a release, and warn about it."""
     if held_lease.over:
         return
     held_lease.end()
@@ -378,14 +387,14 @@ def _dropped(
         local_queue.on_collected(held_lease)
     if not held_lease.lost:
         warnings.warn(
-            f"lease of {held_lease.spec.name!r} was dropped without release; it is renewed no more and ends by itself",
+            f"lease of {held_lease.spec.name!r} was dropped without release; it is no longer renewed and expires",
             ResourceWarning,
             stacklevel=1,
         )
 
 
 def discard_unreturned(attempt: Attempt) -> None:
-    """An acquisition was interrupted before its lease reached the caller: what it has got is `local_acquire.abandon`'s."""
+    """End a lease that an interrupted acquisition has not returned to its caller. `local_acquire.abandon` does the rest."""
     lease: BaseLease | None = attempt.unclaimed
     if lease is not None:
         lease._passed = True  # noqa: SLF001
@@ -396,33 +405,33 @@ def discard_unreturned(attempt: Attempt) -> None:
 
 
 class Owned(Protocol):
-    """A lease of whatever kind."""
+    """A lease of any kind, with its owner."""
 
     _owner: int
-    """Thread or task that took it."""
+    """Id of the thread or task that acquired the lock."""
 
 
 L = TypeVar("L", bound=Owned)
 
 
 class Entered(Generic[L]):
-    """The leases whose ``with`` is not left yet, by the thread or task that entered it: a lock object may be shared."""
+    """The leases of the ``with`` statements that are still open, by thread or task: several may share one lock object."""
 
     __slots__ = ("_leases",)
 
     def __init__(self) -> None:
-        self._leases: list[L] | None = None  # most of ten thousand locks that are waited for were never entered
+        self._leases: list[L] | None = None  # No list before the first use: most of ten thousand locks are never entered.
 
     def push(self, owner: int, lease: L) -> None:
         lease._owner = owner  # noqa: SLF001
         self._leases = [*(self._leases or []), lease]
 
     def innermost(self, owner: int) -> L:
-        """The innermost lease of this owner. If ``with`` was entered elsewhere, as by a fixture that is torn down in another
-        task, the last one entered."""
+        """Return the innermost lease that this thread or task has entered. If it entered none, return the last one entered by
+        any: a fixture may be torn down in another task."""
         mine = [lease for lease in self._leases or [] if lease._owner == owner] or self._leases  # noqa: SLF001
         if not mine:
-            raise RuntimeError("the end of a with statement that was never entered")
+            raise RuntimeError("cannot leave a with statement of a lock that was never entered")
         return mine[-1]
 
     def remove(self, lease: L) -> None:

@@ -1,4 +1,4 @@
-"""The common part of the locks of both APIs: the state of a lock object, and the operations behind its methods."""
+"""The common base of the locks of both APIs: the options and state of a lock object, and the operations of its methods."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ L = TypeVar("L", bound="BaseLease")
 
 
 class BaseLock(Generic[L]):
-    """Options and state of a lock object, for both faces."""
+    """The options and the state of a lock object: the part that the sync and the asyncio API share."""
 
     _face: Literal["sync", "asyncio"]
     _home: Any
-    """The driver that was used last."""
+    """The driver (runs operations for one process and server) that was used last."""
     _cluster: Topology | None = None
     _current: Any
     """The lease of the latest acquisition by this object."""
     _what = "lock"
-    """Name of this kind of lock in messages."""
+    """Word for this kind of lock in error messages."""
     _shared = True
-    """A lock that one object of this process holds is handed on to others in the process."""
+    """True if a released lock is handed on to the next waiter of this process, without asking the server."""
 
     @hides_client("Lock.__init__")
     def __init__(
@@ -70,13 +70,11 @@ class BaseLock(Generic[L]):
         self._cluster = self._endpoint.cluster
         if replicas and (self._endpoint.client is not None or self._cluster is not None):
             raise ConfigError(
-                "replicas needs connections that holdfast can open itself, to one server: use a plain client, or a URL",
+                "replicas needs connections that holdfast can open itself, to one server: pass a URL or a plain client",
                 parameter="replicas",
             )
         if quarantine is not False and self._cluster is not None:
-            raise ConfigError(
-                "quarantine is for locks on one server, or behind Sentinels, not in a Cluster", parameter="quarantine"
-            )
+            raise ConfigError("quarantine does not work in a Cluster: pass one server, or Sentinels", parameter="quarantine")
         spec = make_spec(
             name,
             self._endpoint.timeout,
@@ -111,60 +109,63 @@ class BaseLock(Generic[L]):
         self._start()
 
     def _start(self) -> None:
-        """Nothing is held yet."""
+        """Set the state of a lock object that holds nothing."""
         raise NotImplementedError
 
     @property
     def name(self) -> str:
-        """Name of the lock, as given."""
+        """The name of the lock, as passed."""
         return self._spec.name
 
     @property
     def key(self) -> str:
-        """Key of the lock on the server."""
+        """The key of the lock on the server."""
         return self._spec.key
 
     def progress(self) -> None:
-        """Check in, where the lock has ``progress_within``, as `Lease.progress` of the lease of the latest acquisition by this
-        object. Raises NotHeld, or LeaseLost. Asks no server."""
+        """Report that the holder makes progress: its ``progress_within`` seconds start again. Asks no server.
+
+        This concerns the latest acquisition by this object, as `Lease.progress` does. Raises NotHeld if this object holds
+        nothing, LeaseLost if the lease is lost.
+        """
         if self._current is None:
             raise self._not_held()
         self._current.progress()
 
     def statistics(self) -> LockStatistics:
-        """How often this object was taken, had to wait, was lost; how long it waited, and was held. Asks no server."""
+        """Return how often this object acquired the lock, waited for it and lost it, and the seconds. Asks no server."""
         return self._tally.now()
 
     def __repr__(self) -> str:
         what = f"holdfast.{'aio.' if self._face == 'asyncio' else ''}{type(self).__name__}"
-        if not hasattr(self, "_spec"):  # its options were refused; a debugger or an error reporter asks all the same
+        if not hasattr(self, "_spec"):  # The options were refused, but a debugger or an error reporter still calls repr().
             return f"<{what}, not made>"
         return f"<{what} {self.name!r} on {self._where}>"
 
     @property
     def _where(self) -> str:
-        """Address of the server or servers, for messages."""
+        """The address of the server or servers, for messages."""
         return str(self._endpoint.address)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"a lock cannot be pickled: another process makes its own, with the same name ({self.name!r}); to hand over one "
-            "that is held, pass on what its ticket() gives"
+            f"a lock cannot be pickled: create a lock of the same name ({self.name!r}) in the other process; to hand over a "
+            "lock that is held, send the ticket that ticket() returns"
         )
 
     def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:
         paused = busy.process == PAUSED
         who = describe(holder, busy.named, self._spec.keys[0])
-        # If permits are all kept for others in the queue, no process is named.
+        # The server names no process when all free permits are reserved for earlier waiters.
         foreign = not busy.process and self._spec.permits is None
         left = "its key has no expiry" if busy.remaining is None else f"{busy.remaining:.1f} s of its lease left"
         why = f"busy: held by {who or 'a client of another library'}, {left}"
         if not who and not foreign:
-            why = "busy, and no server has said who holds it"
+            why = "busy, and no server named its holder"
         if paused:
             why = (
-                "not granted: its server is new, or may have forgotten who holds it (restarted, flushed, or a replica before), "
-                f"and grants none for another {busy.remaining:.1f} s (quarantine={self._spec.guard:g})"
+                "not granted: its server is new or may have lost data (restarted, flushed, or a former replica), and grants no "
+                f"lock for another {busy.remaining:.1f} s (quarantine={self._spec.guard:g})"
             )
         return LockTimeout(
             f"{self._what} {self.name!r} is {why}; waited {waited:.1f} s, try again later",
@@ -181,17 +182,17 @@ class BaseLock(Generic[L]):
 
     @staticmethod
     def _at_once(attempt: Attempt) -> Grant | Busy | None:
-        """Return a lease that lingers in this process, if there is one that the attempt can use, at the least cost."""
+        """Return the lease that is kept in this process for quick reuse, if the attempt can use it; else None."""
         return attempt.local_queue.retake(attempt) if attempt.local_queue is not None else None
 
     def _settle(self, cluster: Topology) -> None:
-        """Return the server of a known Cluster that looks after this lock now."""
+        """Use the server of the Cluster that now has this lock's slot."""
         shard = self._shard(cluster)
         if shard is not self._endpoint:
-            self._endpoint, self._keeper, self._home = shard, None, None  # the local queue is another one, too
+            self._endpoint, self._keeper, self._home = shard, None, None  # Without a keeper, the local queue is looked up anew.
 
     def _shard(self, cluster: Topology) -> Endpoint:
-        from holdfast._net.slots import slot_of  # here: most have none
+        from holdfast._net.slots import slot_of  # Imported late: most programs use no Cluster.
 
         return cluster.shard(slot_of(self._spec.keys[0]))
 
@@ -199,7 +200,7 @@ class BaseLock(Generic[L]):
         return self._with_gate(Attempt(self._spec, tally=self._tally), process)
 
     def _moved(self, attempt: Attempt, process: Process, wait: float | None) -> float | None:
-        """An attempt that went astray begins again: how long it may wait."""
+        """Reset an attempt whose Cluster slot has moved. Return the seconds for which it may still wait; None: no limit."""
         left = None if wait is None or attempt.until is None else max(0.0, attempt.until - process.clock())
         attempt.token, attempt.until, attempt.turn = "", None, None
         self._with_gate(attempt, process)
@@ -214,12 +215,12 @@ class BaseLock(Generic[L]):
         return attempt
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
-        """Operation behind `acquire` and ``with``; for what it raises see `_user_error`."""
+        """Return the operation that acquires the lock, waiting up to ``wait`` seconds. `_user_error` translates its errors."""
         return local_acquire.acquire(attempt, wait) if self._shared else acquire.acquire(attempt, wait)
 
     @staticmethod
     def _abandon(attempt: Attempt) -> Coroutine[Any, Any, None]:
-        """Operation that leaves nothing of an attempt behind."""
+        """Return the operation that leaves nothing of an attempt behind, in the process and on the server."""
         return local_acquire.abandon(attempt)
 
     def _user_error(self, error: Trouble) -> HoldfastError:
@@ -228,7 +229,7 @@ class BaseLock(Generic[L]):
         return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
 
     async def _is_locked(self) -> bool:
-        """Operation behind `locked`."""
+        """Return True if anybody holds the lock, by asking the server. `locked` runs this operation."""
         try:
             answer = await retry_idempotent(Command(("EXISTS", self._spec.keys[0]), self._spec.timeout))
         except WireError as error:
@@ -238,12 +239,12 @@ class BaseLock(Generic[L]):
         return bool(answer.value)
 
     def _found_free(self, endpoint: Endpoint, sent: float) -> None:
-        """The key was gone on a server at local time ``sent`` or later. The owner of a lease of it in this process is told
-        before the caller is told that the lock is free."""
+        """Report that the lock's key was gone on a server at local time ``sent`` (seconds). A lease of this process that is
+        lost by that is reported to its owner before the caller learns that the lock is free."""
         keeper = current().running_keeper
         if keeper is not None:
             keeper.gone(endpoint, self._spec.keys[0], sent)
 
     async def _holder(self, busy: Busy) -> bytes | None:
-        """The record of the holder's process, for a message; None where it cannot be had."""
+        """Return the record of the holder's process, for a message; None if it cannot be read."""
         return await record_of(busy.named, self._spec.keys[0])

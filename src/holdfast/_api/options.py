@@ -1,4 +1,4 @@
-"""Options that locks and what is made of them share: their checks, and the description of a lock that follows."""
+"""Checks of the options that all kinds of locks share, and the `Spec` (description of a lock) built from them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from holdfast._log import of_the_user
 from holdfast.errors import ConfigError, HoldfastWarning
 
 LONGEST_LEASE = 60.0
-"""Seconds of the longest lease where users name none: of guarded locks, and of those on several servers."""
+"""Default length, in seconds, of the longest lease that clients may use: for ``quarantine=True`` and several servers."""
 
 MIN_TTL, MAX_TTL = 0.05, 366 * 86400.0
 SHORT = 2.0
-"""Seconds of a lease of which users are warned."""
+"""Length of a lease, in seconds, below which users are warned that a short pause of the machine may lose it."""
 
 
 def seconds(value: object, parameter: str, least: float, most: float = MAX_TTL) -> float:
-    """A checked number of seconds."""
+    """Return ``value`` as seconds. Raises ConfigError if it is no number between ``least`` and ``most``."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{parameter} must be a number of seconds, not {value!r}", parameter=parameter)
     if math.isnan(value) or not least <= value <= most:
@@ -33,27 +33,30 @@ def seconds(value: object, parameter: str, least: float, most: float = MAX_TTL) 
 
 
 def whole_number(value: object, parameter: str) -> int:
-    """A checked whole number from 0."""
+    """Return ``value``. Raises ConfigError if it is not a whole number from 0."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ConfigError(f"{parameter} must be a whole number from 0, not {value!r}", parameter=parameter)
     return value
 
 
 def _longest(quarantine: object) -> float:
-    """The longest lease that ``quarantine`` means; 0: there is none."""
+    """Return the longest lease in seconds that the ``quarantine`` option allows; 0 without quarantine."""
     if quarantine is False:
         return 0.0
-    # A hand-over is a lease, too: of as many seconds as the winner has to take it up.
+    # A handed-over lock is a lease too, as long as the time in which the new holder has to confirm it.
     return LONGEST_LEASE if quarantine is True else seconds(quarantine, "quarantine", CLAIM_WINDOW_S)
 
 
 def checked_wait(wait: object) -> float | None:
-    """A checked ``wait``: None for ever, otherwise seconds."""
+    """Return the ``wait`` option as seconds, or None for no limit. Raises ConfigError if it is negative or no number."""
     return None if wait is None or wait == math.inf else seconds(wait, "wait", 0, threading.TIMEOUT_MAX)
 
 
 def acquire_wait(own: float | None, blocking: bool, timeout: float) -> float | None:
-    """The wait that threading.Lock's arguments mean, with its errors; without arguments, the object's ``own``."""
+    """Return the seconds to wait (None: no limit) for the arguments of threading.Lock.acquire; without any, return ``own``.
+
+    Raises ValueError or OverflowError as threading.Lock does.
+    """
     if not blocking:
         if timeout != -1:
             raise ValueError("can't specify a timeout for a non-blocking call")
@@ -68,18 +71,18 @@ def acquire_wait(own: float | None, blocking: bool, timeout: float) -> float | N
 
 
 def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
-    """Explain ``timeout=``, which is the lease in redis-py and the wait in threading; refuse any other unknown option."""
+    """Raise TypeError for unknown options. ``timeout=`` gets an explanation: a lease in redis-py, a wait in threading."""
     if "timeout" in mistaken:
         raise TypeError(
-            f"{cls}() has no timeout=: say ttl= for how long the lock outlives a crashed holder (redis-py's timeout), "
-            "or wait= for how long to wait for it (threading's timeout)"
+            f"{cls}() has no timeout=: pass ttl= for how long the lock outlives a crashed holder (redis-py's timeout), "
+            "or wait= for how long to wait for the lock (threading's timeout)"
         )
     for name in mistaken:
         raise TypeError(f"{cls}() got an unexpected keyword argument {name!r}")
 
 
 def warn_of_short(ttl: float) -> None:
-    """The keeper may not be in time for it."""
+    """Warn the user that this lease is so short that the keeper (background thread) may renew it too late."""
     warnings.warn(
         f"ttl={ttl:g}: a lease of less than {SHORT:g} s may be lost when the machine is busy for a moment",
         HoldfastWarning,
@@ -104,7 +107,7 @@ def make_spec(
     quarantine: bool | float = False,
     deadlock: str = "wait",
 ) -> Spec:
-    """Checked options of a lock. Raises ConfigError, which names the parameter."""
+    """Check the options of a lock and return its description. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
     ttl = seconds(ttl, "ttl", MIN_TTL)
     if deadlock not in {"wait", "raise"}:
@@ -112,8 +115,8 @@ def make_spec(
     longest = _longest(quarantine)
     if longest and ttl > longest:
         raise ConfigError(
-            f"ttl={ttl:g} is more than quarantine={longest:g}, the longest lease of such locks on this server: for so long it "
-            "grants none after it may have forgotten some; raise quarantine for all its clients, or pass a shorter ttl",
+            f"ttl={ttl:g} is more than quarantine={longest:g}, the longest lease that a server waits for after it may have "
+            "lost data; raise quarantine for all clients of the lock, or pass a shorter ttl",
             parameter="ttl",
         )
     if max_hold is not None:
@@ -122,12 +125,12 @@ def make_spec(
         progress_within = seconds(progress_within, "progress_within", MIN_TTL)
         if not renew:
             raise ConfigError(
-                "progress_within needs a lease that is renewed: with renew=False each renewal of yours is a check-in",
+                "progress_within needs renew=True: with renew=False, the holder shows progress by renewing the lease itself",
                 parameter="progress_within",
             )
     linger = seconds(linger, "linger", 0.0)
     if linger and not (renew and max_hold is None and progress_within is None):
-        raise ConfigError("linger needs a lease that is renewed, no max_hold and no progress_within", parameter="linger")
+        raise ConfigError("linger needs renew=True, and neither max_hold nor progress_within", parameter="linger")
     if renew and ttl < SHORT and (max_hold is None or max_hold > ttl):
         warn_of_short(ttl)
     return _spec(
@@ -149,4 +152,4 @@ def make_spec(
 
 
 _spec = functools.lru_cache(1024)(Spec)
-"""Many locks of the same name and options, as a decorator makes them, have one description."""
+"""Return the description of a lock; one object for all locks of the same name and options, as decorators create many."""

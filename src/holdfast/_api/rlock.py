@@ -1,8 +1,7 @@
-"""The common part of `RLock` in both APIs: its owners, and how often each has acquired it. Kept in the process: no server is
-asked for it.
+"""The common base of `RLock` in both APIs: the owners of reentrant locks, and how often each owner has acquired a lock.
 
-An owner is a thread, or an asyncio task where one runs. Its locks are kept with it, and dropped with it: the lock of a thread
-that has died is renewed no more, like that of a lock object that is collected.
+An owner is an asyncio task, or the thread if no task runs in it. The counts are kept in the process, without asking a server.
+They are dropped with their owner: a lock of a thread that has ended is no longer renewed, like that of a collected lock object.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError, LeaseLost, NotHeld
 
 Mark = str
-"""Identifies a lock: all objects of one API for the same lock share it. A text, as its hash is computed only once."""
+"""A text that identifies one lock and is shared by all RLock objects for that lock; a str computes its hash only once."""
 
 ONE_SERVER = {"linger": 0.0, "replicas": 0, "quarantine": False, "deadlock": "wait"}
 SEVERAL = {"max_ttl": None, "answer_within": None}
-"""Options for one server only, and for several only; with what they are when they are not given."""
+"""Options that need several servers, with their defaults. ``ONE_SERVER`` has those that need one server."""
 
 
 class Holding(Generic[L]):
-    """A lock with its owner, and how often the owner has acquired it."""
+    """A lock held by one owner, and how many times the owner has acquired it."""
 
     guarded = 1
-    """Count at the entry of the body that is cancelled if the lease is lost."""
+    """Value of ``count`` when the ``async with`` body began that is cancelled if the lease is lost; 0 if none was entered."""
     leaving = 0
-    """Count at the end of a ``with`` that is being left."""
+    """Value of ``count`` at the start of a ``with`` exit that is running; 0 outside."""
     saved = 0
-    """Count to restore after `Condition.wait`, which releases the lock completely meanwhile."""
+    """Value of ``count`` to restore after `Condition.wait`, which releases the lock completely meanwhile."""
 
     def __init__(self, lease: L, count: int = 1) -> None:
         self.lease = lease
         self.count = count
 
     def again(self) -> L:
-        """Once more. Survives an interrupt at each line."""
+        """Count one more acquisition and return the lease. The count stays right if a signal handler raises at any line."""
         before = self.count
         try:
             self.count = before + 1
@@ -53,18 +52,20 @@ class Holding(Generic[L]):
 
     @property
     def over(self) -> bool:
-        """The lease was given back by hand, or is that of the process which forked this one."""
+        """True if the lease was released through the `Lease` object, or belongs to the process that forked this one."""
         return self.lease._is_over()  # noqa: SLF001
 
 
 class Holdings(dict[Mark, Holding[Any]]):
-    """The locks of one owner."""
+    """The locks that one owner (thread or task) holds."""
 
     __slots__ = ("__weakref__",)
 
     def mine(self, mark: Mark) -> Holding[Any] | None:
-        """To be taken again; None: it has to be taken. Raises LeaseLost if it was lost: it is not taken anew behind the back
-        of who believes to have it."""
+        """Return the owner's holding of this lock, to be acquired once more; None if the owner does not hold it.
+
+        Raises LeaseLost if the lease was lost, because the owner's outer code still relies on it.
+        """
         holding = self.get(mark)
         if holding is None or holding.over:
             return None
@@ -72,10 +73,10 @@ class Holdings(dict[Mark, Holding[Any]]):
         return holding
 
     def leave(self, mark: Mark) -> Holding[Any] | None:
-        """Count one acquisition less. Return the holding if that was the last: its lease has to be released then.
+        """Count one acquisition less. Return the holding if it was the last one: the caller then releases the lease.
 
-        Raises KeyError if there is no holding, LeaseLost if it was lost before, and, at the end of a ``with`` only, NotHeld if
-        it was released by hand.
+        Raises KeyError if there is no holding, LeaseLost if the lease was lost before. At the end of a ``with``, raises NotHeld
+        if the lease was released through the `Lease` object.
         """
         holding = self[mark]
         if holding.count == 1:
@@ -87,13 +88,13 @@ class Holdings(dict[Mark, Holding[Any]]):
         return None
 
     def tidy(self, mark: Mark) -> None:
-        """Forget a lease that was given back."""
+        """Drop a holding whose lease was released."""
         holding = self.get(mark)
         if holding is not None and holding.count == 1 and holding.over:
             del self[mark]
 
     def left(self, mark: Mark) -> None:
-        """The end of a ``with`` is over. Only the outermost forgets the lease: others would not know that they were entered."""
+        """End the exit of a ``with`` statement. Only the outermost drops the holding, since the inner ones have to find it."""
         holding = self.get(mark)
         if holding is not None:
             last, holding.leaving = holding.leaving == 1, 0
@@ -115,7 +116,7 @@ _current_task: Callable[[Any], Any]
 
 
 def holdings() -> Holdings:
-    """Those of the task that runs in this thread, or of the thread."""
+    """Return the locks held by the task that runs in this thread, or by the thread if no task runs."""
     loop = _running_loop() if _running_loop is not None else _find_asyncio()
     if loop is not None:
         task = _current_task(loop)
@@ -128,8 +129,8 @@ def holdings() -> Holdings:
 
 
 def _find_asyncio() -> Any:
-    """It is not imported for this: where nobody has, no task runs."""
-    global _running_loop, _current_task  # noqa: PLW0603 (looked up once; at each use it would cost as much as all the rest)
+    """Look up asyncio's functions and return the running event loop; None if the program has not imported asyncio."""
+    global _running_loop, _current_task  # noqa: PLW0603 (a lookup at each use would cost as much as all the rest)
     if "asyncio" not in sys.modules:
         return None
     import asyncio
@@ -140,16 +141,16 @@ def _find_asyncio() -> Any:
 
 
 def depth(lock: Any) -> int:
-    """How often who asks has taken an RLock; 0 for other locks."""
+    """Return how often the calling thread or task has acquired an RLock; 0 for other kinds of locks."""
     count: int = lock._recursion_count() if isinstance(lock, Reentrant) else 0  # noqa: SLF001
     return count
 
 
 def unfinished(lock: object, lease: BaseLease | None, before: int) -> bool:
-    """Whether the end of a ``with`` did not give back what its beginning took: for a frame of ours around it.
+    """Return True if the end of a ``with`` statement did not release what its start had acquired.
 
-    So it is after an interrupt (KeyboardInterrupt, or what a signal handler raises) at its first instruction, where nothing of
-    the lock's can catch it. ``before``: the `depth` before the ``with``.
+    An interrupt at the first instruction of ``__exit__`` can cause this; the code around the ``with`` has to check. ``before``
+    is the `depth` of the lock before the ``with``.
     """
     if lease is None:
         return False
@@ -157,22 +158,22 @@ def unfinished(lock: object, lease: BaseLease | None, before: int) -> bool:
 
 
 class OwnedLease(BaseLease):
-    """One acquisition of an RLock."""
+    """The lease of an acquisition of an RLock by its owner (a thread or task)."""
 
     def _may_hand_over(self) -> None:
-        """A ticket is made by the owner, and where nobody further out believes to hold the lock still."""
+        """Raise NotHeld unless the caller owns the lock and has acquired it exactly once: outer code would rely on it still."""
         mine = next((holding for holding in holdings().values() if holding.lease is self), None)
         why = ""
         if mine is None:
-            why = "another thread or task has it"
+            why = "another thread or task holds it; issue the ticket there"
         elif mine.count != 1:
-            why = f"it was taken {mine.count} times, and who took it first believes to have it still"
+            why = f"this thread or task has acquired it {mine.count} times; release it down to one acquisition first"
         if why:
             raise NotHeld(f"cannot hand over lock {self.name!r}: {why}", name=self.name, key=self.key)
 
 
 class Unlisted(Entered[L]):
-    """An RLock knows by itself whose ``with`` it is in, and does not keep leases alive whose thread has died."""
+    """A list of entered leases that stays empty: an RLock finds its lease by owner, and must not keep a dead thread's lease."""
 
     __slots__ = ()
 
@@ -181,7 +182,7 @@ class Unlisted(Entered[L]):
 
 
 class Reentrant(BaseLock[L]):
-    """The part that makes a lock an `RLock`, for both APIs."""
+    """A mixin with the options and state that make a lock reentrant, for both APIs."""
 
     _several = False
 
@@ -222,7 +223,8 @@ class Reentrant(BaseLock[L]):
     def _start(self) -> None:
         super()._start()
         self._entered: Any = Unlisted[L]()
-        # An endpoint, or a Cluster, is the same object for all who mean it, and who has a lease of it keeps it alive.
+        # All lock objects for one server share one endpoint or Cluster object, and each lease keeps it alive, so its id is
+        # unique.
         place = self._cluster or self._endpoint
         places = place if isinstance(place, tuple) else (place,)
         self._mark: Mark = " ".join((self._face, *(f"{id(one):x}" for one in places), self._spec.keys[0].decode("latin-1")))
@@ -232,12 +234,12 @@ class Reentrant(BaseLock[L]):
         for name, default in (ONE_SERVER if self._several else SEVERAL).items():
             if options.pop(name) != default:
                 only = "one server" if self._several else "several servers"
-                raise ConfigError(f"{name} is for an RLock on {only}", parameter=name)
+                raise ConfigError(f"{name} works only with an RLock on {only}", parameter=name)
         return {name: value for name, value in options.items() if not (name in SEVERAL and value is None)}
 
     @property
     def lease(self) -> L | None:
-        """The lease that this thread or task has, until it is given back."""
+        """The lease that the calling thread or task holds; None if it holds none."""
         holding = holdings().get(self._mark)
         return None if holding is None or holding.over else holding.lease
 
@@ -248,17 +250,17 @@ class Reentrant(BaseLock[L]):
             mine[self._mark] = Holding(lease, 1 if before is None else before.saved or 1)
 
     _current: Any = property(lambda self: self.lease, _took)
-    """A lease belongs to the thread or task that acquired it, not to this object."""
+    """The lease of the calling thread or task. Setting it stores the lease with its owner, not in this lock object."""
 
     def _held(self) -> Holding[L]:
-        """Return the locks of this thread or task. Raises NotHeld."""
+        """Return the holding of the calling thread or task. Raises NotHeld if it has none."""
         holding = holdings().get(self._mark)
         if holding is None or holding.over:
             raise self._not_held()
         return holding
 
     def _inside(self) -> Holding[L]:
-        """The same at the end of a ``with``, where the lease may have been given back in the body."""
+        """Return the caller's holding at the end of a ``with``, even if its lease was released in the body."""
         holding = holdings().get(self._mark)
         if holding is None:
             raise self._not_held()
@@ -272,18 +274,18 @@ class Reentrant(BaseLock[L]):
         )
 
     def _step_out(self, error: BaseException | None) -> None:
-        """The end of a ``with`` that is not the outermost: nothing is given back."""
+        """Count one acquisition less at the end of an inner ``with``. The lock stays held."""
         try:
             holdings().leave(self._mark)
         except NotHeld:
-            pass  # given back inside the body
+            pass  # The lease was released inside the body.
         except LeaseLost as lost:
             if error is None:
                 raise
             error.add_note(str(lost))
 
     def _is_owned(self) -> bool:
-        """Return whether the caller holds the lock: threading.Condition asks, as it asks a threading.RLock."""
+        """Return True if the calling thread or task holds the lock. threading.Condition calls this, as on a threading.RLock."""
         return self.lease is not None
 
     def _recursion_count(self) -> int:

@@ -1,4 +1,4 @@
-"""The counts of a lock object, for both APIs: how often it was acquired, how long that took, and how long it was held."""
+"""`LockStatistics`: how often a lock object was acquired, how long that took, and how long it was held."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LockStatistics:
-    """The counts of one lock object since it was made. Other objects of the same name, and other processes, have their own.
-    Times are in seconds.
+    """Counts and times of one lock object since its creation. Times are in seconds.
 
-    ``acquisitions`` and all about holding are counted by the one who holds the lock, so they are exact. The others are
-    counted by whoever waits, without a mutex, which would cost more than they are worth: where many threads give up at the
-    same moment, one may be missing. The numbers are read one after the other, while others go on.
+    Other objects of the same name, and other processes, have their own counts. ``acquisitions``, ``losses``, ``held`` and the
+    times of holding are exact, because only the holder changes them. The other counts are changed by waiters without a mutex,
+    so one may be missing if many threads give up at the same moment. The values are not read at one instant.
     """
 
     acquisitions: int
-    """How often it was taken. Taking an `RLock` again does not count."""
+    """Number of acquisitions. Acquiring an `RLock` again does not count."""
     contended: int
-    """Those of them that had to wait for another holder."""
+    """Number of acquisitions that had to wait for another holder."""
     timeouts: int
-    """How often it stayed busy, for ``wait`` or when asked without waiting."""
+    """Number of attempts that ended because the lock stayed busy, with or without waiting."""
     losses: int
-    """Leases that were lost while they were held."""
+    """Number of leases that were lost while they were held."""
     total_wait: float
-    """Time spent by those that had to wait, whether they got it or not; from when it was found busy."""
+    """Seconds spent waiting by all attempts that found the lock busy, whether or not they acquired it."""
     longest_wait: float
     total_hold: float
-    """Time for which it was held, from when it was taken until it was given back or lost."""
+    """Seconds for which the lock was held, from each acquisition to its release or loss."""
     longest_hold: float
     waiting: int
-    """Threads or tasks that wait for another holder at this moment."""
+    """Number of threads or tasks that wait for another holder now."""
     held: int
-    """Leases of it that are held at this moment."""
+    """Number of leases acquired by this object that are held now."""

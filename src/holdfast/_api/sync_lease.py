@@ -1,4 +1,4 @@
-"""The lease of a lock for threads; `holdfast._api.aio_lease` has the same for asyncio."""
+"""The lease of a lock for threads: renew it, release it, issue a ticket for it, and be told of its loss."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logger("holdfast")
 
 
 class _Lost(Flag):
-    """Set when the lease is lost; asking notices an end that nobody has had time to notice yet."""
+    """An event that is set when the lease is lost. `is_set` also notices a lease that has expired unnoticed."""
 
     def __init__(self, lease: Any) -> None:
         super().__init__()
@@ -31,11 +31,11 @@ class _Lost(Flag):
 
 
 class TellsLoss:
-    """How the owner of a lease, of one lock or of several, is told that it is lost: its event is set, ``on_lost`` called."""
+    """A mixin that tells the owner of a lease, of one or several locks, of its loss: it sets ``lost`` and calls ``on_lost``."""
 
     name: Any
     _event: Any = None
-    """None where nobody has asked for it."""
+    """The event behind `lost`; None until it is asked for."""
     _on_lost: Callable[..., object] | None
     _first_to_tell: Callable[[], bool]
     _make_way: Callable[[], None]
@@ -51,50 +51,53 @@ class TellsLoss:
         if self._event is not None:
             self._event.set()
         if self._on_lost is not None:
-            # In a thread of its own: the keeper has other leases to look after.
+            # A thread of its own, because the keeper has other leases to renew while the callback runs.
             try:
                 threading.Thread(target=self._on_lost, args=(self,), name="holdfast-on-lost", daemon=True).start()
-            except RuntimeError as error:  # no more threads; or the interpreter is shutting down
+            except RuntimeError as error:  # The thread limit is reached, or the interpreter is shutting down.
                 log.warning("on_lost of %r cannot be called: %s", self.name, error)
 
 
 class Lease(TellsLoss, leases.BaseLease):
-    """One acquisition of a lock: what ``with`` gives."""
+    """A lease: one acquisition of a lock, as ``with lock as lease`` returns it."""
 
     def __init__(self, driver: Runner, grant: Grant, on_lost: Callable[..., object] | None) -> None:
-        # All of ours before: a lease that is lost already is told so while it is made.
+        # All attributes before super().__init__(), which reports a lease that is lost already.
         self._driver = driver
         super().__init__(driver.process, driver.endpoint, grant, on_lost)
 
     @property
     def lost(self) -> threading.Event:
-        """An Event: set when the lease is lost."""
+        """An event that is set when the lease is lost."""
         event: threading.Event | None = self._event
         if event is None:
-            # All who ask at the same moment get the same: threads, and a signal handler.
+            # setdefault, so that threads and signal handlers that ask at the same moment get the same event.
             event = self.__dict__.setdefault("_event", _Lost(self))
             if self._held_lease.lost:
                 event.set()
         return event
 
     def renew(self, ttl: float | None = None) -> None:
-        """Set the lease to ``ttl`` seconds from now (default: as long as it was last); never adds to it.
+        """Set the lease to ``ttl`` seconds from now (default: as long as last time); the remaining time is not added.
 
-        Raises LeaseLost, NotHeld or ServerError.
+        Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
         self._driver.run(self._renew(ttl))
 
     def ticket(self, expires: float = 60.0) -> Ticket:
-        """Hand the lock over: a ticket, which another process redeems (`redeem`) within ``expires`` seconds, once.
-        This lease is over then, as if given back. If nobody redeems the ticket it expires, and the next in line has the lock.
+        """Return a ticket that hands the lock over to another process, which calls `redeem` within ``expires`` seconds, once.
 
-        Raises LeaseLost, NotHeld, or ServerError, after which the lease goes on.
+        This lease has ended then, as after a release. If no process redeems the ticket in time, it expires, and the next waiter
+        acquires the lock.
+
+        Raises LeaseLost if the lease is lost, NotHeld if it was released. Raises ServerError if the server cannot be reached:
+        the lease stays valid.
         """
         return self._ticket(expires)
 
     def _ticket(self, expires: float, token: str = "") -> Ticket:
-        """``token``: which the ticket is to have, if that has been written down before."""
-        from holdfast._api import ticket  # here: most never need it
+        """Issue a ticket, under this ``token`` if it is not empty: the caller may have stored the ticket's text before."""
+        from holdfast._api import ticket  # Imported late: most programs never issue a ticket.
 
         issue = ticket.Issue(self, expires, token)
         try:
@@ -102,23 +105,26 @@ class Lease(TellsLoss, leases.BaseLease):
         except HoldfastError:
             raise
         except BaseException:
-            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
+            # An exception of an interrupt or a signal handler can come at any line.
             self._driver.run(issue.undo())
             raise
 
     def release(self) -> None:
-        """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
-        cannot be reached (the lock then ends with its lease)."""
+        """Release the lock.
+
+        Raises LeaseLost if the lease was lost before, NotHeld if it was released already. Raises ServerError if the server
+        cannot be reached: the lock is then free when the lease expires.
+        """
         try:
             if not self._hand_on():
                 self._driver.run(self._release())
         except HoldfastError:
             raise
         except BaseException:
-            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
+            # An exception of an interrupt or a signal handler can come at any line.
             self._driver.run(self._abandoned())
             raise
 
 
 class Term(Lease):
-    """The lease of one term of a leader, from its election to its end. The fence is the number of the term."""
+    """The lease of an elected leader, for one term: from its election to its end. ``fence`` is the number of the term."""

@@ -1,4 +1,4 @@
-"""A lock for threads that its owner may take again. `holdfast.aio` has the same for asyncio."""
+"""`RLock` for threads: a lock that its owner can acquire again. `holdfast.aio` has the class for asyncio."""
 
 from __future__ import annotations
 
@@ -18,39 +18,44 @@ __all__ = ["RLock"]
 
 
 class _Lease(OwnedLease, Lease):
-    """One acquisition of an RLock: what ``with`` gives."""
+    """The lease of an RLock, as ``with lock as lease`` returns it."""
 
 
 class RLock(Reentrant[Lease], Lock):
-    """A `Lock` that who has it may take again, and gives back as often: for functions that call each other.
+    """A `Lock` that its owner can acquire again, and releases as often: for functions that call each other.
 
-    Taking it again costs no trip and gives the same lease, with the same fence; only the last release gives it back. It belongs
-    to the asyncio task that took it, or to the thread where no task runs, and nobody else can release it. It goes by the name:
-    all RLock objects of one name and server are one lock for who has it. After a loss, taking it again raises LeaseLost.
+    Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees
+    the lock. The owner is the asyncio task that acquired the lock, or the thread if no task runs in it. Nobody else can release
+    it. All RLock objects of one name and server are one lock for their owner. If the lease was lost, acquiring the lock again
+    raises LeaseLost.
 
     Args:
         client: as for `Lock`; or a list or dictionary of several servers, as for `Redlock`.
-        max_ttl, answer_within: as for `Redlock`, and for several servers only; the others are as for `Lock`. ``linger``,
-            ``replicas``, ``quarantine`` and ``deadlock`` are for one server only.
+        max_ttl, answer_within: as for `Redlock`, with several servers only. ``linger``, ``replicas``, ``quarantine`` and
+            ``deadlock`` work with one server only. All other options are as for `Lock`.
 
     Raises:
-        ConfigError: an option is out of range; nothing was sent.
+        ConfigError: an option is out of range; nothing was sent to the server.
     """
 
     _lease_type = _Lease
 
-    if not TYPE_CHECKING:  # the options are those of __init__
+    if not TYPE_CHECKING:  # For type checkers, the options are those of __init__.
 
         def __new__(cls, client: object, *_args: Any, **_options: Any) -> Self:
             if cls is RLock and are_several(client):
                 return object.__new__(_OnSeveralServers)
             return object.__new__(cls)
 
-        __new__.__wrapped__ = Reentrant.__init__  # for help()
+        __new__.__wrapped__ = Reentrant.__init__  # For the signature that help() shows.
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock; False if it stayed busy. At once for who has it. As threading.RLock's, except that without arguments
-        it waits as long as this object's ``wait`` says. Raises LeaseLost if it was held and lost, ServerError."""
+        """Acquire the lock and return True; return False if it stays busy. Its owner acquires it again at once.
+
+        Works like threading.RLock.acquire, except that without arguments it waits as long as this object's ``wait`` option
+        allows. ``timeout`` is in seconds. Raises LeaseLost if the caller held the lock and lost it, ServerError if the server
+        cannot be reached.
+        """
         held = holdings()
         mine = held.mine(self._mark) if self._mark in held else None
         if mine is None:
@@ -59,8 +64,11 @@ class RLock(Reentrant[Lease], Lock):
         return mine.again() is not None
 
     def release(self) -> None:
-        """Give the lock back, if it was taken no more than once; only who has it may. Raises NotHeld (a RuntimeError) if this
-        thread or task does not have it, LeaseLost, ServerError."""
+        """Release one acquisition; the last one frees the lock. Only the owner can do this.
+
+        Raises NotHeld (a RuntimeError) if this thread or task does not hold the lock, LeaseLost if the lease was lost before.
+        Raises ServerError if the server cannot be reached: the lock is then free when the lease expires.
+        """
         count = 0
         try:
             mine = holdings()
@@ -73,7 +81,7 @@ class RLock(Reentrant[Lease], Lock):
         except HoldfastError:
             raise
         except BaseException:
-            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
+            # An exception of an interrupt or a signal handler can come at any line.
             self._once_less(count)
             raise
 
@@ -81,14 +89,14 @@ class RLock(Reentrant[Lease], Lock):
         try:
             held.lease.release()
         except NotHeld:
-            raise  # it was given back by hand, and a ``with`` is still to be left
+            raise  # The lease was released by hand, and the end of an outer ``with`` still needs the holding.
         except BaseException:
             mine.tidy(self._mark)
             raise
         del mine[self._mark]
 
     def _once_less(self, count: int) -> None:
-        """Finish a `release` that was interrupted: it was taken ``count`` times before; 0: as often as it is now."""
+        """Finish an interrupted `release`. ``count`` is the number of acquisitions before it; 0: none was counted off yet."""
         mine = holdings()
         held = mine.get(self._mark)
         if held is not None:
@@ -100,14 +108,20 @@ class RLock(Reentrant[Lease], Lock):
                 mine.tidy(self._mark)
 
     def __enter__(self) -> Lease:
-        """Take the lock within ``wait``, at once for who has it. Raises LockTimeout, LeaseLost if it was held and lost,
-        ServerError."""
+        """Acquire the lock within this object's ``wait`` and return the lease. Its owner acquires it again at once.
+
+        Raises LockTimeout if the lock stays busy, LeaseLost if the caller held it and lost it, ServerError if the server cannot
+        be reached.
+        """
         mine = holdings().mine(self._mark)
         return super().__enter__() if mine is None else mine.again()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Give back what this ``with`` has taken. LeaseLost is raised if the body succeeded, else noted on its exception; a
-        server that cannot be reached is a warning."""
+        """Release the acquisition that this ``with`` made.
+
+        If the lease was lost, LeaseLost is raised if the body succeeded; else it is added as a note to the exception of the
+        body. If the server cannot be reached, that is only a warning: the lock is free when the lease expires.
+        """
         try:
             holding = self._inside()
             holding.leaving = holding.count
@@ -118,14 +132,14 @@ class RLock(Reentrant[Lease], Lock):
         except (HoldfastError, HoldfastWarning):
             raise
         except BaseException:
-            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
+            # An exception of an interrupt or a signal handler can come at any line.
             self._interrupted(self._inside())
             raise
         finally:
             holdings().left(self._mark)
 
     def _interrupted(self, holding: Holding[Lease]) -> None:
-        """The end of a ``with`` was, and nobody knows how far it had come."""
+        """Finish the end of a ``with`` statement that was interrupted at an unknown point."""
         holding.leaving = holding.leaving or holding.count
         if holding.leaving > 1:
             holding.count = holding.leaving - 1
@@ -133,25 +147,23 @@ class RLock(Reentrant[Lease], Lock):
             self._driver().run(holding.lease._abandoned())  # noqa: SLF001
 
     def _release_save(self) -> int:
-        """As threading.RLock's, for threading.Condition: give it back, however often it was taken."""
+        """Release the lock completely and return how often it was acquired: for threading.Condition, as threading.RLock."""
         holding = self._held()
         holding.saved = holding.count
         holding.lease.release()
         return holding.saved
 
     def _acquire_restore(self, count: int) -> None:
-        """As threading.RLock's: take it as often as it was, however long that takes."""
+        """Acquire the lock again ``count`` times, without a time limit: for threading.Condition, as threading.RLock."""
         super().acquire(timeout=threading.TIMEOUT_MAX)
         self._held().count = count
 
 
 class _OnSeveralServers(RLock, sync_redlock.Redlock):
-    """An `RLock` on several servers."""
+    """An `RLock` on several servers, of which a majority has to grant it."""
 
     _lease_type = sync_redlock.Lease  # type: ignore[assignment]
     _several = True
 
 
-_OnSeveralServers.__name__ = _OnSeveralServers.__qualname__ = (
-    "RLock"  # so it is called in messages, and by who asks for its type
-)
+_OnSeveralServers.__name__ = _OnSeveralServers.__qualname__ = "RLock"  # The name that users see in messages and in type(lock).

@@ -1,4 +1,4 @@
-"""The counters of a lock object, for both APIs; `_api.statistics` shows them."""
+"""The counters of a lock object, for both APIs; `holdfast._api.statistics` has the class that users see."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """The counts of one lock object."""
+    """The counters behind `Lock.statistics`, one object for each lock object. Times are in seconds."""
 
     __slots__ = (
         "acquisitions", "contended", "ended", "longest_hold", "longest_wait", "losses", "timeouts", "total_hold",
@@ -21,34 +21,33 @@ class Tally:
 
     def __init__(self) -> None:
         self.waiting: dict[int, float] = {}
-        """Start (local seconds) of each attempt's wait for another holder, by the id of the attempt, which is not kept
-        alive here."""
+        """Local time in seconds at which each attempt began to wait, by its id: a reference would keep the attempt alive."""
         self.acquisitions = self.contended = self.timeouts = self.losses = self.ended = 0
         self.total_wait = self.longest_wait = self.total_hold = self.longest_hold = 0.0
 
     def waits(self, attempt: object) -> None:
-        """It has begun to wait for another holder; said again each time that it goes on."""
+        """Note that an attempt waits for another holder. Later calls for the same attempt change nothing."""
         self.waiting.setdefault(id(attempt), clock())
 
     def waited(self, grant: Grant) -> None:
-        """Somebody has got the lock who may have had to wait."""
+        """Count an acquisition as contended, if it had to wait, and add the time of its wait."""
         if self.gave_up(grant.attempt):
             self.contended += 1
 
     def took(self, attempt: object, had_to_wait: bool) -> None:
-        """Somebody has got several locks; or has found all of them free."""
+        """Count an acquisition of several locks at once as contended if one of them was busy, and add the time of its wait."""
         if not had_to_wait:
             self.waiting.pop(id(attempt), None)
         elif self.gave_up(attempt):
             self.contended += 1
 
     def stayed_busy(self, attempt: object) -> None:
-        """It did not get the lock."""
+        """Count an attempt that did not get the lock, and add the time of its wait."""
         self.timeouts += 1
         self.gave_up(attempt)
 
     def gave_up(self, attempt: object) -> bool:
-        """It waits no more. False: it never did."""
+        """End the wait of an attempt and add its time to the totals. Return False if it never waited."""
         since = self.waiting.pop(id(attempt), None)
         if since is None:
             return False
@@ -58,15 +57,15 @@ class Tally:
         return True
 
     def held(self, seconds: float) -> None:
-        """A lease has ended that was held for so long."""
+        """Count a lease that has ended, and add the seconds for which it was held."""
         self.ended += 1
         self.total_hold += seconds
-        if seconds > self.longest_hold:  # noqa: PLR1730 - half the time of max, and it is on everybody's way
+        if seconds > self.longest_hold:  # noqa: PLR1730 - takes half the time of max(), and runs on every release
             self.longest_hold = seconds
 
     def now(self) -> LockStatistics:
-        """All of them at this moment."""
-        from holdfast._api.statistics import LockStatistics  # here: most never ask
+        """Return a snapshot of all counters."""
+        from holdfast._api.statistics import LockStatistics  # Imported late: most programs never ask for it.
 
         return LockStatistics(
             acquisitions=self.acquisitions,
