@@ -1,13 +1,13 @@
-"""A simulated world that uses locks: processes, networks and servers under one virtual time, and everything that can go wrong.
+"""A simulated world for the library's operations: processes, networks and servers run under one virtual time, with faults.
 
-world         virtual time, the events that are due, and the recorded history
-network       connections: ordered, slow, cut or silent; and the lines that a keeper has over them
-server        a keyspace with a clock, listeners and a life of its own
-process       a process with its clock and its keeper
-worker        the threads or tasks of a process, which run the production operations unchanged
-lock_client   the lock as a worker uses it, recording each step (other ``*_client`` modules: the other primitives)
-faults        the faults, and how each one is injected
+world         virtual time, the planned events, and the recorded history
+network       connections: ordered, slow, cut or silent; and the keeper's connections, which reopen by themselves
+server        a server with a clock, listeners and data, which can hang, crash and restart
+process       a process with its own clock and its keeper (background thread)
+worker        the threads or tasks of a process, which run the operations of production unchanged
+lock_client   the lock as a worker uses it, with each step recorded (the other ``*_client`` modules: other primitives)
+faults        the faults, and the functions that inject them
 leftovers     the data that remains when a history has ended
-stepwise      a world in which each step is chosen from those that are possible next
-state         the state of such a world, so that the search visits each state once
+stepwise      a world in which a search chooses each step among those that are possible next
+state         fingerprints of the state of such a world, so that the search visits each state once
 """

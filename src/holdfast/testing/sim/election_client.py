@@ -1,9 +1,9 @@
-"""Candidates and observers as workers of the simulation: production's operations, each step written into the history.
+"""Candidates and observers of an election in the simulation, which run production's operations and record each step.
 
 The kinds of events, besides those of a lock: ``leads`` (fence: the term; note: the other candidates that believe they lead;
-attempt: the candidate's name), ``gives`` (note: the candidate to hand over to), ``keeps`` (after a failed handover),
-``over`` (note: how the term ended), ``saw`` (attempt: the leader's name, empty if there is none; fence: its term; note: its
-value).
+attempt: the candidate's name), ``gives`` (note: the candidate to hand over to), ``keeps`` (after a failed hand-over),
+``over`` (note: how the term ended), ``saw`` (attempt: the leader's name, empty if there is none; fence: the leader's term;
+note: the leader's value).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 
 
 class Term(BaseTerm, lock_client.Lease):
-    """A production term that records its loss in the history."""
+    """A term of an election, as in production, that records its loss in the history."""
 
     def notice_loss(self) -> None:
         super().notice_loss()
@@ -34,23 +34,23 @@ class Term(BaseTerm, lock_client.Lease):
 
 @dataclass(slots=True)
 class Election:
-    """The data that all candidates and observers of one election share."""
+    """The data that all simulated candidates and observers of one election share."""
 
     spec: Spec
     terms: list[tuple[Candidate, Term]] = field(default_factory=list)
-    """All terms so far, each with its candidate."""
+    """All terms of the election so far, each with its candidate."""
 
     @property
     def election_keys(self) -> ElectionKeys:
         return ElectionKeys(self.spec, side_key(self.spec.keys[0], b"observers"))
 
     def believers(self, but: Term) -> list[str]:
-        """Return the names of the candidates that believe now that they lead, not counting the term ``but``."""
+        """Return the names of the candidates that believe now that they lead, except in the term ``but``."""
         return [who.name for who, term in self.terms if term is not but and who.worker.process.here and term.remaining() > 0]
 
 
 class Candidate(lock_client.Lock):
-    """A candidate that one worker drives."""
+    """A candidate of an election, run by one worker (simulated thread or task)."""
 
     def __init__(self, worker: Worker, election: Election, name: str) -> None:
         super().__init__(worker, election.spec, fair=True)
@@ -73,7 +73,7 @@ class Candidate(lock_client.Lock):
         worker.process.world.note(kind, worker.name, self.spec.key, self.name, fence=term.fence, note=note)
 
     async def campaign(self, wait: float | None) -> Term | None:
-        """Campaign for at most ``wait`` seconds. Return None if the candidate was not elected, or has lost its term already."""
+        """Campaign for at most ``wait`` seconds. Return the term; None if not elected, or if the term is lost already."""
         term = await self.acquire(wait)
         if not isinstance(term, Term) or not term.remaining():
             return None
@@ -86,7 +86,7 @@ class Candidate(lock_client.Lock):
         await self.release(term)
 
     async def say(self, term: Term, value: str) -> None:
-        """Proclaim another value; ignore a failure."""
+        """Proclaim another value to the observers during this term; ignore a failure."""
         try:
             with self.worker.operation():
                 await term._proclaim(value)  # noqa: SLF001
@@ -94,7 +94,10 @@ class Candidate(lock_client.Lock):
             pass
 
     async def hand_over(self, term: Term, to: str) -> str:
-        """Hand over to another candidate. Return "handed", "kept" (``to`` does not campaign), or the name of the error."""
+        """Hand the term over to the candidate named ``to``.
+
+        Return "handed", "kept" (``to`` does not campaign), or the name of the error.
+        """
         self._tell("gives", term, to)
         try:
             with self.worker.operation():
@@ -116,7 +119,7 @@ class Candidate(lock_client.Lock):
 
 
 class Observer:
-    """An observer that one worker drives."""
+    """An observer of an election, run by one worker (simulated thread or task)."""
 
     def __init__(self, worker: Worker, election: Election) -> None:
         self.worker = worker
@@ -124,7 +127,10 @@ class Observer:
         self.watch = LeaderWatch()
 
     async def see(self) -> Elected | None:
-        """Wait for the next change and return it (None: nobody leads). Ask again after an error or a cancellation."""
+        """Wait for the next change of the leader and return the new leader; None if nobody leads.
+
+        After an error or a cancellation, ask again.
+        """
         while True:
             try:
                 try:

@@ -1,6 +1,6 @@
-"""Faults of a history. Each one strikes at once, is recorded in the history, and heals by itself if it has a duration.
+"""The faults that can be injected into a simulated history: one function for each, and `mishaps` for single requests.
 
-The numbers are rows of the table of faults in the design page "simulation".
+Each fault takes effect at once, is recorded in the history, and heals by itself if it has a duration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.server import Server
 
 Fault = Callable[[World, random.Random, float], None]
-"""Inject the fault, drawing its details. The last argument is its duration in seconds, for faults that have one."""
+"""A function that injects a fault into a world, with random details.
+
+The last argument is the duration of the fault in seconds; faults without a duration ignore it.
+"""
 
 
 def _told(
@@ -33,7 +36,10 @@ def _told(
     lock: str = "",
     lease: str = "",
 ) -> None:
-    """Record a fault, and its end if it heals. ``lock``, ``lease``: the only ones that it concerns."""
+    """Record a fault in the history; after ``lasts`` seconds, call ``heal`` and record the end of the fault.
+
+    ``lock`` and ``lease`` name the lock and the leases that the fault concerns; "" if it is not limited to them.
+    """
     world.note("fault", who, lock, until=world.now + lasts if heal is not None else world.now, note=what, lease=lease)
     if heal is not None:
 
@@ -55,7 +61,7 @@ def _process(world: World, rng: random.Random) -> Process | None:
 
 
 def cut(world: World, rng: random.Random, _lasts: float) -> None:
-    """Break a connection."""
+    """Cut a random connection between a process and a server."""
     wire = _wire(world, rng)
     if wire is not None:
         _told(world, "cut", wire.process.name, 0.0)
@@ -63,7 +69,7 @@ def cut(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def silence(world: World, rng: random.Random, _lasts: float) -> None:
-    """Keep a connection open, but let nothing through any more. Neither end is told."""
+    """Let a random connection fall silent: no message arrives any more, and neither end notices."""
     wire = _wire(world, rng)
     if wire is not None:
         world.note("fault", wire.process.name, note="silence")
@@ -71,7 +77,7 @@ def silence(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def pause(world: World, rng: random.Random, lasts: float) -> None:
-    """Pause a process for a while, as SIGSTOP does."""
+    """Pause a random process for ``lasts`` seconds, as SIGSTOP does."""
     process = _process(world, rng)
     if process is not None:
         _told(world, "pause", process.name, lasts, process.resume)
@@ -79,7 +85,7 @@ def pause(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def crash(world: World, rng: random.Random, _lasts: float) -> None:
-    """Kill a process."""
+    """Kill a random process."""
     process = _process(world, rng)
     if process is not None:
         _told(world, "crash", process.name, 0.0)
@@ -87,7 +93,7 @@ def crash(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def close(world: World, rng: random.Random, _lasts: float) -> None:
-    """End a process in good order: it releases what it holds, then exits."""
+    """Close a random process in an orderly way: the process releases its locks, then exits."""
     process = _process(world, rng)
     if process is not None and not process.is_paused:
         _told(world, "crash: closed", process.name, 0.0)
@@ -95,7 +101,7 @@ def close(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def cancel(world: World, rng: random.Random, _lasts: float) -> None:
-    """Cancel or interrupt a worker at whatever it is waiting for."""
+    """Cancel a random waiting task, or interrupt a random waiting thread."""
     workers = [w for process in world.processes if process.here for w in process.workers if not w.done and w.asked is not None]
     if workers:
         worker = rng.choice(workers)
@@ -104,14 +110,15 @@ def cancel(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def restart(world: World, rng: random.Random, lasts: float) -> None:
-    """Restart a server without losing data."""
+    """Take a random server down for ``lasts`` seconds; the server restarts with all its data."""
     _down(world, rng.choice(world.servers), "restart", lasts, 0.0)
 
 
 def amnesia(world: World, rng: random.Random, lasts: float) -> None:
-    """Restart a server that has lost all data or the latest part of it.
+    """Take a random server down for ``lasts`` seconds; the server restarts without its data, or without the last writes.
 
-    The same happens when the unsynced tail of its log is lost, or when a replica that lags is promoted.
+    The last writes are lost in production if the tail of the append-only file was not synced, or if a replica that lags is
+    promoted.
     """
     forgets = rng.choice((float("inf"), 1.0, 0.2))
     _down(world, rng.choice(world.servers), f"amnesia of {forgets:g} s", lasts, forgets)
@@ -124,14 +131,14 @@ def _down(world: World, server: Server, what: str, lasts: float, forgets: float)
 
 
 def flush(world: World, rng: random.Random, _lasts: float) -> None:
-    """Empty a server, as FLUSHALL does. No connection shows the loss."""
+    """Delete all keys of a random server, as FLUSHALL does; no client notices it by its connection."""
     server = rng.choice(world.servers)
     _told(world, "amnesia: flushed", server.name, 0.0)
     server.flush()
 
 
 def hang(world: World, rng: random.Random, lasts: float) -> None:
-    """Stop a server for a while. Requests that arrive meanwhile are carried out afterwards."""
+    """Stop a random server for ``lasts`` seconds; the server carries out the requests of that time afterwards."""
     server = rng.choice(world.servers)
     if not server.hung and server.reachable:
         _told(world, "slow: server stopped", server.name, lasts, server.wake)
@@ -139,7 +146,7 @@ def hang(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def refuse(world: World, rng: random.Random, lasts: float) -> None:
-    """Have a server answer everything but SUBSCRIBE with the same error for a while."""
+    """Let a random server refuse every request except SUBSCRIBE, with one error, for ``lasts`` seconds."""
     server = rng.choice(world.servers)
     text = rng.choice(
         ("LOADING the dataset", "BUSY running a script", "READONLY a replica", "MISCONF no snapshots", "NOPERM no")
@@ -149,14 +156,14 @@ def refuse(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def full(world: World, rng: random.Random, lasts: float) -> None:
-    """Fill a server's memory for a while: commands that may need more of it are refused."""
+    """Fill the memory of a random server for ``lasts`` seconds, so that it refuses commands that may need memory."""
     server = rng.choice(world.servers)
     _told(world, "refused: memory is full", server.name, lasts, lambda: setattr(server.keyspace, "full", False))
     server.keyspace.full = True
 
 
 def partition(world: World, rng: random.Random, lasts: float) -> None:
-    """Cut some processes off from some servers for a while. Nobody is told; stuck messages arrive afterwards."""
+    """Cut some processes off from some servers for ``lasts`` seconds; no end notices, and stuck messages arrive afterwards."""
     processes = [process for process in world.processes if process.here and rng.random() < 0.5]
     servers = rng.sample(world.servers, rng.randint(1, len(world.servers)))
     for process in processes:
@@ -179,7 +186,7 @@ def _mend(process: Process) -> None:
 
 
 def _between(process: Process) -> list[Wire]:
-    """Return the connections of a process with servers that it does not reach."""
+    """Return the connections of a process to the servers that it is cut off from."""
     return [
         wire
         for server in process.world.servers
@@ -190,14 +197,14 @@ def _between(process: Process) -> list[Wire]:
 
 
 def deaf(world: World, rng: random.Random, lasts: float) -> None:
-    """Lose published messages on the way for a while, although the server counts them as received."""
+    """Lose the messages that a random server publishes for ``lasts`` seconds, although PUBLISH counts them as received."""
     server = rng.choice(world.servers)
     _told(world, "deaf", server.name, lasts, lambda: setattr(server, "deaf", False))
     server.deaf = True
 
 
 def unplug(world: World, rng: random.Random, _lasts: float) -> None:
-    """Break the connection of an inbox. Messages published until it subscribes again are lost."""
+    """Cut the connection of a random process's inbox; messages published until the process subscribes again are lost."""
     inboxes = [wire for wire in _inboxes(world) if wire.open]
     if inboxes:
         wire = rng.choice(inboxes)
@@ -206,7 +213,7 @@ def unplug(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def stale(world: World, rng: random.Random, _lasts: float) -> None:
-    """Send a waiter a grant notification that names the last fence it knows of, as if an earlier message came again."""
+    """Send a random waiter an outdated notification of a grant, with the last fence that the waiter knows."""
     waiting = [(wire, waiter) for wire in _inboxes(world) for waiter in wire.process.node.waiting.waiters()]
     if waiting:
         wire, waiter = rng.choice(waiting)
@@ -220,7 +227,7 @@ def _inboxes(world: World) -> list[Wire]:
 
 
 def clock(world: World, rng: random.Random, _lasts: float) -> None:
-    """Set a server's clock forward or back."""
+    """Set the clock of a random server forward or back, by up to 5 seconds."""
     server = rng.choice(world.servers)
     by = rng.choice((-1, 1)) * rng.choice((0.05, 1.0, 5.0))
     _told(world, f"clock {'back' if by < 0 else 'forward'} by {abs(by):g} s", server.name, 0.0)
@@ -228,7 +235,7 @@ def clock(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def foreign(world: World, rng: random.Random, lasts: float) -> None:
-    """Change a lock's key from outside. If the key is left without expiry, remove it after ``lasts`` seconds."""
+    """Change the key of a random lock, as a foreign client might; delete a key left without expiry after ``lasts`` seconds."""
     server = rng.choice(world.servers)
     if server.locks:
         key = rng.choice(sorted(server.locks))
@@ -246,14 +253,14 @@ FAULTS: dict[str, Fault] = {
         foreign,
     )
 }  # fmt: skip
-"""Faults by name."""
+"""The faults for histories with one server, by name."""
 
 QUORUM_FAULTS: dict[str, Fault] = {**FAULTS, "partition": partition}
-"""Faults by name, for several servers. All but a partition strike a single server, connection, process or worker."""
+"""The faults for histories with several servers, by name."""
 
 
 def _leases(world: World, call: Call) -> str:
-    """Return the names of the leases whose tokens are arguments of a request."""
+    """Return the names of the leases whose tokens are arguments of a request, separated by spaces."""
     tokens = [arg for arg in call.args if isinstance(arg, str)]
     return " ".join(name for token in tokens if (name := world.drawn_for(token)) != token)
 
@@ -262,9 +269,10 @@ MISHAPS = ("lost-request", "lost-reply", "lost-reply", "duplicate", "slow")
 
 
 def mishaps(world: World, share: float, kinds: Sequence[str] = MISHAPS) -> Callable[[Wire, Call], bool]:
-    """Return a function that disturbs this share of the requests as they arrive at the server.
+    """Return a function that injects a fault into a share of the requests as they arrive at a server.
 
-    The function returns True if the server must do nothing more with the request now.
+    Each fault is one of ``kinds``: the request or its reply is lost, duplicated or delayed. The function returns True if the
+    server must not carry out the request now, because the request is lost, delayed, or carried out already.
     """
     rng = world.rng
 

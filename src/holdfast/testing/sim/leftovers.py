@@ -1,4 +1,4 @@
-"""The end of a history: the data left behind, and whether a fault excuses it."""
+"""Leftovers: the data that is still in processes and on servers when a simulated history has ended."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.server import Server
 
 MARKERS = {marker_key(PREFIX), guard_key(PREFIX)}
-"""Keys in which a server records that it has lost no data: the only keys of holdfast without an expiry."""
+"""Keys that show that a server has lost no data: the only keys of holdfast without an expiry."""
 
 
 def write_the_end(world: World) -> None:
-    """Record everything that is left, after all workers have ended and all leases have expired."""
+    """Record the leftovers and the end of the history, after all workers have ended and all leases have expired."""
     for what in leftovers(world):
         world.note("left", note=what)
     world.note("end")
 
 
 def told_at_once(world: World, *despite: str) -> None:
-    """Record everything that is left now, unless a fault excuses it. Cancellation and ``despite`` are no excuses."""
+    """Record the leftovers that exist right after all workers have ended, unless a fault excuses leftovers.
+
+    Cancellations do not excuse leftovers, and neither do the faults in ``despite``.
+    """
     if {event.note for event in world.history if event.kind == "fault"} <= {"cancel", *despite}:
         for what in (*leftovers(world), *_listener_ids(world)):
             world.note("left", note=f"at once: {what}")
 
 
 def _listener_ids(world: World) -> Iterator[str]:
-    """Yield the listeners that servers still keep to notify of a free lock, if several servers vote."""
+    """Yield the listeners that servers still intend to notify, if there are several servers."""
     for server in world.servers if len(world.servers) > 1 else ():
         for key, kind, value, _ in server.keyspace.dump():
             if kind == b"zset":
@@ -38,7 +41,7 @@ def _listener_ids(world: World) -> Iterator[str]:
 
 
 def leftovers(world: World) -> list[str]:
-    """Return everything that must be gone once all workers have ended and all leases have expired."""
+    """Return descriptions of data that must be gone once all workers have ended and all leases have expired."""
     found: list[str] = []
     for process in world.processes:
         if process.here:
@@ -55,7 +58,7 @@ def leftovers(world: World) -> list[str]:
 
 
 def _at(server: Server) -> Iterator[str]:
-    """Yield the leftovers on one server."""
+    """Yield descriptions of the leftovers on one server."""
     server.keyspace.now = int(server.wall() * 1e6)
     now_ms = server.keyspace.now // 1000
     for key, kind, value, expires in server.keyspace.dump():

@@ -1,4 +1,4 @@
-"""The lock as a worker of the simulation uses it: production's operations and lease, each step written into the history."""
+"""A lock and its lease in the simulation: production's operations, run by a worker, with each step recorded."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.process import Process
 
 NOWHERE = Endpoint(port=0)
-"""Endpoint of a process's only server, or the first of several. The others have their number as the port."""
+"""The endpoint of the only simulated server, or of the first; the endpoint of each other server has its index as the port."""
 
 
 def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: float | None = None, **sharing: Any) -> Spec:
-    """Return the spec of a lock, with the time-out that the sync and asyncio APIs choose for its ``ttl``."""
+    """Return the spec of a lock, with the timeout that the sync and asyncio APIs choose for this ``ttl``."""
     keys = lock_keys(name, "hf:", None)
     return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=answer_within(ttl), **sharing)
 
 
 class Lease(BaseLease):
-    """A production lease that records each of its steps, and its loss, in the history."""
+    """A lease, as in production, that records in the history its grant, renewals, release and loss."""
 
     def __init__(self, worker: Worker, grant: Grant, endpoint: Any = NOWHERE) -> None:
         process = worker.process
@@ -57,11 +57,14 @@ class Lease(BaseLease):
         self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
 
     def _good_until(self, held_lease: HeldLease) -> float:
-        """Return the local time at which the lease ends by the docs, whatever production concludes about a stalled holder."""
+        """Return the local time, in seconds, at which the lease ends according to the documentation.
+
+        The time of the last `progress()` is the simulation's own, so that a mistake of production shows.
+        """
         return min(held_lease.deadline, held_lease.ends_at, self.checked_in + self._within)
 
     def tell(self) -> None:
-        """Record the deadline if it has changed."""
+        """Record the deadline of the lease in the history if it has changed."""
         deadline = self._good_until(self._held_lease)
         if deadline != self._sim.leases[self]:
             self._sim.leases[self] = deadline
@@ -70,31 +73,34 @@ class Lease(BaseLease):
     def notice_loss(self) -> None:
         if self._first_to_tell():
             if self in self._sim.leases and self._held_lease.lost == BOUNDED:
-                self.tell()  # the last renewal may have asked for so short a time that its deadline has passed already
+                self.tell()  # the last renewal may have asked for so short a lease that the deadline has passed already
             self._sim.leases.pop(self, None)
             self._note("lost", fence=self.fence, note=self._held_lease.lost)
         self._make_way()
 
     def note_again(self) -> None:
-        """Record that the holder has acquired it once more."""
+        """Record that the holder has acquired the same lock once more."""
         self._note("again", fence=self.fence)
 
     def note_inner(self) -> None:
-        """Record an inner release: the holder still holds it."""
+        """Record the release of an inner acquisition, after which the holder still holds the lock."""
         self._note("inner", fence=self.fence)
 
     def leave(self) -> None:
-        """Record that the release begins."""
+        """Record that the release of the lease begins."""
         self._sim.leases.pop(self, None)
         self._note("release", fence=self.fence)
 
     def left(self, note: str = "") -> None:
-        """Record that the release has ended."""
+        """Record that the release of the lease has ended; ``note`` is an error or the like, "" if it succeeded."""
         self._note("released", note=note or ("passed" if self._passed else ""))
 
 
 class Lock:
-    """A named lock that one worker uses, with the steps that the public APIs add to the operations. ``fair``: as FairLock."""
+    """A named lock that one worker uses, with the steps that the public APIs add to the operations.
+
+    If ``fair``, the lock is a FairLock: it is never handed on inside the process.
+    """
 
     _strategy = ON_ONE_SERVER
 
@@ -118,7 +124,7 @@ class Lock:
         worker.process.world.note(kind, worker.name, self.spec.key, worker.acquisition, until=until, fence=fence, note=note)
 
     async def acquire(self, wait: float | None) -> Lease | None:
-        """Acquire the lock within ``wait`` seconds. Return None if it stayed busy, or if the attempt failed."""
+        """Acquire the lock within ``wait`` seconds. Return None if the lock stayed busy, or if the attempt failed."""
         with self.worker.operation():
             return await self._acquire(wait)
 
@@ -155,7 +161,7 @@ class Lock:
             return lease
 
     async def abandon(self, attempt: Attempt) -> None:
-        """Undo an attempt, so that nothing of it is left behind."""
+        """Undo an attempt to acquire the lock, so that it leaves no lease and no place in the queue."""
         await abandon(attempt, self._strategy)
 
     def _attempt(self, slot: Slot) -> Attempt:
@@ -168,7 +174,7 @@ class Lock:
         return Lease(self.worker, grant)
 
     async def renew(self, lease: Lease, ttl: float | None = None) -> None:
-        """Renew the lease explicitly; ignore a failure."""
+        """Renew the lease explicitly, for ``ttl`` seconds (None: as acquired); ignore a failure."""
         try:
             with self.worker.operation():
                 await lease._renew(ttl)  # noqa: SLF001
@@ -179,7 +185,7 @@ class Lock:
                 lease.tell()
 
     def progress(self, lease: Lease) -> None:
-        """Report progress on the lease, and record the new deadline."""
+        """Report progress of the holder, and record the new deadline of the lease."""
         try:
             lease.progress()
         except HoldfastError:
@@ -189,7 +195,10 @@ class Lock:
             lease.tell()
 
     async def downgrade(self, lease: Lease) -> None:
-        """Make a writer a reader. Record it before the request, because the reply may be lost."""
+        """Downgrade the lease of a writer to that of a reader; ignore a failure.
+
+        The change is recorded before the request, because the reply may be lost.
+        """
         try:
             with self.worker.operation():
                 self._note("downgraded")
@@ -198,7 +207,7 @@ class Lock:
             pass
 
     async def release(self, lease: Lease) -> None:
-        """Release the lock. If the worker is cancelled meanwhile, clean up as the end of ``with`` does."""
+        """Release the lock. If the worker is cancelled during the release, clean up as the end of ``with`` does."""
         with self.worker.operation():
             await self._release(lease)
 
@@ -218,7 +227,7 @@ class Lock:
             raise
 
     async def release_again(self, lease: Lease) -> None:
-        """Release the same lease a second time, as another thread may do. Record "twice" if that is not refused."""
+        """Release the lease a second time, as another thread may do. Record "twice" if the second release is not refused."""
         with self.worker.operation():
             try:
                 if not lease._hand_on():  # noqa: SLF001
@@ -228,7 +237,7 @@ class Lock:
         lease.left("twice")
 
     def write(self, lease: Lease) -> None:
-        """Write to the protected resource with production's fence check, which refuses lower fences than it has seen."""
+        """Write to the protected store with production's fence check, which refuses a fence lower than an earlier one."""
         world = self.worker.process.world
         key = self.spec.keys[0]
         world.resource.now = int(world.now * 1e6)

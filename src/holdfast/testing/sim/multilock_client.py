@@ -1,4 +1,4 @@
-"""Several locks that a worker of the simulation acquires at once: production's operations, and a history of each lock."""
+"""A MultiLock in the simulation: several locks that one worker acquires at once, with the steps of each lock recorded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Part:
-    """One of the locks, in the place of `holdfast._api.multilock.Part`."""
+    """One of the locks of a simulated MultiLock, in the place of `holdfast._api.multilock.Part`."""
 
     home: Any = None
 
@@ -33,13 +33,13 @@ class Part:
         self._whole = whole
         self._worker = lock.worker
         self.name = ""
-        """Name of its current acquisition in the history."""
+        """Name, in the history, of the current acquisition of this lock."""
         self.asking = False
-        """True while the history has no outcome of its acquisition yet."""
+        """True while the acquisition of this lock has no outcome in the history yet."""
         self.attempt = Attempt(lock.spec)
 
     def begin(self) -> None:
-        self.end("cancelled")  # another lock was lost while this acquisition was under way
+        self.end("cancelled")  # an earlier acquisition has no outcome yet if another lock was lost while it was under way
         worker = self._worker
         process = worker.process
         worker.acquisitions += 1
@@ -55,7 +55,7 @@ class Part:
         self.attempt.token = token + self.lock.spec.token_suffix
 
     def end(self, kind: str, note: str = "") -> None:
-        """Record that its acquisition failed, if the history has no outcome yet."""
+        """Record that the acquisition of this lock has failed, unless the history has its outcome already."""
         if self.asking:
             self.asking = False
             self._worker.acquisition = self.name
@@ -122,28 +122,28 @@ class Part:
 
 
 class MultiLock:
-    """Several locks that one worker uses, in the place of a `Lock`."""
+    """Several locks that one worker acquires and releases together, with the methods of the simulation's `Lock`."""
 
     def __init__(self, worker: Worker, described: Sequence[Spec], *, fair: bool = False) -> None:
         self.worker = worker
         self.spec = described[0]
         self.until = 0.0
-        """True time at which its acquisition gives up."""
+        """Virtual time, in seconds, at which the current acquisition gives up; infinity: never."""
         self.wants: Part | None = None
         self.half: list[str] = []
-        """Violations of all-or-nothing: locks missing after a success, or kept after a failure."""
+        """Violations of all-or-nothing: locks that are not held after a success, or still held after a failure."""
         self.taken = self.missed = 0
-        """Number of acquisitions that succeeded, and that failed."""
+        """Numbers of acquisitions of all locks that succeeded (`taken`) and that failed (`missed`)."""
         parts = [Part(self, Lock(worker, spec, fair=fair)) for spec in described]
         self.parts = multilock.in_order(parts, lambda part: part.lock.spec.keys[0])
 
     def on_loss(self) -> None:
-        """End the wait for the next lock: a lock acquired before was lost."""
+        """End the wait for the next lock, because a lock acquired before was lost."""
         if self.wants is not None:
             abort_wait(self.worker.process.node.waiting, self.wants.attempt, multilock.PartLost())
 
     async def acquire(self, wait: float | None) -> Any:
-        """Acquire all within ``wait`` seconds. Return None if one stayed busy, or if the attempt failed."""
+        """Acquire all locks within ``wait`` seconds. Return None if one of them stayed busy, or if the attempt failed."""
         process = self.worker.process
         self.until = float("inf") if wait is None else process.true(process.clock() + wait)
         with self.worker.operation():
@@ -180,7 +180,7 @@ class MultiLock:
             self.half += [f"{part.lock.spec.key} is kept"] if part.lease is not None else []
 
     async def renew(self, _lease: Any, ttl: float | None = None) -> None:
-        """Renew all leases explicitly."""
+        """Renew the leases of all locks explicitly; ignore failures."""
         for part in self.parts:
             if part.lease is not None:
                 await part.lock.renew(part.lease, ttl)
@@ -191,16 +191,16 @@ class MultiLock:
             await multilock.release(self.parts)
 
     def progress(self, _lease: Any) -> None:
-        """Report progress on all leases."""
+        """Report progress of the holder for the leases of all locks."""
         for part in self.parts:
             if part.lease is not None:
                 part.lock.progress(part.lease)
 
     async def release_again(self, _lease: Any) -> None:
-        """Do nothing: `Lock.release_again` tests the refusal of a second release."""
+        """Do nothing: histories with a single `Lock` test that a second release is refused."""
 
     def write(self, _lease: Any) -> None:
-        """Write to the resource that each lock protects."""
+        """Write to the store that the locks protect, once with the fence of each lock."""
         for part in self.parts:
             if part.lease is not None:
                 part.lock.write(part.lease)

@@ -1,7 +1,7 @@
-"""Connections between processes and servers that behave as TCP does: messages of one direction arrive in order.
+"""Simulated connections between processes and servers: as in TCP, the messages of one direction arrive in order.
 
-A connection can be cut: messages under way may or may not arrive. It can also fall silent: nothing arrives any more, and
-neither end is told. A request can still be carried out after its sender has closed the connection.
+A connection can be cut: messages under way may or may not arrive. A connection can also fall silent: no message arrives any
+more, and neither end notices. A server can still carry out a request after the sender has closed the connection.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ INFINITY = float("inf")
 
 
 class End:
-    """The last message of a direction: the other end has closed the connection."""
+    """The last message in one direction of a connection: the sender has closed the connection."""
 
 
 END = End()
 
 
 class Pipe:
-    """One direction of a connection."""
+    """The messages under way in one direction of a connection."""
 
     __slots__ = ("arrive", "due", "messages", "stalled", "wire")
 
@@ -38,16 +38,16 @@ class Pipe:
         self.arrive = arrive
         self.messages: deque[Any] = deque()
         self.due = 0.0
-        """True time at which the last message is due, in a world run by time."""
+        """Virtual time at which the last message arrives, unless a search chooses the order of the messages."""
         self.stalled = 0.0
-        """True time until which nothing gets through."""
+        """Virtual time until which no message of the pipe is delivered."""
 
     def send(self, message: Any) -> None:
         self.messages.append(message)
         self.wire.world.post(self)
 
     def deliver(self) -> None:
-        """Deliver the first message, unless there is none, the connection is silent, or the pipe is stalled."""
+        """Deliver the first message of the pipe, unless the connection is silent; if the pipe is stalled, do so later."""
         world = self.wire.world
         if self.stalled > world.now:
             world.at(self.stalled, self.deliver)
@@ -55,7 +55,7 @@ class Pipe:
             self.arrive(self.messages.popleft())
 
     def stall(self, message: Any, seconds: float) -> None:
-        """Delay this message, and all behind it, by so many seconds."""
+        """Put this message back at the front of the pipe, and delay it and all messages behind it by ``seconds``."""
         world = self.wire.world
         self.messages.appendleft(message)
         self.stalled = world.now + seconds
@@ -63,14 +63,14 @@ class Pipe:
 
 
 class Push(NamedTuple):
-    """A published message on its way."""
+    """A published message on its way from a server to a subscriber."""
 
     channel: bytes
     payload: bytes
 
 
 class Request:
-    """A call that was sent and has no answer yet."""
+    """A call that a process has sent, and that has no answer yet."""
 
     __slots__ = ("call", "deadline", "sent", "then")
 
@@ -82,7 +82,7 @@ class Request:
 
 
 class Wire:
-    """A connection of a process to a server. Local times are those of the process's clock."""
+    """A simulated connection of a process to a server."""
 
     __slots__ = (
         "_alarm",
@@ -115,17 +115,17 @@ class Wire:
         self.process = process
         self.server = server
         self.label = label if len(self.world.servers) == 1 else f"{label} {server.name}"
-        """Name of its owner, followed by the server's name if there are several servers."""
+        """Name of the worker or keeper that uses the connection, followed by the server's name if there are several servers."""
         self.number = server.opened = server.opened + 1
         self.on_lost = on_lost
         self.on_push = on_push
         self.open = True
-        """True until the process closes it, crashes, or learns that it was cut."""
+        """True until the process closes the connection, crashes, or learns that the connection was cut."""
         self.cut_off = False
-        """True once it is broken: messages sent from then on do not arrive. The process may not know yet."""
+        """True once the connection is cut: messages sent from then on are lost, although the process may not know yet."""
         self.silent = False
         self.channels: set[bytes] = set()
-        """Channels that it subscribes to."""
+        """Pub/sub channels that are subscribed on this connection."""
         self.in_flight: deque[Request] = deque()
         self.up = Pipe(self, self._serve)
         self.down = Pipe(self, self._receive)
@@ -133,12 +133,15 @@ class Wire:
         server.wires.append(self)
         self.silent = server in process.cut_off_from
         self.distance = process.far.get(server, 0.0)
-        """Additional delay of each message, in seconds."""
+        """Seconds that each message on this connection is delayed in addition."""
 
     # The process's end
 
     def send(self, call: Call, then: Then) -> None:
-        """Send a call. ``then`` is called at most once, with the typed reply or a WireError, and the local time of sending."""
+        """Send a call to the server, and call ``then`` with the outcome, at most once.
+
+        The arguments of ``then`` are the parsed reply or a WireError, and the time of sending (local seconds).
+        """
         self.process.tell()
         now = self.process.clock()
         deadline = now + call.timeout
@@ -175,7 +178,7 @@ class Wire:
             if self.on_push is not None:
                 self.on_push([b"message", message.channel, message.payload])
         else:
-            request = self.in_flight.popleft()  # a reply without a request would be a defect of the simulation
+            request = self.in_flight.popleft()  # fails for a reply without a request: that is a defect of the simulation
             if self.world.trace:
                 self.world.note("answered", self.process.name, note=f"{show(request.call)} -> {message!r}")
             if not self.in_flight and self._alarm is not None:
@@ -183,7 +186,7 @@ class Wire:
             request.then(typed(request.call, message), request.sent)
 
     def close(self, why: str) -> None:
-        """Close the process's end. Requests under way have an unknown outcome, and may still be carried out."""
+        """Close the process's end of the connection. Requests under way fail with Unknown, and may still be carried out."""
         if not self.open:
             return
         self.open = False
@@ -214,7 +217,7 @@ class Wire:
             self.carry_out(call)
 
     def carry_out(self, call: Call | End) -> None:
-        """Have the server carry out a call and answer it, or forget the connection if the message is its end."""
+        """Have the server carry out a call and reply; if the message is `END`, drop the connection at the server."""
         if isinstance(call, End):
             self.drop()
             return
@@ -223,7 +226,7 @@ class Wire:
                 self.down.send(reply)
 
     def drop(self) -> None:
-        """Have the server forget this connection and its subscriptions."""
+        """Drop the connection and its subscriptions at the server."""
         for channel in self.channels:
             self.server.keyspace.subscribe(channel, -1)
         self.channels.clear()
@@ -231,14 +234,14 @@ class Wire:
             self.server.wires.remove(self)
 
     def mend(self) -> None:
-        """End the silence. Stuck messages arrive after all, as TCP resends them, even if their sender has closed meanwhile."""
+        """End the silence of the connection. TCP resends the stuck messages, so they arrive even if the sender has closed."""
         self.silent = False
         for pipe in (self.up, self.down):
             for _ in pipe.messages:
                 self.world.soon(pipe.deliver)
 
     def cut(self, *, requests_arrive: bool = False) -> None:
-        """Break the connection. Replies under way are lost, and so are requests unless ``requests_arrive``."""
+        """Cut the connection. Replies under way are lost; requests under way arrive only if ``requests_arrive``."""
         if self.open and not self.cut_off:
             if requests_arrive:
                 self.up.send(END)
@@ -251,21 +254,24 @@ class Wire:
 
 
 def typed(call: Call, reply: Any) -> Any:
-    """Return the reply as the operation sees it: parsed, or the WireError."""
+    """Return the reply to a call as operations get it: parsed by the script's parser, or the WireError itself."""
     if isinstance(reply, WireError):
         return reply
     return call.script.parse(reply) if isinstance(call, Run) else reply
 
 
 def show(call: Call) -> str:
-    """Return a call as readable text."""
+    """Return a call as readable text, for the trace of a history."""
     if isinstance(call, Command):
         return " ".join(part.decode() if isinstance(part, bytes) else str(part) for part in call.args)
     return f"{call.script.name} {' '.join(map(str, call.args))}"
 
 
 class Line:
-    """A keeper's connection: a wire opened at its first use, and again after a loss, as production's `PipelinedConnection`."""
+    """A keeper's connection to a server, in the place of production's `PipelinedConnection`.
+
+    The wire (simulated connection) is opened at the first call, and again after a loss.
+    """
 
     __slots__ = ("_on_closed", "_on_push", "backoff", "label", "opening", "process", "queued", "retry_at", "server", "wire")
 
@@ -321,7 +327,7 @@ class Line:
             self.wire.send(call, self._planning(then))
 
     def _planning(self, then: Then) -> Then:
-        """Return ``then``, followed by planning the keeper's next turn, unless the keeper hangs."""
+        """Return a callback that calls ``then`` and plans when the keeper runs next, or does nothing while the keeper hangs."""
 
         def planning(answer: Any, sent: float) -> None:
             if not self.process.keeper_hangs:
@@ -343,17 +349,17 @@ class Line:
             self.process.plan()
 
     def overdue(self, now: float) -> None:
-        """Do nothing: the wire has an alarm of its own."""
+        """Do nothing: the simulated connection itself closes when a reply is overdue."""
 
     def next_at(self) -> float:
         return INFINITY
 
     def has_unread(self) -> bool:
-        """Return False: every message is read when it arrives."""
+        """Return False: the simulation reads every message as soon as it arrives."""
         return False
 
     def reclaim(self) -> None:
-        """Do nothing: only the keeper listens on this connection."""
+        """Do nothing: only the keeper reads from this connection, so the connection is never lent to another thread."""
 
     def fail(self, why: str) -> None:
         if self.wire is not None:

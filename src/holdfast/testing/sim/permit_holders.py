@@ -1,4 +1,4 @@
-"""The permits that a server has granted, written into the history holder by holder."""
+"""The holders of the permits of a simulated server, which records each change of a holder in the history."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 class Permits:
-    """The holders of the permits of one name on one server."""
+    """The holders of the permits of one semaphore or read-write lock on one server."""
 
     def __init__(self, server: Server, key: bytes, state: bytes) -> None:
         self.server, self.key, self.state = server, key, state
         self._holders: dict[bytes, int] = {}
-        """Expiry of the permits of each token, in ms of the server's clock."""
+        """Server time, in milliseconds, at which the permits of each holder expire, by token."""
         self._limit = 0
         self._lowered: set[bytes] = set()
-        """Tokens of the holders that have fewer permits than they took."""
+        """Tokens of the holders that have fewer permits now than they acquired."""
 
     def look(self) -> None:
-        """Write into the history which holders have changed."""
+        """Record in the history which holders have been granted, extended or freed permits, and changes of the limit."""
         server, lock = self.server, self.key.decode()
         keyspace, world = server.keyspace, server.world
         now_ms = keyspace.now // 1000

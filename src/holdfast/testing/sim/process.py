@@ -1,4 +1,4 @@
-"""A simulated process, with its own clock and with production's bookkeeping in its keeper."""
+"""A simulated process with its own clock, and with a keeper (background thread) that uses production's bookkeeping."""
 
 from __future__ import annotations
 
@@ -42,33 +42,34 @@ if TYPE_CHECKING:
 INFINITY = float("inf")
 
 Face = Literal["threads", "asyncio"]
-"""The API that a process uses: sync (threads) or asyncio (tasks).
+"""The API that a simulated process uses: sync (threads) or asyncio (tasks).
 
-Each thread has a connection, and closes it when it is interrupted. Tasks share one, which drops the reply to a cancelled task.
+Each thread has its own connection, and closes the connection when it is interrupted. All tasks share one connection, which
+drops the reply to a cancelled task.
 """
 
 GOODBYE = 0.5
-"""Seconds that a process takes to close in good order."""
+"""Seconds between the orderly close of a process and its end."""
 
 NO_MUTEX: AbstractContextManager[object] = nullcontext()
 
 
 class Told(Protocol):
-    """A lease whose deadlines are written into the history."""
+    """A lease that records its deadlines in the history."""
 
     def tell(self) -> None:
-        """Write the deadline of the lease into the history if it has changed."""
+        """Record the deadline of the lease in the history if it has changed."""
 
 
 class Untold(WaitGraph):
-    """A wait graph that is not told of waiters, and so publishes nothing."""
+    """A wait graph (the data of deadlock detection) that ignores waiters, and so publishes nothing."""
 
     def somebody_waits(self, now: float) -> None:
         pass
 
 
 class Process:
-    """One client process and its keeper, on one server."""
+    """A simulated client process with its keeper (background thread). Uses one server, or several that vote."""
 
     mutex = NO_MUTEX
 
@@ -86,35 +87,35 @@ class Process:
         self.world = world
         self.server = server
         self.name = self.process_id = name
-        """The public part of its tokens, in hexadecimal."""
+        """The process id: the public part of the process's tokens, in hexadecimal."""
         self.face = face
         self.here = True
         self.workers: list[Worker] = []
         self.tokens = 0
         self.luck: random.Random | None = None
-        """Source of the random part of its tokens; None if they are only numbered."""
+        """Source of the random part of the process's tokens; None if the tokens are only numbered."""
         self.is_paused = False
         self.keeper_hangs = False
-        """True once its keeper does nothing any more, while its workers go on."""
+        """True once the process's keeper hangs: it does nothing any more, while the workers go on."""
         self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        """Calls that were due while it was paused, and that it makes when it resumes."""
+        """Function calls that fell due while the process was paused, and that it makes when it resumes."""
         self.cut_off_from: set[Server] = set()
-        """Servers to and from which no message arrives, though connections stay open."""
+        """Servers that are unreachable from the process: connections stay open, but no message arrives."""
         self.far: dict[Server, float] = {}
-        """Additional seconds that each message takes, by server."""
+        """Seconds that each message between the process and a server is delayed in addition, by server."""
         self._base = EPOCH + offset
         self._rate = rate
         self.ahead = ahead
-        """Seconds by which the wall clock of its machine is ahead of the true time."""
+        """Seconds by which the process's wall clock is ahead of virtual time."""
         self._wake_at = INFINITY
         self._wake: Entry | None = None
         self._shared: dict[Server, Wire] = {}
         self.leases: dict[Told, float] = {}
-        """The last deadline written into the history, by lease."""
+        """The deadline (local seconds) that was last recorded in the history, by lease."""
         self.calls: deque[Callable[[], None]] = deque()
-        """Calls that the keeper makes in its next turn."""
+        """Functions that the keeper calls when it runs next."""
         self.node = Node(self, server.name, partial(self._line, server))
-        """The keeper's state for `server`; with several servers, for the first of them."""
+        """The keeper's state for the process's server; with several servers, for the first of them."""
         self.nodes: dict[Server, Node] = {server: self.node}
         self.node.wait_graph = Untold(self.node)
         self._board: QuorumNodes | None = None
@@ -126,31 +127,31 @@ class Process:
             SendUntilAnswered: lambda request: self.node.send_until_answered(request.call, request.until),
             GetCoalescer: lambda request: self.coalescers.setdefault(request.key, Coalescer(self.mutex)),
         }
-        """Handlers of the requests that its workers leave to the keeper, by type."""
+        """Handlers of the requests that workers leave to the keeper, by type of request."""
         world.processes.append(self)
 
     @staticmethod
     def in_change() -> bool:
-        """Return False: no signal or collection interrupts a change in the simulation."""
+        """Return False: in the simulation, no signal or garbage collection interrupts a change of the state."""
         return False
 
-    # Its clock
+    # The clock of the process
 
     def clock(self) -> float:
         return self._base + (self.world.now - EPOCH) * self._rate
 
     def wall(self) -> float:
-        """Return the wall-clock time of its machine, in seconds."""
+        """Return the time that the process's wall clock shows, in seconds."""
         return self.world.now + self.ahead
 
     def true(self, local: float) -> float:
-        """Return the true time at which its clock shows ``local``."""
+        """Return the virtual time at which the process's clock shows ``local`` seconds."""
         return EPOCH + (local - self._base) / self._rate
 
     def at(self, local: float, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a call for when its clock shows ``local``.
+        """Plan a function call for the moment at which the process's clock shows ``local`` seconds; return the entry.
 
-        If the process is paused then, it makes the call when it resumes. A killed process makes none.
+        If the process is paused then, it makes the call when it resumes. A killed process makes no calls.
         """
         return self.world.at(max(self.true(local) + 1e-6, self.world.now), self._do, what, *args)
 
@@ -163,10 +164,10 @@ class Process:
         else:
             self.busy(what, *args)
 
-    # Its life
+    # The life of the process
 
     def busy(self, what: Callable[..., object], *args: Any) -> bool:
-        """Return True if the process cannot make a call now, because it was killed or is paused.
+        """Return True if the process cannot call ``what`` now, because it was killed or is paused.
 
         A paused process makes the call when it resumes.
         """
@@ -190,15 +191,15 @@ class Process:
                 self._do(what, *args)
 
     def hang_keeper(self) -> None:
-        """Let its keeper hang from now on: it renews no lease, reads no message and reports no loss."""
+        """Let the keeper hang from now on: it renews no lease, reads no message and reports no loss."""
         if self.here and not self.keeper_hangs:
             self.keeper_hangs = True
             self.world.note("fault", self.name, until=INFINITY, note="hung: its keeper")
 
     def close(self) -> None:
-        """Close the process in good order, as `keeper.thread` does.
+        """Close the process in an orderly way, as `keeper.thread` does.
 
-        Its waiters fail with NotSent, held locks are released, and the process ends `GOODBYE` seconds later.
+        The waiters fail with NotSent, the held locks are released, and the process ends `GOODBYE` seconds later.
         """
         for node in self.nodes.values():
             node.close(NotSent("holdfast was closed", node.address))
@@ -213,7 +214,7 @@ class Process:
         self.world.at(self.world.now + GOODBYE, self.crash)
 
     def crash(self) -> None:
-        """Kill the process: its connections close, and it does nothing more."""
+        """Kill the process: its connections close, and none of its workers goes on."""
         if not self.here:
             return
         self.here = False
@@ -223,7 +224,7 @@ class Process:
             wire.open = False
             wire.up.send(END)
 
-    # The keeper, as `_runtime.keeper.thread` is for threads
+    # The methods of the keeper, in the place of `_runtime.keeper.thread`
 
     @property
     def keeper(self) -> Process:
@@ -232,7 +233,7 @@ class Process:
     running_keeper = keeper
 
     def node_on(self, server: Server) -> Node:
-        """Return the keeper's state for a server."""
+        """Return the keeper's state for a server, created at the first use."""
         node = self.nodes.get(server)
         if node is None:
             node = self.nodes[server] = Node(self, server.name, partial(self._line, server))
@@ -242,7 +243,7 @@ class Process:
     def _node(self, endpoint: Endpoint) -> Node:
         return self.node_on(self.world.servers[endpoint.port]) if endpoint.port else self.node
 
-    def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:  # noqa: ARG002 - it has time
+    def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:  # noqa: ARG002 - no hurry here
         node = self._node(endpoint)
         node.want_record(self.clock(), held_lease.spec.prefix)
         self.wake_by(node.renewing.watch(held_lease))
@@ -274,14 +275,14 @@ class Process:
         self.plan()
 
     def local_queue(self, spec: Spec) -> LocalQueue:
-        """Return the local queue of a lock, which all lock objects of the process share."""
+        """Return the local queue of a lock, which all lock objects for this lock in the process share."""
         local_queue = self._local_queues.get(spec.keys[0])
         if local_queue is None:
             local_queue = self._local_queues[spec.keys[0]] = self.node.local_queue(spec)
         return local_queue
 
     def quorum_queue(self, spec: Spec) -> LocalQueue:
-        """Return the local queue of a lock on all servers."""
+        """Return the local queue of a lock that all servers vote on."""
         if self._board is None:
             self._board = QuorumNodes(tuple(self.node_on(server) for server in self.world.servers))
         local_queue = self._local_queues.get(spec.keys[0])
@@ -292,7 +293,7 @@ class Process:
     def local_queues(self) -> list[LocalQueue]:
         return list(self._local_queues.values())
 
-    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:  # noqa: ARG002 - nobody reads it
+    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:  # noqa: ARG002 - no code reads the record
         return "{}"
 
     def report(self, held_lease: HeldLease) -> None:
@@ -302,7 +303,7 @@ class Process:
             owner.notice_loss()
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        action(*args)  # an error here is a defect, and ends the history
+        action(*args)  # an error is a defect, and ends the history, so do not catch it
         return True
 
     def _line(
@@ -321,7 +322,7 @@ class Process:
         return ready
 
     def subscribe(self, server: Server, listener: Subscriber) -> bool:
-        """Subscribe a listener to notifications of a server. Return True if the inbox listens."""
+        """Subscribe a listener to notifications of a server. Return True if the process's inbox is subscribed already."""
         node = self.node_on(server)
         node.want_record(self.clock(), listener.prefix, needs_record=listener.needs_record)
         node.listeners[listener.listener_id] = listener
@@ -334,19 +335,19 @@ class Process:
         self.wake_by(min(waiting.round_at, waiter.refresh_at))
 
     def warm_up(self) -> None:
-        """Set the keeper up as if it had run for a while: its inbox listens, its record is written."""
+        """Set the keeper up as if it had run for a while: its inbox is subscribed, and the process record is written."""
         node = self.node
         node._record_at = EPOCH + 1e6  # noqa: SLF001
         node._reachable_prefixes.add(PREFIX)  # noqa: SLF001
         node._tend_inboxes(self.clock())  # noqa: SLF001
 
     def plan(self) -> None:
-        """Plan the keeper's next turn after its state may have changed."""
+        """Plan the time at which the keeper runs next, after its state may have changed."""
         self.tell()
         self.wake_by(min(node.next_at() for node in self.nodes.values()))
 
     def tell(self) -> None:
-        """Write the deadlines that have changed into the history."""
+        """Record in the history the deadlines of leases that have changed."""
         for lease in self.leases:
             lease.tell()
 
@@ -368,7 +369,7 @@ class Process:
     # The connections of its workers
 
     def connect(self, server: Server, who: str) -> Wire:
-        """Return a connection to ``server``. Raise NotSent if the server is unreachable."""
+        """Return a connection to ``server`` for a worker; tasks share one. Raise NotSent if the server is unreachable."""
         shared = self._shared.get(server)
         if shared is not None and shared.open:
             return shared

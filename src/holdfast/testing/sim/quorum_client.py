@@ -1,4 +1,4 @@
-"""A lock on several servers as a simulated worker uses it, each step in the history."""
+"""A Redlock in the simulation: a lock that several servers vote on, run by one worker, with each step recorded."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.world import World
 
 ANSWER_WITHIN = 0.2
-"""Seconds to wait for a server's answer in one round: the default of the public API."""
+"""Seconds that a client waits for the servers' replies in one round; the default of the public API."""
 
 
 class ServerGroup:
-    """The servers of a world, which vote together, with their clock estimates."""
+    """The servers of a world, which vote on locks together, and each process's estimate of the servers' clocks."""
 
     def __init__(self, world: World, longest: float) -> None:
         self.world = world
@@ -39,19 +39,19 @@ class ServerGroup:
         return ServerSet(tuple(server.name for server in self.world.servers), "digest", self.longest)
 
     def declare(self, server: Server) -> None:
-        """Declare a server new, as an administrator does."""
+        """Declare a server new, as an administrator does, so that the server votes at once."""
         server.keyspace.now = int(server.wall() * 1e6)
         server.keyspace.run(
             DECLARE_NEW, (self.server_set.marker,), (milliseconds(self.server_set.longest), self.server_set.digest, 0)
         )
 
     def clock_estimate(self, process: Process) -> ServerClockEstimate:
-        """Return the estimate that a process has of the servers' clocks."""
+        """Return the estimate of the servers' clocks that all locks of a process share."""
         return self._clock_estimates.setdefault(process, ServerClockEstimate())
 
 
 class RedlockLease(BaseQuorumLease, Lease):
-    """Production's lease on several servers, whose loss is written into the history."""
+    """A lease that several servers vote for, as in production, that records its steps and its loss in the history."""
 
     def __init__(self, worker: Worker, grant: Grant) -> None:
         endpoints = tuple(Endpoint(port=number) for number in range(len(worker.process.world.servers)))
@@ -59,16 +59,16 @@ class RedlockLease(BaseQuorumLease, Lease):
 
 
 def described(name: str, *, ttl: float, renew: bool, **sharing: Any) -> Spec:
-    """Return the spec of a lock on several servers."""
+    """Return the spec of a lock that several servers vote on."""
     described = spec(name, ttl=ttl, renew=renew, **sharing)
     lock, state, _ = described.keys
     return described._replace(keys=(lock, state, side_key(lock, b"hopefuls")), timeout=ANSWER_WITHIN)
 
 
 class Redlock(Lock):
-    """A named lock on all servers of its world, used by one worker.
+    """A named lock that all servers of the world vote on, used by one worker.
 
-    If ``fair``, it is never handed on inside its process.
+    If ``fair``, the lock is never handed on inside the process.
     """
 
     _strategy = quorum_acquire.ON_SEVERAL_SERVERS

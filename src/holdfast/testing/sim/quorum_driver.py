@@ -1,4 +1,4 @@
-"""A worker that asks several servers at the same time, as `_core.quorum.acquire` requests."""
+"""A simulated thread or task that sends requests to several servers at the same time, as a Redlock does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class QuorumWorker(Worker):
-    """One thread or task. The number of a server is its index in ``World.servers``."""
+    """A simulated thread or task that can poll several servers; requests name a server by its index in ``World.servers``."""
 
     __slots__ = ()
 
@@ -49,9 +49,9 @@ class QuorumWorker(Worker):
         return LATER
 
     def _ready(self, number: int, poll: Poll) -> Wire:
-        """Return a connection to a server.
+        """Return a connection to the server with this index.
 
-        Raise NotSent if the server is unreachable, or if an earlier answer of it is long overdue.
+        Raise NotSent if the server is unreachable, or if its reply to an earlier request is long overdue.
         """
         server = self.process.world.servers[number]
         wire = self._wire_to(server)
@@ -60,7 +60,7 @@ class QuorumWorker(Worker):
         return wire
 
     def polled(self) -> None:
-        """Resume the coroutine after the poll that it waited for is over."""
+        """Resume the worker's coroutine, because the poll that it waited for is over."""
         self._asked = None
         self._drop_timer()
         self.go(None)
@@ -69,13 +69,13 @@ class QuorumWorker(Worker):
         return self.process.world.servers
 
     def give_back(self, request: GiveBack) -> None:
-        """Have the keeper send the request until it is answered."""
+        """Have the keeper send a request that gives up a vote, again and again until it is answered or its time is over."""
         node = self.process.node_on(self.process.world.servers[request.server])
         node.send_until_answered(request.call, request.until)
 
 
 class PollRound:
-    """The progress of one poll: the answers that are still open, and whether it is over."""
+    """The progress of one poll of several servers: the number of missing replies, and whether the poll is over."""
 
     __slots__ = ("_asked", "_open", "_otherwise", "_tally", "_worker", "over", "waits")
 
@@ -87,11 +87,11 @@ class PollRound:
         self._open = sum(call is not None for call in poll.calls)
         self.over = not self._open
         self.waits = False
-        """True once the worker waits for the end of the poll."""
+        """True once all requests of the poll are sent and the worker waits for its end."""
 
     @property
     def counts(self) -> bool:
-        """True while its worker still waits for it."""
+        """True while the worker still is in this poll, so that replies count."""
         return self._asked.counts
 
     def _told(self, number: int, answer: Answer[Any] | WireError) -> None:
@@ -102,9 +102,9 @@ class PollRound:
                 self._worker.polled()
 
     def answered(self, number: int, answer: Any, sent: float) -> None:
-        """Count a server's answer, unless the worker no longer waits for the poll.
+        """Count the reply of the server with this index, unless the worker no longer waits for the poll.
 
-        If the request failed, the keeper gets the request that the poll names for this case.
+        If the request failed, have the keeper send the request that the poll provides for this case.
         """
         if self._asked.counts:
             clock = self._worker.process.clock

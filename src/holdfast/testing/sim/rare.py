@@ -1,8 +1,8 @@
-"""Rare themes: faults added to a whole history, besides those that its seed has drawn.
+"""Rare themes: faults that are added to whole simulated histories, besides the faults that a seed has drawn.
 
-A theme is a fault that plain histories do not have, or too seldom to show its effects. It draws its own random numbers, so
-that the same seed without it gives the same plain history. `campaign.swarm_of` runs a swarm under a theme, for example
-``election+forgetful``.
+A theme is a fault that plain histories do not have, or too seldom to show its effects. Each theme draws its own random
+numbers, so that the same seed without the theme gives the same plain history. `campaign.swarm_of` runs a swarm (the seeded
+histories of one capability) under a theme, for example ``election+forgetful``.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.world import EPOCH, World
 
 Moment = Callable[[float], float]
-"""Maps a number from 0 to 1 to the moment of a fault, in the swarm's seconds or steps."""
+"""A function from a number between 0 and 1 to the moment of a fault, in seconds or steps as the swarm counts."""
 
 
 PEACE = frozenset(("B1 left", "B4", "B4 told", "E7", "L3", "S3 lost", "S6 prompt", "S7 peace"))
-"""Rules that judge only histories with almost no faults."""
+"""Names of the rules that judge only histories with almost no faults."""
 
 
 class Theme:
-    """The base of the themes, which itself adds nothing to a plain history."""
+    """A theme: a rare fault that is added to a whole history. This base class adds nothing."""
 
     name = ""
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {}
-    """The swarms that it applies to, each with the counts to reach in 1,000 histories."""
+    """Names of the swarms that the theme applies to, each with the counts that 1,000 histories must reach."""
     unjudged: ClassVar[frozenset[str]] = PEACE
-    """Rules that find nothing to judge under it."""
+    """Names of the rules that have no case to judge under the theme."""
 
     histories = 12
-    """Number of histories in each run of the tests."""
+    """Number of histories that the tests run for each swarm of the theme."""
     resets = False
-    """True if barriers, latches and events are reset now and then while workers wait for them."""
+    """True if barriers, latches and events are reset at random while workers wait for them."""
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
-        """Change the profile that a seed has drawn, before its world is built."""
+        """Change the parameters that a seed has drawn, before the world is built from them."""
 
     def begin(self, seed: int, world: World) -> None:
-        """Change a world before its history begins."""
+        """Change a world, or plan the theme's faults in it, before the history begins."""
 
     def counts(self, world: World) -> Counter[str]:  # noqa: ARG002 - this theme adds nothing
-        """Return how often the theme's faults occurred in a history that has ended."""
+        """Return the number of the theme's faults in a history that has ended, by name."""
         return Counter()
 
     def _rng(self, seed: int, part: str = "") -> random.Random:
@@ -61,17 +61,17 @@ PLAIN = Theme()
 
 
 def _strike(rng: random.Random, profile: Any, moment: Moment, kinds: tuple[str, ...], times: tuple[int, ...]) -> None:
-    """Add some of these faults to those that the seed has drawn, at random moments."""
+    """Add faults of these kinds to the drawn ones, at random moments; draw their number from ``times``."""
     for _ in range(rng.choice(times)):
         lasts = rng.choice((0.05, 0.3, 1.0, 3.0)) * rng.random()
         profile.faults.append((moment(rng.random()), rng.choice(kinds), lasts))
 
 
 class Forgetful(Theme):
-    """The server loses its data: all of it, or the last writes."""
+    """A theme in which the server loses all its data, or the last writes."""
 
     name = "forgetful"
-    unjudged: ClassVar[frozenset[str]] = PEACE | {"S4"}  # S4 forbids waiting in vain, which a loss of data excuses
+    unjudged: ClassVar[frozenset[str]] = PEACE | {"S4"}  # a loss of data excuses the waits that S4 forbids
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
         name: {"rare forgotten": 300} for name in ("election", "meetings", "flight", "schedule")
     }
@@ -88,7 +88,7 @@ class Forgetful(Theme):
 
 
 class Jumping(Theme):
-    """The server's clock is set forward and back."""
+    """A theme in which the server's clock is set forward and back."""
 
     name = "jumping"
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
@@ -107,7 +107,7 @@ class Jumping(Theme):
 
 
 class Stranger(Theme):
-    """A foreign client that knows no token publishes forged messages to the inboxes."""
+    """A theme in which a foreign client, which knows no token, publishes forged messages to the inboxes of processes."""
 
     name = "stranger"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -134,10 +134,7 @@ class Stranger(Theme):
 
 
 def forged(rng: random.Random, process: str) -> bytes:
-    """Return a forged message.
-
-    Its author knows the format of our messages and the names of processes, but no token.
-    """
+    """Return a random forged message, made with the format of the library's messages and a process id, but without a token."""
     token = f"{process}.{rng.getrandbits(64):016x}"
     number = rng.choice(("0", "1", "1700000000000001", "9" * 18, "-1", "1.5", "x", ""))
     shapes = (
@@ -150,7 +147,7 @@ def forged(rng: random.Random, process: str) -> bytes:
 
 
 class Forbidden(Theme):
-    """The server forbids PUBSUB, so that no script learns who listens, and inboxes are cut."""
+    """A theme in which the server forbids PUBSUB, so that no script can count subscribers, and connections of inboxes break."""
 
     name = "forbidden"
     unjudged: ClassVar[frozenset[str]] = frozenset(("E7",))
@@ -160,7 +157,7 @@ class Forbidden(Theme):
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
         _strike(self._rng(seed), profile, moment, ("unplug",), (4, 6, 8))
-        profile.slow_share = 0.0  # else an inbox may be away for longer than the rule about the order of waiters excuses
+        profile.slow_share = 0.0  # otherwise an inbox may be cut for longer than the rule about the waiters' order excuses
 
     def begin(self, seed: int, world: World) -> None:  # noqa: ARG002 - the same for all seeds
         for server in world.servers:
@@ -171,7 +168,7 @@ class Forbidden(Theme):
 
 
 class Reset(Theme):
-    """A barrier, a latch or an event is reset while workers wait for it."""
+    """A theme in which a barrier, a latch or an event is reset while workers wait for it."""
 
     name = "reset"
     resets = True
@@ -179,7 +176,7 @@ class Reset(Theme):
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"meetings": {"rare reset while awaited": 300}}
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
-        profile.mishaps = self._rng(seed).choice((profile.mishaps, 0.2))  # as a reset may come twice, and late
+        profile.mishaps = self._rng(seed).choice((profile.mishaps, 0.2))  # so that resets come twice, and late
 
     def counts(self, world: World) -> Counter[str]:
         waiting: set[str] = set()
@@ -193,7 +190,7 @@ class Reset(Theme):
 
 
 class Laden(Theme):
-    """The server is overloaded: many answers come seconds late, or too late."""
+    """A theme in which the server is overloaded: many replies come seconds late, often after the client's timeout."""
 
     name = "laden"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -215,7 +212,7 @@ class Laden(Theme):
 
 
 class Unrenewed(Theme):
-    """The keeper of a process hangs and renews no lease, until the process is killed."""
+    """A theme in which the keeper (background thread) of a process hangs and renews no lease, until the process is killed."""
 
     name = "unrenewed"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -237,7 +234,7 @@ class Unrenewed(Theme):
         world.at(world.now + self._lives(seed), self._kill, world)
 
     def _lives(self, seed: int) -> float:
-        """Return the seconds after which the process is killed."""
+        """Return the seconds from the start of the history after which the process with the hung keeper is killed."""
         return self._rng(seed, "lives").uniform(4.0, 8.5)
 
     def _hang(self, world: World, number: int) -> None:
@@ -258,7 +255,7 @@ class Unrenewed(Theme):
 
 
 class Revoked(Theme):
-    """Each key has about a hundred revoked tokens, and more are revoked all the time."""
+    """A theme in which each lock has about a hundred revoked tokens, and more are revoked all the time."""
 
     name = "revoked"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -290,7 +287,7 @@ class Revoked(Theme):
 
 
 class Long(Theme):
-    """Waits, holds and pauses take hours, so that keys kept for minutes expire meanwhile."""
+    """A theme in which waits, holds and pauses take hours, so that keys kept for minutes expire meanwhile."""
 
     name = "long"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -327,4 +324,4 @@ THEMES: Mapping[str, Theme] = {
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
     )
 }  # fmt: skip
-"""The themes by name."""
+"""The themes (rare faults added to whole histories), by name."""

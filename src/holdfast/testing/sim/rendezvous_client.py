@@ -1,11 +1,12 @@
-"""Barriers, latches and events as a simulated worker uses them, each step in the history.
+"""Barriers, latches and events in the simulation: production's operations, run by workers, with each step recorded.
 
-A barrier has these kinds of events: ``come``, then ``through`` (fence: the number) or ``parted`` (note: the reason). An action
-adds ``acting`` and ``acted``. The server adds ``together`` (fence: the number; last: the number of the rendezvous).
+For a barrier, the history has these kinds of events: ``come``, then ``through`` (fence: the party's number) or ``parted``
+(note: the reason). An action adds ``acting`` and ``acted``. The server adds ``together`` for each party that passes (fence: the
+party's number; last: the number of the rendezvous).
 
-A latch or an event has these: ``count`` (last: the decrement; note: the name), then ``counted`` (fence: the count left) or
+For a latch or an event: ``count`` (last: the decrement; note: the name), then ``counted`` (fence: the count left) or
 ``uncounted``. ``clear`` is followed by ``cleared`` if there is an answer. ``await`` (until: the end of the wait) is followed by
-``released``, ``unreleased`` or ``ended``. The server adds ``opened`` and ``closed``. Each attempt at any of these has a name.
+``released``, ``unreleased`` or ``ended``. The server adds ``opened`` and ``closed``. Each call by a worker has a name.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.worker import Cancelled, Worker
 
 KEEP_MS = 10**7
-"""Milliseconds for which the state is kept after its last use, by default."""
+"""Milliseconds for which the server keeps the state of a barrier, latch or event after its last use, by default."""
 
 
 def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) -> BarrierSpec:
-    """Return the spec of the barrier of a history."""
+    """Return the spec of the barrier that the workers of a history use. ``ttl`` and ``timeout`` are in seconds."""
     base = b"hf:{m}"
     action = base + b":action"
     spec = Spec("m", (action, action + b":state", action + b":queue"), ttl, renew=True, max_hold=None, timeout=timeout)
@@ -34,19 +35,19 @@ def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) ->
 
 
 def flag(kind: str, count: int, timeout: float, keep_ms: int = KEEP_MS) -> LatchSpec:
-    """Return the spec of the latch of a history; its kind is "event" or "latch"."""
+    """Return the spec of the latch or event that the workers of a history use; ``kind`` is "event" or "latch"."""
     base = b"hf:{m}"
     return LatchSpec((base, base + b":waiters", base + b":done"), f"{kind} 1", count, keep_ms, timeout)
 
 
 class Rendezvous(Server):
-    """A server that records which parties pass a barrier together, and when a latch opens."""
+    """A simulated server that records which parties pass a barrier together, and when a latch or event opens or closes."""
 
     together = 0
-    """Number of rendezvous so far."""
+    """Number of times that parties have passed the barrier together so far."""
     is_open = False
     flag = b""
-    """The key of the latch, once a script has used it."""
+    """The key of the latch or event; empty until a script has used one."""
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         if not isinstance(call, Run) or call.script not in {BARRIER, LATCH}:
@@ -104,7 +105,7 @@ class Rendezvous(Server):
 
 
 class RendezvousClient:
-    """A client of barriers, latches and events, used by one worker."""
+    """A client of barriers, latches and events in the simulation, used by one worker."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -121,9 +122,9 @@ class RendezvousClient:
     async def meet(
         self, where: BarrierSpec, wait: float | None = None, takes: float | None = None, *, fails: bool = False
     ) -> bool:
-        """Arrive at a barrier, as the public API does. Return True if all parties passed it.
+        """Wait at a barrier, as the public API does. Return True if all parties passed the barrier.
 
-        ``takes`` is the duration of the action in seconds, None if there is no action.
+        ``takes`` is the duration of the barrier's action in seconds; None: no action. With ``fails``, the action fails.
         """
         self._begin()
         self._note("come", until=0.0 if wait is None else wait)
@@ -163,7 +164,7 @@ class RendezvousClient:
             raise
 
     async def change(self, where: BarrierSpec, how: str) -> None:
-        """Reset or abort the barrier."""
+        """Reset or abort the barrier; ``how`` is "reset" or "abort". Ignore a failure."""
         try:
             with self.worker.operation():
                 await barrier.change(where, how)
@@ -171,7 +172,7 @@ class RendezvousClient:
             pass
 
     async def count(self, what: LatchSpec, by: int = 1, name: str = "") -> None:
-        """Count a latch down, or set an event."""
+        """Count a latch down by ``by``, or set an event; ignore a failure. Calls with the same ``name`` count once."""
         self._begin()
         self._note("count", last=by, note=name)
         try:
@@ -189,7 +190,7 @@ class RendezvousClient:
         self.worker.process.world.note(kind, self.worker.name, "m", f"{self.worker.name}!{self._cleared}")
 
     async def clear(self, what: LatchSpec) -> None:
-        """Reset the latch or event."""
+        """Reset a latch, or clear an event; ignore a failure."""
         self._cleared += 1
         self._note_clear("clear")
         try:
@@ -201,7 +202,7 @@ class RendezvousClient:
             self._note_clear("cleared")
 
     async def wait(self, what: LatchSpec, wait: float | None) -> None:
-        """Wait until the latch is open or the event is set."""
+        """Wait at most ``wait`` seconds (None: without limit) until a latch is open or an event is set."""
         self._begin()
         self._note("await", until=0.0 if wait is None else self.worker.process.world.now + wait)
         try:

@@ -1,4 +1,4 @@
-"""An RLock as a simulated worker uses it: production's `Holdings` around a simulated lock."""
+"""An RLock in the simulation: production's `Holdings` (counts of acquisitions) around a simulated lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MARK = "the lock"
 
 
 class RLock:
-    """A lock on one or several servers that its holder may acquire again."""
+    """A simulated reentrant lock, on one or several servers: the holder may acquire it again."""
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
@@ -22,7 +22,10 @@ class RLock:
         self.write = lock.write
 
     async def acquire(self, wait: float | None) -> Lease | None:
-        """Acquire the lock, possibly again. Return None as `Lock` does, and if the lease was lost."""
+        """Acquire the lock, or acquire it once more as its holder.
+
+        Return None if the lock stayed busy, if the attempt failed, or if the holder's lease was lost.
+        """
         try:
             mine = self._holdings.mine(MARK)
         except LeaseLost:
@@ -37,7 +40,7 @@ class RLock:
         return again
 
     async def release(self, lease: Lease) -> None:
-        """Release one acquisition. The last one releases the lock at the server."""
+        """Release one acquisition; the last release releases the lock on the server."""
         try:
             last = self._holdings.leave(MARK)
         except (LeaseLost, NotHeld):

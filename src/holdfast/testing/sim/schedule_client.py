@@ -1,4 +1,4 @@
-"""A process that serves a schedule of simulated jobs with production's state and leases."""
+"""A simulated process that serves a schedule: production's loop, state and leases run jobs that only sleep."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.worker import Cancelled, Worker
 
 ANSWER_WITHIN = 0.3
-"""Seconds for one answer."""
+"""Seconds that a process waits for the server's reply to one request of the schedule."""
 
 
 def run_of(active_run: ActiveRun) -> str:
-    """Return the name of a run in the history."""
+    """Return the name of a run of a job in the history: its time, its attempt, and "h" if it was started by hand."""
     return f"{active_run.scheduled}/{active_run.attempt}" + ("h" if active_run.by_hand else "")
 
 
 class Lease(RunLease):
-    """Production's lease of a run, whose deadlines are written into the history."""
+    """The lease of a run of a job, as in production, that records its deadlines in the history."""
 
     def __init__(self, service: Service, active_run: ActiveRun, on_lost: Callable[[], None]) -> None:
         self._active_run = active_run
@@ -35,7 +35,7 @@ class Lease(RunLease):
         super().__init__(service.process, NOWHERE, active_run, on_lost)
 
     def tell(self) -> None:
-        """Write the deadline into the history if it has changed."""
+        """Record the deadline of the lease in the history if it has changed."""
         deadline, process = self._held_lease.deadline, self._service.process
         if deadline != process.leases[self]:
             process.leases[self] = deadline
@@ -43,7 +43,10 @@ class Lease(RunLease):
 
 
 class Service:
-    """One process that serves jobs. ``takes`` draws the duration of a run in seconds, by job."""
+    """The service of a schedule in one simulated process: starts and cancels the runs of jobs.
+
+    ``takes`` maps the name of each job to a function that draws the duration of a run, in seconds.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A simulated server with its own clock, which may stop, restart and lose data."""
+"""A simulated Redis server with its own clock. The server may hang, crash, restart and lose data."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.world import World
 
 WALL = 700_000_000.0
-"""Seconds by which the server's clock is ahead of true time, to show realistic times."""
+"""Seconds by which the server's clock is ahead of virtual time, so that the server shows realistic dates."""
 
 MORE = 3
-"""Index of the argument of an acquire request that asks for more fences."""
+"""Index of the argument of the acquire script with which a holder asks for more fences."""
 
 REMEMBERED = 200
-"""Number of past states that are kept, for a restart that loses the last writes."""
+"""Number of past states that a server keeps, for a restart that loses the last writes."""
 
 
 class Server:
-    """One server, whose data is in `keyspace`."""
+    """A simulated server, with its data in `keyspace`."""
 
     def __init__(self, world: World, name: str = "server", *, offset: float = 0.0, rate: float = 1.0) -> None:
         self.world = world
@@ -44,23 +44,23 @@ class Server:
         self.wires: list[Wire] = []
         self.reachable = True
         self.hung = False
-        """True while it is stopped as by SIGSTOP: requests wait until it resumes."""
+        """True while the server is stopped, as by SIGSTOP: requests wait until the server resumes."""
         self.backlog: deque[tuple[Wire, Call | End]] = deque()
         self.refusing = ""
-        """The error that it answers every request but SUBSCRIBE with; "" if none."""
+        """The error with which the server answers every request except SUBSCRIBE; "" if it refuses nothing."""
         self.block = BLOCK
-        """Number of fences in one grant."""
+        """Number of fences that the server reserves with each grant of a lock."""
         self.deaf = False
-        """True while the messages that it publishes are lost."""
+        """True while messages that the server publishes are lost on the way, although it counts them as received."""
         self.calls = 0
         self.asked_for: Counter[str] = Counter()
-        """How often each script was run."""
+        """Number of runs of each script so far, by the name of the script."""
         self.opened = 0
-        """Number of connections so far."""
+        """Number of connections to the server that were opened so far."""
         self.lost = 0
-        """Number of keys that it has lost."""
+        """Number of keys that the server has lost in restarts and by FLUSHALL."""
         self.on_start: Callable[[], object] | None = None
-        """Called whenever the server starts again."""
+        """Function that is called after each restart of the server; None: none."""
         self.rate = rate
         self._base = EPOCH + WALL + offset
         self._since = world.now
@@ -70,33 +70,33 @@ class Server:
         self._once = True
         self._holders: dict[bytes, tuple[bytes, int | None]] = {}
         self.locks: dict[bytes, bytes] = {}
-        """The locks written into the history: the key of each, with the key of its state."""
+        """Locks whose holders the server records in the history: the lock's key, and the key of the lock's state."""
         self.permits: dict[bytes, Permits] = {}
-        """The semaphores and other permits written into the history, by key."""
+        """Semaphores and read-write locks whose holders the server records in the history, by key."""
         world.servers.append(self)
 
-    # Its clock
+    # The clock of the server
 
     def wall(self) -> float:
-        """Return the time on its clock, in seconds."""
+        """Return the time that the server's clock shows, in seconds."""
         return self._base + (self.world.now - self._since) * self.rate
 
     def shown(self, at: float) -> float:
-        """Return the time that its clock showed at a true time."""
+        """Return the time, in seconds, that the server's clock showed at the virtual time ``at``."""
         steps = sum(seconds for stepped, seconds in self._steps if stepped > at)
         return self.wall() - (self.world.now - at) * self.rate - steps
 
     @property
     def set_back(self) -> float:
-        """Total seconds by which its clock was set back: keys may live that much longer."""
+        """Total seconds by which the server's clock was set back; keys may live that much longer."""
         return sum(-seconds for _, seconds in self._steps if seconds < 0)
 
     def true(self, ms: int) -> float:
-        """Return the true time at which its clock shows ``ms`` milliseconds."""
+        """Return the virtual time, in seconds, at which the server's clock shows ``ms`` milliseconds."""
         return self._since + (ms / 1000 - self._base) / self.rate
 
     def _tick(self) -> int:
-        """Return the time of the next command in µs, at least 1 µs after the one before."""
+        """Return the server time of the next command, in microseconds, at least 1 µs after that of the last command."""
         now = int(self.wall() * 1e6)
         if now <= self._last < now + 1000:
             now = self._last + 1
@@ -104,9 +104,9 @@ class Server:
         return now
 
     def step_clock(self, seconds: float) -> None:
-        """Set its clock forward or back by ``seconds``.
+        """Set the server's clock forward by ``seconds``, or back if negative.
 
-        Keys that have expired before are deleted first, as a real server deletes them all the time.
+        Expired keys are deleted first, because a real server would have deleted them before the clock was set.
         """
         self.keyspace.now = self._tick()
         self.keyspace.load(self.keyspace.dump())
@@ -118,7 +118,7 @@ class Server:
     # Requests
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
-        """Carry out a call, and return the replies to send."""
+        """Carry out a call, and return the replies to send back over the connection."""
         self.calls += 1
         world = self.world
         keyspace = self.keyspace
@@ -150,23 +150,23 @@ class Server:
         return [raw]
 
     def again(self, wire: Wire, call: Call) -> None:
-        """Carry out a duplicate of a request, and drop its answer."""
+        """Carry out a duplicate of a request, and drop the reply."""
         if self.reachable and not (isinstance(call, Command) and call.args[0] == "SUBSCRIBE"):
             self.serve(wire, call)
 
     def remove_endless(self, key: bytes) -> None:
-        """Delete the key of a lock if it has no expiry, as an administrator would."""
+        """Delete the key of a lock if the key has no expiry, as an administrator would."""
         if self.keyspace.execute("PTTL", key) == -1:
             self.meddle("DEL", key)
 
     def meddle(self, *command: str | bytes | int) -> None:
-        """Run a command of a foreign client."""
+        """Run a command of a foreign client, which may change the keys of the library."""
         self.keyspace.now = self._tick()
         self.keyspace.execute(*command)
         self.look()
 
     def visit(self, call: Run[Any]) -> None:
-        """Run one of our scripts at once, without a connection."""
+        """Run one of the library's scripts at once, without a connection."""
         self.keyspace.now = self._tick()
         self.keyspace.run(call.script, call.keys, call.args)
         self._publish()
@@ -183,13 +183,13 @@ class Server:
                         self._told(payload[2:])
 
     def _told(self, token: bytes) -> None:
-        """Record that the holder of a lock is notified of a waiter."""
+        """Record in the history that the holder with this token is notified of a waiter."""
         for key in self.locks:
             if self.keyspace.peek(key)[0] == token:
                 self.world.note("asked", self.name, key.decode(), self.whose(token))
 
     def look(self, *, more: bool = False) -> None:
-        """Write into the history which holders have changed.
+        """Record in the history which locks have been granted, extended or freed since the last call.
 
         ``more`` is True if a holder has asked for more fences.
         """
@@ -215,10 +215,7 @@ class Server:
             permits.look()
 
     def deaf_waiters(self, state: bytes) -> str:
-        """Return "deaf" and the processes in the queue of a lock whose inbox is not subscribed.
-
-        Return "" if there are none.
-        """
+        """Return "deaf" and the names of the processes in a lock's queue whose inbox is not subscribed; "" if none."""
         waiting = self.keyspace.execute("ZRANGE", state.removesuffix(b":state") + b":queue", 0, -1)
         tokens = waiting if isinstance(waiting, list) else []
         processes = {process_of(self.whose(token)) for token in tokens}
@@ -228,17 +225,20 @@ class Server:
     def whose(self, value: bytes) -> str:
         return self.world.drawn_for(value.decode("ascii", "replace"))
 
-    # Its life
+    # The life of the server
 
     def declare(self, longest: float) -> None:
-        """Declare the server new, so that locks with ``quarantine=`` are granted at once."""
+        """Declare the server new, so that it grants locks with ``quarantine=`` at once.
+
+        ``longest`` is the longest lease, in seconds.
+        """
         self.keyspace.now = self._tick()
         self.keyspace.run(DECLARE_NEW, (guard_key(PREFIX),), (milliseconds(longest), "", 0))
 
     def keep_past(self, *, once: bool = True) -> None:
-        """Keep past states from now on, so that a restart can lose the last writes.
+        """Keep past states of the data from now on, so that a restart can lose the last writes.
 
-        Unless ``once``, the states that a restart has lost are dropped, so that no later restart brings them back.
+        If not ``once``, a restart also drops the states that it has lost, so that no later restart brings them back.
         """
         self._past = deque(maxlen=REMEMBERED)
         self._once = once
@@ -253,14 +253,14 @@ class Server:
             wire.cut(requests_arrive=requests_arrive)
 
     def crash(self) -> None:
-        """Stop the server and cut its connections. It answers no request until `start`."""
+        """Stop the server and cut its connections. The server answers no request until `start`."""
         self.reachable = False
         self.hung = False
         self.backlog.clear()
         self.cut_all()
 
     def start(self, *, forgets: float = 0.0) -> None:
-        """Start the server without the writes of the last ``forgets`` seconds (infinity: empty)."""
+        """Start the server without the writes of the last ``forgets`` seconds; infinity: without any data."""
         self.reachable = True
         self._run_anew()
         self.keyspace.now = int(self.wall() * 1e6)
@@ -284,7 +284,7 @@ class Server:
         self.look()
 
     def flush(self) -> None:
-        """Delete all keys."""
+        """Delete all keys, as FLUSHALL does."""
         self.lost += len(self._keys())
         self.keyspace.clear()
         self.look()
@@ -293,7 +293,7 @@ class Server:
         return {key for key, _, _, _ in self.keyspace.dump()}
 
     def _run_anew(self) -> None:
-        """Draw a new run id, as every start of a server does."""
+        """Set a new run id, as every start of a real server does."""
         self.runs += 1
         self.keyspace.run_id = f"{zlib.crc32(self.name.encode()):08x}{self.runs:032x}".encode()
 
@@ -301,7 +301,7 @@ class Server:
         self.hung = True
 
     def wake(self) -> None:
-        """Resume the server, which first carries out all requests that waited, wanted or not."""
+        """Resume the server, which first carries out all requests that waited, even if the senders have given up."""
         self.hung = False
         backlog, self.backlog = self.backlog, deque()
         for wire, call in backlog:

@@ -1,8 +1,8 @@
-"""Single flight on one key as a simulated worker uses it, each step in the history.
+"""Single flight on one cached key in the simulation: lookups, loads and invalidations by workers, with each step recorded.
 
-A load reads the number of the source's current version. A worker that writes a new version invalidates the key afterwards, as
-all users of a cache do. The kinds of events are ``want`` and its outcome (``found``, ``load``, ``busy``, ``absent``,
-``failed``, ``cancelled``), ``land`` and ``landed``, ``aborted``, ``void`` and ``voided``.
+The cached value is the number of the source's version. A worker that writes a new version invalidates the key afterwards, as
+users of a cache do. The kinds of events are ``want`` (a lookup) and its outcome (``found``, ``load``, ``busy``, ``absent``,
+``failed``, ``cancelled``), ``land`` and ``landed`` (a value is stored), ``aborted``, ``void`` and ``voided`` (invalidation).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from holdfast.testing.sim.worker import Cancelled, Worker
 
 @dataclass(slots=True)
 class Source:
-    """The source that the values of one key are loaded from."""
+    """The source that the values of one cached key are loaded from, such as a database."""
 
     entry: EntrySpec
     ttl: float
     stale: float
     tag: str = "t"
     version: int = 0
-    """The newest version."""
+    """Number of the newest version of the source's data."""
     loading: dict[str, Load] = field(default_factory=dict)
-    """Loads whose end has not begun, by the names of their lookups."""
+    """Loads that still read from the source, by the names of their lookups."""
 
 
 class CacheClient:
-    """A client of one cached key, used by one worker."""
+    """A client of one cached key: looks up, loads and invalidates the value; used by one worker."""
 
     def __init__(self, worker: Worker, source: Source) -> None:
         self.worker = worker
@@ -48,7 +48,10 @@ class CacheClient:
         world.note(kind, self.worker.name, key, lookup, fence=fence, last=version, note=note, until=until)
 
     async def get(self, policy: LookupPolicy, takes: float, *, fails: bool = False) -> None:
-        """Look the value up, and load it in ``takes`` seconds if this worker gets the load lease."""
+        """Look up the value. If this worker gets the load lease, load the value, which takes ``takes`` seconds.
+
+        If ``fails``, the load fails.
+        """
         worker = self.worker
         self._lookups += 1
         lookup = worker.acquisition = f"{worker.name}#{self._lookups}"
@@ -91,14 +94,14 @@ class CacheClient:
             self._note("busy" if isinstance(result, Loading) else "absent", lookup)
 
     def _believes(self, lookup: str, load: Load) -> bool:
-        """Return True if the process of that load is alive and believes in its lease."""
+        """Return True if the process that runs this load is alive and believes that it holds the load lease."""
         name = lookup.partition("/")[0]
         process = next(process for process in self.worker.process.world.processes if process.name == name)
         return process.here and load.remaining(process.clock()) > 0
 
     async def _load(self, lookup: str, load: Load, takes: float, *, fails: bool) -> None:
         worker, source = self.worker, self.source
-        version = source.version  # read before the load takes its time: the oldest version that it may store
+        version = source.version  # read when the load begins, so that a slow load stores an old version
         await Sleep(takes)
         source.loading.pop(lookup, None)
         if fails:
@@ -115,7 +118,10 @@ class CacheClient:
         self._note("landed", lookup, fence=load.fence, version=version, note="" if stored else "refused", until=until)
 
     async def write(self, how: str) -> None:
-        """Write a new version to the source, and invalidate the older ones in the cache."""
+        """Write a new version to the source, and invalidate the older versions in the cache.
+
+        ``how`` is "drop", "tag", "all" or "store", the way of invalidation.
+        """
         self.source.version += 1
         version = self.source.version
         self._note("void", version=version, note=how)

@@ -1,8 +1,9 @@
-"""Fingerprints of the state of a world: everything on which the future of a history depends.
+"""Fingerprints of the states of a simulated world, by which the exhaustive search recognizes a state that it has explored.
 
-If two histories reach the same state, the search continues only one of them. So a state leaves out what does not matter. Times
-are relative to now. Of fences and other large numbers only the order counts, since they are only ever compared. The state of a
-worker is the position of its coroutine, with the local variables of each of its frames.
+A state contains everything on which the future of a history depends, and nothing else. If two histories reach the same state,
+the search continues only one of them. Times are relative to now. Only the order of fences and of other large numbers counts,
+because the library only compares them. The state of a worker is the position of its coroutine, with the local variables of
+each frame.
 """
 
 from __future__ import annotations
@@ -57,14 +58,13 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.stepwise import Stepwise
 
 ABSOLUTE = 5e8
-"""Numbers of seconds above this are times, and those below are durations."""
+"""Smallest number of seconds that counts as a point in time in a fingerprint; smaller numbers are durations."""
 
 MILLISECONDS = 10**12
 MICROSECONDS = 10**14
-"""Integers from `MILLISECONDS` on are times of the server in ms.
+"""Smallest integer that counts as a fence or as the number of a renewal, of which only the order matters.
 
-From `MICROSECONDS` on, they are fences and numbers of renewals, of which only the order counts. No other integer may be as
-large.
+Integers from `MILLISECONDS` up to this one are server times in milliseconds. No other integer in a state may be as large.
 """
 
 _NUMBER = re.compile(rb"\d{12,}")
@@ -82,7 +82,7 @@ CANDIDATE = attrgetter("clock_estimate", "listener_id", "voted", "seen")
 
 
 class Fingerprint:
-    """The state of a world as one number, `value`."""
+    """The hash of everything on which the future of a simulated world depends, in `value`."""
 
     def __init__(self, world: Stepwise) -> None:
         self._now = world.now
@@ -99,7 +99,7 @@ class Fingerprint:
         self._flat.extend(values)
 
     def add(self, value: Any) -> None:
-        """Add a value of a local variable, an attribute or the server's data."""
+        """Add the value of a local variable, of an attribute or of the server's data to the fingerprint."""
         writer = WRITERS.get(type(value))
         if writer is not None:
             writer(self, value)
@@ -112,14 +112,14 @@ class Fingerprint:
             self._flat.append(kind.__name__)
             self._all([getattr(value, name) for name in _names(kind)])
         else:
-            raise TypeError(f"what of a {type(value).__name__} matters for the future? Say so in `same_in_all_states`, or here")
+            raise TypeError(f"cannot add a {type(value).__name__} to a state: add it to `WRITERS` or `same_in_all_states`")
 
     def _items(self, values: tuple[Any, ...] | list[Any] | deque[Any]) -> None:
         self._flat += (type(values).__name__, len(values))
         self._all(values)
 
     def _all(self, values: Iterable[Any]) -> None:
-        """Add each of the values. The most frequent kinds are added without a call of `add`."""
+        """Add each of the values to the fingerprint; the most frequent types without a call of `add`, to save time."""
         flat, add = self._flat, self.add
         for value in values:
             kind = type(value)
@@ -147,7 +147,7 @@ class Fingerprint:
             self._number(value - self._ms if value >= MILLISECONDS else value)
 
     def _number(self, value: float) -> None:
-        self._flat.append("minus one" if value == -1 else value)  # hash(-1) == hash(-2)
+        self._flat.append("minus one" if value == -1 else value)  # because hash(-1) == hash(-2)
 
     def _text(self, value: str | bytes) -> None:
         if len(value) < 12:
@@ -235,7 +235,7 @@ class Fingerprint:
         self._all(LOCAL_QUEUE(local_queue))
 
     def _promised(self, then: Any) -> None:
-        """Add the state of a callback that may differ between requests that look the same."""
+        """Add the state that a reply's callback refers to: requests that look the same may have different callbacks."""
         if isinstance(then, partial) and isinstance(owner := getattr(then.func, "__self__", None), PollRound):
             self.add(owner)
         for cell in getattr(then, "__closure__", None) or ():
@@ -299,7 +299,7 @@ class Fingerprint:
     def _listener(self, listener: Listener) -> None:
         self._text(listener.listener_id)
         self._put(bool(listener.hints))
-        for name in ("leads", "found", "seen", "pending", "duty"):  # each kind of listener has some of them
+        for name in ("leads", "found", "seen", "pending", "duty"):  # each type of listener has some of these attributes
             self.add(getattr(listener, name, None))
         self.add(listener.slot)
 
@@ -332,7 +332,7 @@ class Fingerprint:
         for number, answer in sorted(yes_count.answers.items()):
             self._put(number)
             if isinstance(answer, Answer):
-                reply = answer.value  # without the server's time, which nobody reads any more
+                reply = answer.value  # without the server's time, which no code reads any more
                 self.add(reply._replace(time=0) if isinstance(reply, Yes | HeldElsewhere) else reply)
                 self._float(answer.sent)
             else:
@@ -348,25 +348,25 @@ class Fingerprint:
 
 @lru_cache(4096)
 def _numbers_in(value: str | bytes) -> tuple[bytes, tuple[int, ...]]:
-    """Return a text without its long numbers, and these numbers."""
+    """Return the text with each number of 12 digits or more replaced by "#", and these numbers."""
     text = value.encode() if isinstance(value, str) else bytes(value)
     return _NUMBER.sub(b"#", text), tuple(map(int, _NUMBER.findall(text)))
 
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    """Return the names of the attributes that make up the state of an object of this type."""
+    """Return the names of the attributes that make up the state of a `Struct` or a dataclass."""
     return kind.__match_args__ if issubclass(kind, Struct) else tuple(field.name for field in fields(kind))
 
 
 @cache
 def _locals(code: CodeType) -> tuple[str, ...]:
-    """Return the names of the local variables of a function, each once."""
+    """Return the names of the local variables of a function, without duplicates."""
     return tuple(dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)))
 
 
 def entry_name(entry: list[Any]) -> str:
-    """Return a name for a planned event: its owner and its function."""
+    """Return a readable name for a planned event: the name of the object that it concerns, and the function it calls."""
     what, args = entry[2], entry[3]
     inner = args[0] if args and callable(args[0]) else what
     owner = getattr(inner, "__self__", None)
@@ -379,16 +379,16 @@ def _plain(fingerprint: Fingerprint, value: Any) -> None:
 
 
 def _nothing(_fingerprint: Fingerprint, _value: Any) -> None:
-    """Add nothing: the value is the same in all states of a search, or is added elsewhere."""
+    """Add nothing to the fingerprint, for a value that never changes or that is added elsewhere."""
 
 
 def same_in_all_states(*types: type) -> None:
-    """Leave objects of these types out of states: they never change, or are added elsewhere."""
+    """Leave objects of these types out of fingerprints, because they never change or are added elsewhere."""
     WRITERS.update(dict.fromkeys(types, _nothing))
 
 
 def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """Return a writer that adds an object in full once, and only its number after that."""
+    """Return a writer that adds an object in full the first time, and only a number for the same object after that."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         met = fingerprint._met  # noqa: SLF001

@@ -1,7 +1,7 @@
-"""A world in which the exhaustive search or Hypothesis chooses each step.
+"""A simulated world in which the exhaustive search or Hypothesis chooses each step.
 
 Messages take no time. Time passes only when no other step is possible, up to the next planned event. So every order of events
-is possible that a fast network allows. A slow message is a fault. Faults are steps, too, offered while their budget lasts.
+is possible that a fast network allows. A slow message is a fault. Faults are steps, too, until the budget of faults is used up.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.server import Server
 
 INSTANT = 3e-6
-"""Events at most this many seconds apart count as simultaneous.
+"""Seconds within which planned events count as simultaneous.
 
-It exceeds the resolution of a float at `EPOCH`, and the margin that `Process.at` adds.
+The value exceeds the resolution of a float at `EPOCH`, and the margin that `Process.at` adds.
 """
 
 PAUSE = 1.5
-"""Duration of a pause of a process, in multiples of `Stepwise.ttl`."""
+"""Duration of the fault that pauses a process, in multiples of `Stepwise.ttl`."""
 
 DEAF = 0.5
-"""Time for which published messages are lost, in multiples of `Stepwise.ttl`."""
+"""Duration of the fault that loses published messages, in multiples of `Stepwise.ttl`."""
 
 OF_MESSAGES = frozenset(("lost-request", "lost-reply", "slow", "duplicate"))
 OF_PROCESSES = frozenset(("crash", "pause", "cancel"))
-"""Kinds of faults. Most scenarios offer one kind, so that few are listed at each step."""
+"""Kinds of faults that strike a process or one of its workers. A scenario usually has faults of one such group only."""
 
 Mishap = tuple[str, str, Callable[[], object]]
-"""A fault that is possible now: its kind, its target, and the function that injects it."""
+"""A fault that is possible now: its kind, the name of its target, and the function that injects it."""
 
 
 class Step(NamedTuple):
-    """A step that is possible next."""
+    """A step that is possible next in a simulated world."""
 
     do: Callable[[], object]
     fault: bool = False
@@ -50,36 +50,36 @@ class Step(NamedTuple):
 
 
 class Stepwise(World):
-    """One history, chosen step by step.
+    """A simulated world in which a search chooses each step among those possible.
 
-    ``faults`` are the kinds of faults that are offered, and ``budget`` is their greatest number in one history.
+    ``faults`` are the kinds of faults that are offered as steps. One history has at most ``budget`` faults.
     """
 
     def __init__(self, *, faults: Iterable[str] = (), budget: int = 0, ttl: float = 2.0, trace: bool = False) -> None:
         super().__init__(random.Random(0), trace=trace)
         self.in_turn = False
-        """If True, tasks of a process resume in the order of their wake-ups, as in an event loop."""
+        """True if the tasks of a process resume in the order in which they were woken, as in an event loop."""
         self.faults = frozenset(faults)
         self.budget = budget
         self.ttl = ttl
         self.brisk = False
-        """If True, steps that only one process sees are taken at once.
+        """True if steps that only one process sees are taken at once, so that the search has fewer orders to try.
 
-        The order in which requests reach the server, and the faults, are left to choose.
+        The search still chooses the order in which requests reach the server, and the faults.
         """
         self.sparse = False
-        """If True, the search does not store states that leave no choice.
+        """True if the search does not store the states in which only one step is possible, to save memory.
 
-        There are many of these, and a state with a choice soon follows.
+        There are many such states, and a state with a choice soon follows.
         """
         self.pipes: list[Pipe] = []
         self.ready: list[Entry] = []
         self.held: list[tuple[float, Pipe]] = []
-        """Pipes that a fault has delayed, each with the time of the fault."""
+        """Directions of connections whose first message a fault has delayed, each with the virtual time of the fault."""
         self.floors: dict[str, int] = {}
-        """The highest fence taken before each worker's last acquisition began, which must exceed it."""
+        """The highest fence granted before each worker's last acquisition began, by worker; a new fence must be higher."""
         self.struck: list[str] = []
-        """The faults so far, on which the excuses of the checkers depend."""
+        """The faults injected so far, each as its kind and its target; the checkers' excuses depend on them."""
         self._highest = 0
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
@@ -102,33 +102,30 @@ class Stepwise(World):
     # The possible steps
 
     def options(self) -> list[Step]:
-        """Return the steps that are possible now, in a fixed order.
+        """Return the steps that are possible now, including faults, in a fixed order.
 
-        Time passes first if there are none. Raise Stuck if no event is planned either.
+        If no step is possible, let time pass until one is. Raise Stuck if no event is planned either.
         """
         return self._steps() + (self._fault_steps() if self.budget else [])
 
     def option(self, number: int) -> Step:
-        """Return the step with this number among `options`.
-
-        Faults come last there, so that mostly they need not be listed.
-        """
+        """Return the step with this index among `options`, without listing the faults if the index is below them."""
         steps = self._steps()
         return steps[number] if number < len(steps) else self._fault_steps()[number - len(steps)]
 
     def _steps(self) -> list[Step]:
-        """Return the possible steps without the faults."""
+        """Return the possible steps without the faults; let time pass until there is one."""
         while True:
             steps = self.steps_now()
             if steps:
                 if self.pending() and all(step.late for step in steps):
-                    # A delayed message may arrive later still.
+                    # Time may pass, because a delayed message may arrive even later.
                     steps.append(Step(self._pass_time))
                 return steps
             self._pass_time()
 
     def steps_now(self) -> list[Step]:
-        """Return the steps that are possible before any time passes, without the faults."""
+        """Return the steps that are possible before time passes, without the faults."""
         self.ready = [entry for entry in self.ready if entry[2] is not None]
         self.pipes = [pipe for pipe in self.pipes if pipe.messages and not pipe.wire.silent]
         at_once = self._at_once() if self.brisk else None
@@ -143,7 +140,7 @@ class Stepwise(World):
         return steps + [Step(partial(self._fire, entry)) for entry in self.due()]
 
     def _at_once(self) -> Step | None:
-        """Return a step that only one process sees: a call that is ready, or a reply that arrives."""
+        """Return a step that only one process sees (a call that is ready, or the arrival of a reply); None if there is none."""
         for entry in self.ready:
             return Step(partial(self._take, entry))
         held = {pipe for _, pipe in self.held}
@@ -162,7 +159,7 @@ class Stepwise(World):
         return list(first.values())
 
     def pending(self) -> list[Entry]:
-        """Return the planned events."""
+        """Return the planned events that were not called off."""
         self._heap = [entry for entry in self._heap if entry[2] is not None]
         return self._heap
 
@@ -171,7 +168,7 @@ class Stepwise(World):
         return sorted(entry for entry in self.pending() if entry[0] <= self.now + INSTANT)
 
     def due_by(self, when: float) -> bool:
-        """Return True if a step is possible by the true time ``when``."""
+        """Return True if a step is possible no later than the virtual time ``when``."""
         return bool(self.steps_now()) or any(entry[0] <= when for entry in self.pending())
 
     def _pass_time(self) -> None:
@@ -242,7 +239,7 @@ class Stepwise(World):
         self.at(self.now + PAUSE * self.ttl, process.resume)
 
     def _double(self, pipe: Pipe) -> None:
-        """Let a copy of the request arrive later."""
+        """Let a copy of the pipe's first request arrive at the server later."""
         call = pipe.messages[0]
         copy = type(pipe)(pipe.wire, lambda _: pipe.wire.server.again(pipe.wire, call))
         copy.messages.append(call)
@@ -259,7 +256,7 @@ class Stepwise(World):
 
 
 def _of(pipe: Pipe) -> str:
-    """Return a name for a message under way: its connection and its kind."""
+    """Return a name for the first message of a pipe: the connection's label, and the kind of the message."""
     message = pipe.messages[0]
     wire = pipe.wire
     if pipe is wire.down:

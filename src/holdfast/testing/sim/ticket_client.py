@@ -1,4 +1,7 @@
-"""Tickets as a simulated worker issues and redeems them, each step written into the history."""
+"""Tickets in the simulation: workers turn leases into tickets and redeem them, with each step recorded.
+
+A ticket hands a held lock over to another process.
+"""
 
 from __future__ import annotations
 
@@ -21,33 +24,33 @@ from holdfast.testing.sim.world import EPOCH, World
 
 @dataclass(slots=True, eq=False)
 class IssuedTicket:
-    """A ticket that was issued."""
+    """A ticket (hands a held lock over) that was issued, and the attempts to redeem it."""
 
     told: Told
-    """The contents of the ticket."""
+    """The parsed contents of the ticket."""
     giver: Lease
     lock: str
     lease: str
-    """Name of the ticket's own lease in the history."""
+    """Name, in the history, of the lease that the ticket itself holds until it is redeemed."""
     ends: float
-    """Earliest true time at which it expires; the server's clock may be a little fast."""
+    """Earliest virtual time, in seconds, at which the ticket expires; the server's clock may be a little fast."""
     asked: list[float] = field(default_factory=list)
-    """True times at which a worker began to redeem it."""
+    """Virtual times, in seconds, at which workers began to redeem the ticket."""
     taken: list[Lease] = field(default_factory=list)
-    """The leases that it was redeemed for: one at most."""
+    """The leases that the ticket was redeemed for; more than one is a violation."""
     refused: list[tuple[float, str]] = field(default_factory=list)
-    """True times at which it was refused, with the reasons."""
+    """Virtual times, in seconds, at which the ticket was refused, each with the reason."""
 
 
 def out(world: World) -> bool:
-    """Return True if an issued ticket that nobody has redeemed holds a lock."""
+    """Return True if a ticket that is not redeemed yet still holds a lock."""
     given = {event.attempt for event in world.history if event.kind == "ticket"}
     holders = [server.keyspace.peek(key)[0] for server in world.servers for key in server.locks]
     return any(world.drawn_for(holder.decode("ascii", "replace")) in given for holder in holders)
 
 
 def _begin(lock: Lock) -> None:
-    """Begin another acquisition of this worker, ahead of the queue: tickets overtake waiters."""
+    """Begin another acquisition in the history, dated before all waiters, because a ticket overtakes the queue."""
     worker = lock.worker
     worker.acquisitions += 1
     worker.acquisition = f"{worker.name}#{worker.acquisitions}"
@@ -55,11 +58,11 @@ def _begin(lock: Lock) -> None:
 
 
 async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None:
-    """Turn a lease into a ticket. Return None on an error, which ends the lease all the same."""
+    """Turn a lease into a ticket that is good for ``seconds``. On an error, release the lease and return None."""
     worker = lock.worker
     with worker.operation():
         lease.leave()
-        _begin(lock)  # for the history, the ticket is an acquisition that nobody has asked for
+        _begin(lock)  # in the history, the ticket is an acquisition without a request
         asked = worker.process.world.now
         try:
             ticket = await tickets.Issue(lease, seconds).operation()
@@ -76,7 +79,7 @@ async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None
 
 
 async def _end(lease: Lease) -> None:
-    """End the lease as the end of ``with`` does. The history counts it as released already."""
+    """Release the lease as the end of ``with`` does, without recording it: the history has the release already."""
     try:
         if not lease._hand_on():  # noqa: SLF001
             await lease._release()  # noqa: SLF001
@@ -88,7 +91,7 @@ async def _end(lease: Lease) -> None:
 
 
 async def redeem(lock: Lock, slip: IssuedTicket) -> Lease | None:
-    """Acquire the lock with a ticket. Return None if the ticket is refused or an error occurs."""
+    """Redeem a ticket, and return the lease of the lock. Return None if the ticket is refused or an error occurs."""
     worker = lock.worker
     process = worker.process
     with worker.operation():

@@ -1,4 +1,4 @@
-"""A simulated thread or task: the third driver of operations beside those in `_runtime`."""
+"""A simulated thread or task, which drives the library's operations, as the drivers in `_runtime` do in production."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ if TYPE_CHECKING:
 
 
 TAKING = (ACQUIRE, permit.ACQUIRE)
-"""The scripts that ask for a lock, or for a place in its queue."""
+"""The scripts that acquire a lock or permits, or join the queue."""
 
 
 class Cancelled(BaseException):
-    """Raised in a worker that was cancelled (asyncio) or interrupted (threads)."""
+    """Raised in a simulated task that was cancelled, or in a simulated thread that was interrupted."""
 
 
 class Discarded(BaseException):
-    """Raised at every request of a coroutine that must not go on."""
+    """Raised at every request of a worker's coroutine after the history has ended, so that the coroutine ends too."""
 
 
 @dataclass(slots=True)
 class At(Request[Answer[Any]]):
-    """A request for a call to the server with this number."""
+    """A request to send a call to one of several servers; ``server`` is its index in `World.servers`."""
 
     server: int
     call: Call
 
 
 class Worker:
-    """One thread or task: drives a coroutine that awaits the requests of operations."""
+    """A simulated thread or task. Drives a coroutine, and carries out the requests that the coroutine awaits."""
 
     __slots__ = (
         "_asked",
@@ -92,24 +92,24 @@ class Worker:
         self.coroutine: Coroutine[Any, Any, Any] | None = None
         self.done = False
         self.asked: Any = None
-        """The request that is not answered yet."""
+        """The request that the worker waits for; None while the worker runs."""
         self.requests = 0
-        """Number of its requests so far, without those that are answered at once."""
+        """Number of requests that the worker has waited for so far."""
         self.acquisitions = 0
         self.acquisition = ""
-        """The acquisition that its tokens are drawn for."""
+        """Name of the worker's current acquisition in the history."""
         self.asked_to_join = 0.0
-        """True time at which this acquisition first asked to join the queue, answered or not."""
+        """Virtual time at which the current acquisition first asked to join the server's queue; 0: not yet."""
         self.asked_first = 0.0
-        """True time at which this acquisition sent its first request."""
+        """Virtual time at which the current acquisition sent its first request; 0: not yet."""
         self.lined = ""
-        """Its last acquisition that waited in the local queue of its process."""
+        """Name of the worker's last acquisition that waited in the local queue of its process."""
         self.inside = False
-        """True while it runs an operation, see `operation`."""
+        """True while the worker runs an operation of a lock, see `operation`."""
         self.shielded = False
-        """True while a task cleans up after a cancellation: as in `drivers.aio`, uninterruptible."""
+        """True while a cancelled task cleans up, and cannot be cancelled again, as in `drivers.aio`."""
         self.thrown = ""
-        """Type of the last error that was thrown into its coroutine, which may still be propagating."""
+        """Type of the last error thrown into the worker's coroutine; the error may still propagate there."""
         self._asked: Ticket | None = None
         self._wires: dict[Server, Wire] = {}
         self._timer: Entry | None = None
@@ -139,7 +139,7 @@ class Worker:
         self.process.soon(self.go, None)
 
     def go(self, reply: Any, error: BaseException | None = None) -> None:
-        """Resume the coroutine with a reply or an error, until a request of it takes time."""
+        """Resume the coroutine with a reply or an error, and let it run until it awaits a request that takes time."""
         coroutine = self.coroutine
         assert coroutine is not None
         self.asked = None
@@ -168,9 +168,9 @@ class Worker:
         self.process.world.working.discard(self)
 
     def cancel(self) -> None:
-        """Throw a cancellation or an interrupt into the request that it waits for.
+        """Throw a cancellation (task) or an interrupt (thread) into the coroutine, at the request that it waits for.
 
-        Does nothing to a worker that has finished, waits for nothing, or is shielded.
+        Do nothing if the worker has finished, waits for nothing, or is shielded.
         """
         if self.done or self.shielded or self.asked is None or self.coroutine is None or not self.process.here:
             return
@@ -185,7 +185,7 @@ class Worker:
 
     @contextmanager
     def operation(self) -> Iterator[None]:
-        """Mark the body of ``with`` as one operation of a lock, including its clean-up."""
+        """Mark the body of ``with`` as one operation of a lock: a cancelled task cleans up undisturbed until the body ends."""
         self.inside = True
         try:
             yield
@@ -193,7 +193,7 @@ class Worker:
             self.inside = self.shielded = False
 
     def discard(self) -> None:
-        """End the coroutine without letting it send anything; the history is over."""
+        """End the coroutine after the history is over, without letting it send another request."""
         while self.coroutine is not None and not self.done:
             try:
                 self.coroutine.throw(Discarded())
@@ -221,7 +221,7 @@ class Worker:
 
         def then(answer: Any, sent: float) -> None:
             if self._asked is not asked:
-                return  # the worker was cancelled meanwhile: drop the reply
+                return  # the worker was cancelled while the request was under way: drop the reply
             self._asked = None
             if isinstance(answer, WireError):
                 self.go(None, answer)
@@ -232,7 +232,7 @@ class Worker:
         return LATER
 
     def _wire_to(self, server: Server) -> Wire:
-        """Return a connection to ``server``. Raise NotSent if the server is unreachable."""
+        """Return an open connection to ``server``. Raise NotSent if the server is unreachable."""
         wire = self._wires.get(server)
         if wire is None or not wire.open:
             wire = self._wires[server] = self.process.connect(server, self.name)
@@ -247,7 +247,7 @@ class Worker:
         self._timer = self.process.at(local, self._on_timer, asked, reply)
 
     def _on_timer(self, asked: Ticket, reply: Any) -> None:
-        # When a paused process resumes, both may have happened: the timer ran out, and the worker was woken.
+        # If both fell due while the process was paused, the worker may have been woken by an outcome before its timer.
         if self._asked is asked:
             self._asked = self._timer = self._slot = None
             self.go(reply)
@@ -269,7 +269,7 @@ class Worker:
         assert isinstance(slot, Slot)
 
         def look(outcome: Outcome | None) -> bool:
-            if outcome is not None:  # the waiter inherited a place in the queue and was notified at once; `_wait` reads this
+            if outcome is not None:  # the waiter inherited a place in the server's queue; keep the outcome for `_wait`
                 slot.outcomes.insert(0, outcome)
             return True
 
@@ -319,7 +319,7 @@ class Worker:
         world.note("queued", self.name, attempt.spec.key, self.acquisition, since=since, lease=lease)
 
     def given(self, attempt: Attempt) -> None:
-        """Record that another worker handed on the lock, or its place in the queue, to this one."""
+        """Record that another worker of the process handed on its lease, or its place in the queue, to this attempt."""
         world, given = self.process.world, attempt.turn
         if isinstance(given, AskServer) and given.place is not None:
             lease = world.lease(attempt.token, self.acquisition)
@@ -333,7 +333,7 @@ class Worker:
         slot: AnySlot | None,
         until: float | None,
         enough: Callable[[Outcome | None], bool],
-        late: TimedOut | None = TimedOut(),  # noqa: B008 - it has no state
+        late: TimedOut | None = TimedOut(),  # noqa: B008 - `TimedOut` has no state
     ) -> Any:
         assert isinstance(slot, Slot)
         while slot.outcomes:
@@ -347,7 +347,7 @@ class Worker:
         return LATER
 
     def woken(self, slot: Slot) -> None:
-        """Read the outcomes in ``slot``, and resume the coroutine at the first that ends its wait."""
+        """Read the outcomes in ``slot``, and resume the coroutine with the first outcome that ends its wait."""
         while self._slot is slot and slot.outcomes:
             outcome = slot.outcomes.pop(0)
             if slot.enough(outcome):
@@ -357,7 +357,7 @@ class Worker:
 
 
 class Ticket:
-    """Identifies one wait of a worker, so that answers to earlier waits are ignored."""
+    """A mark of one wait of a worker, so that late answers to earlier waits are ignored."""
 
     __slots__ = ("_worker",)
 
@@ -366,12 +366,12 @@ class Ticket:
 
     @property
     def counts(self) -> bool:
-        """True while the worker still waits for this."""
+        """True while the worker still is in the wait that this ticket marks."""
         return self._worker._asked is self  # noqa: SLF001
 
 
 class _Later:
-    """Marks that the answer to a request takes time."""
+    """The type of `LATER`, the marker that a request is answered later, not at once."""
 
 
 LATER = _Later()
@@ -386,10 +386,10 @@ class Slot:
         self._worker = worker
         self.attempt: Attempt | None = None
         self._told: object = None
-        """The turn that was written into the history last, so that none is written twice."""
+        """The attempt's turn that was recorded last in the history, so that no turn is recorded twice."""
         self.outcomes: list[Outcome | None] = []
         self.enough: Callable[[Outcome | None], bool] = bool
-        """Returns whether an outcome ends the current wait."""
+        """Function that returns True if an outcome ends the current wait."""
 
     @property
     def whose(self) -> str:

@@ -1,7 +1,7 @@
-"""The virtual time, the planned events and the history of a simulated world.
+"""A simulated world: its virtual time, its planned events, and the history in which it records what happens.
 
-One `World` is one history. A plain `World` is run by time: its `Weather` draws how long each message takes, and events happen
-in the order of their times. In a `Stepwise` world, the exhaustive search or Hypothesis chooses each step among those possible.
+One `World` runs one history. A plain `World` draws the delay of each message at random (`Weather`), and runs the events in the
+order of their times. In a `Stepwise` world, the exhaustive search or Hypothesis chooses each step among those possible.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.worker import Worker
 
 EPOCH = 1e9
-"""True time at which every history begins, in seconds. No duration is as large."""
+"""Virtual time, in seconds, at which every history begins; larger than any duration."""
 
 Entry = list[Any]
-"""A planned event: [when, number, function (None: called off), its arguments]."""
+"""A planned event: [virtual time in seconds, number, function (None: called off), arguments of the function]."""
 
 
 class Stuck(Exception):
@@ -34,9 +34,9 @@ class Stuck(Exception):
 
 
 class Weather:
-    """Random delays of messages and wake-ups, in seconds.
+    """A source of random delays, in seconds, for messages and for threads that wake up.
 
-    Most are about ``scale``. The share ``slow_share`` of them takes up to ``slow`` times as long.
+    Most delays are about ``scale`` seconds. The share ``slow_share`` of the delays is up to ``slow`` times as long.
     """
 
     __slots__ = ("_draw", "scale", "slow", "slow_share")
@@ -56,55 +56,55 @@ class Weather:
 
 
 class World:
-    """A simulated history in which events happen in the order of their time."""
+    """A simulated world that runs its events in the order of their times, and records a history."""
 
     def __init__(self, rng: random.Random, weather: Weather | None = None, *, trace: bool = False) -> None:
         self.rng = rng
         self.weather = weather or Weather(rng)
         self.trace = trace
-        """Write each request into the history too, not only what the checkers need."""
+        """True if the history records every request and reply, for people, besides the events that the checkers need."""
         self.now = EPOCH
-        """True time in seconds."""
+        """Current virtual time, in seconds; the clocks of processes and servers deviate from it."""
         self.history: list[Event] = []
         self.mishap: Callable[[Wire, Call], bool] | None = None
-        """Injects faults into single requests as they arrive at a server; see `faults.mishaps`."""
+        """Function that injects a fault into a request as it arrives at a server; see `faults.mishaps`. None: no faults."""
         self.acquisitions: dict[str, str] = {}
-        """The acquisition that each token was drawn for."""
+        """Names of the acquisitions in the history, by the token that each of them uses."""
         self.places: dict[str, float] = {}
-        """True time at which the request that joined the queue was sent, by lease."""
+        """Virtual time at which the request to join the lock's queue was sent, by the name of the lease."""
         self.resource = Keyspace()
-        """The resource that the locks protect, which loses no data and checks fences."""
+        """The store that the locks protect: it loses no data, and refuses writes with an old fence."""
         self.register: dict[str, int] = {}
-        """The fence of the last accepted write, by lock."""
+        """The fence of the last accepted write to the protected store, by lock."""
         self.working: set[Worker] = set()
-        """Workers that have not finished."""
+        """The simulated threads and tasks that have not finished."""
         self.processes: list[Process] = []
         self.servers: list[Server] = []
         self.closed = False
         self.rare: Counter[str] = Counter()
-        """Counts of the faults that a rare theme has injected, see `rare`."""
+        """Counts of the faults that a theme (a rare fault added to a whole history, see `rare`) has injected."""
         self.steps = 0
         self._planned: dict[int, list[Callable[[], object]]] = {}
         self._heap: list[Entry] = []
         self._number = 0
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
-        """Append an event to the history, unless the world is closed."""
+        """Append an event to the history, with the current time, unless the world is closed."""
         if self.closed:
             return
         self.history.append(Event(self.now, kind, who, lock, attempt, **facts))
 
     def drawn_for(self, token: str) -> str:
-        """Return the acquisition that a token was drawn for, which names its lease in the history.
+        """Return the name of the acquisition that uses this token; the token itself if no worker of the simulation drew it.
 
-        Return the token itself if no worker drew it.
+        The history uses the name of the acquisition as the name of the lease, too.
         """
         return self.acquisitions.get(token.partition("*")[0].removesuffix("~"), token)
 
     def lease(self, token: str, acquisition: str) -> str:
-        """Return the name of the lease that an acquisition holds; "" if it is its own.
+        """Return the name of the lease that an acquisition holds, or "" if the lease has the name of the acquisition.
 
-        The two differ when the lease was handed on to this acquisition by another one.
+        The names differ if an earlier acquisition in the same process handed the lease on to this one.
         """
         lease = self.drawn_for(token)
         return "" if lease == acquisition else lease
@@ -112,28 +112,28 @@ class World:
     # Planned events
 
     def at(self, when: float, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a call at a true time. To call it off, set the third field of the entry to None."""
+        """Plan a function call at a virtual time, and return the entry. To call it off, set entry[2] to None."""
         self._number += 1
         entry: Entry = [when, self._number, what, args]
         heappush(self._heap, entry)
         return entry
 
     def soon(self, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a call after the delay of a wake-up."""
+        """Plan a function call after the random delay that a thread or task takes to wake up."""
         return self.at(self.now + self.weather.delay(), what, *args)
 
     def plan(self, step: int, what: Callable[[], object]) -> None:
-        """Plan a call right after the step with this number."""
+        """Plan a function call right after the event with this number was run."""
         self._planned.setdefault(step, []).append(what)
 
     def calm_down(self) -> None:
-        """Inject no more faults from now on."""
+        """Stop injecting faults, and delay no more messages unusually long."""
         self.mishap = None
         self.weather.slow_share = 0.0
         self._planned.clear()
 
     def post(self, pipe: Pipe) -> None:
-        """Plan the arrival of a message that was put into a pipe, after those already in it."""
+        """Plan the arrival of the message that was put last into a pipe, after the messages sent before it."""
         due = self.now + self.weather.delay() + pipe.wire.distance
         pipe.due = due = max(pipe.due, due)
         self._number += 1
@@ -142,9 +142,10 @@ class World:
     # Running
 
     def work(self, until: float, steps: int) -> bool:
-        """Run the planned events until all workers have finished.
+        """Run the planned events until all workers have finished. Return False if a limit was reached before.
 
-        Return True if they have by true time ``until``, within ``steps`` steps. Raise Stuck if no event is planned any more.
+        The limits are the virtual time ``until`` and the number of events ``steps``. Raise Stuck if no event is planned any
+        more while a worker still waits.
         """
         heap, working, planned = self._heap, self.working, self._planned
         while working:
@@ -155,7 +156,7 @@ class World:
                 continue
             if entry[0] > until or self.steps >= steps:
                 return False
-            if entry[0] > self.now:  # noqa: PLR1730 - the inmost loop
+            if entry[0] > self.now:  # noqa: PLR1730 - in the innermost loop, max() would cost time
                 self.now = entry[0]
             self.steps += 1
             entry[2](*entry[3])
@@ -165,7 +166,7 @@ class World:
         return True
 
     def pass_time(self, seconds: float) -> None:
-        """Run the events of the next ``seconds`` seconds."""
+        """Run the events of the next ``seconds`` seconds of virtual time."""
         until = self.now + seconds
         while self._heap and self._heap[0][0] <= until:
             at, _, what, args = heappop(self._heap)
@@ -175,7 +176,7 @@ class World:
         self.now = until
 
     def close(self) -> None:
-        """End all workers. The history records nothing of that."""
+        """End all workers without recording it in the history."""
         self.closed = True
         for process in self.processes:
             for worker in process.workers:
