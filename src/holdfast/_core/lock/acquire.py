@@ -1,7 +1,8 @@
-"""Taking a lock: at once if it is free, else in the server's queue, until it is handed to us.
+"""Acquire a lock on one server: at once if it is free, otherwise by a wait in the server's queue until the lock is handed over.
 
-One round trip when the lock is free. A busy lock is joined only once the process's inbox listens on that server, so that
-no hand-over can be missed; then nothing is sent but the refresh that `_core.lock.server_queue` does for all waiters together.
+A free lock costs one round trip. An attempt joins the queue of a busy lock only once the inbox of its process (the channel for
+messages to it) is subscribed on that server, so that no hand-over can be missed. After that, nothing is sent for this attempt
+alone: `_core.lock.server_queue` sends one refresh for all waiters.
 """
 
 from __future__ import annotations
@@ -33,26 +34,26 @@ from holdfast._core.requests import (
 from holdfast._core.retry import retry_idempotent
 
 RECALL_WITHIN_S = 0.25
-"""Seconds for which one who does not wait gives a holder who may only linger the time to say so, by giving the lock back."""
+"""Seconds for which ``wait=0`` waits if the holder may only linger (keep the lock after release): it then releases the lock."""
 
 _AGAIN: Answer[Reply] = Answer(Revoked(), 0.0, 0.0)
-"""Our place is gone: start over under a new token."""
+"""Reply that makes an attempt start over under a new token, because its place in the queue is gone."""
 
 
 class KeyConflict(Exception):
-    """Something that is no lock of ours is stored under one of the lock's keys."""
+    """Raised if one of the lock's keys holds data that is not a lock of holdfast."""
 
 
 async def key_conflict(found: Conflict, spec: Spec) -> KeyConflict:
-    """Return the error for a key that is used for something else, and say for what."""
+    """Return the error for a key that is used for something else, with an explanation of what uses it."""
     return KeyConflict(await explained(found, *spec.keys[:2], spec.timeout))
 
 
 async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
-    """Take the lock within ``wait`` seconds (None: for ever; 0: one try, never queued). Busy when time ran out.
+    """Acquire the lock within ``wait`` seconds (None: without limit; 0: one try, never queued). Return Busy on a timeout.
 
-    Raises WireError when the server cannot be had, KeyConflict when its data is in the way. Any end but a Grant, cancellation
-    included, leaves nothing behind.
+    Raises WireError if the server is unreachable or refuses, KeyConflict if a key of the lock holds other data. Any end but a
+    Grant, cancellation included, leaves nothing behind.
     """
     now = 0.0
     if wait is not None:
@@ -66,8 +67,10 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
 
 
 async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
-    """Take the lock until `Attempt.until`; ``at_once``: now or never. ``place``: join the queue without asking first whether
-    the lock is free; or take the place that another attempt has left."""
+    """Acquire the lock before local time `Attempt.until`. ``at_once``: try once, without a wait.
+
+    ``place``: join the queue without first asking whether the lock is free, or use this place that another attempt has left.
+    """
     busy = NO_ANSWER
     if place is None:
         attempt.token = attempt.token or attempt.spec.token(await NewToken())
@@ -76,22 +79,23 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
         result = await _stand_in_line(attempt, place, patient=attempt.waited)
     while isinstance(result, Answer):
         held = result.value
-        if type(held) is Held:  # nearly always, and a pattern costs as much as all the rest of this
+        if type(held) is Held:  # the usual case comes first: a pattern match costs as much as all the rest
             deadline = result.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
             if result.came < deadline:
-                # Or it may have: a join that got no answer. Those behind us told the holder before, and shall not be forgotten.
+                # A join without a reply may have queued the attempt. Waiters behind it notified only the earlier holder, so
+                # the new holder must assume that others wait.
                 queued = place is not None and (place.told is not None or attempt.maybe_in_flight)
                 return Grant(attempt, held.fence, result.came, deadline, queued=queued, last=held.last)
-            await give_up(attempt)  # the answer took so long that the lease is over
+            await give_up(attempt)  # the reply took so long that the lease may be over
         match result.value:
             case Conflict():
                 raise await key_conflict(result.value, attempt.spec)
             case Busy():
                 busy = result.value
-                # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
+                # Not queued yet: the server stores nothing of this attempt, unless an earlier copy of the request arrives.
                 attempt.may_be_on_server = attempt.maybe_in_flight
         if at_once and busy.lingers and not attempt.hasty:
-            # Its holder may be done with it: it releases the lock when asked, and a waiter with a place asks it.
+            # The holder may only linger. It releases the lock when asked, and only a waiter with a place in the queue asks it.
             at_once, attempt.until = False, await Now() + RECALL_WITHIN_S
         if attempt.until is not None and (at_once or await Now() >= attempt.until):
             await give_up(attempt)
@@ -104,7 +108,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
 
 
 async def start_over(attempt: Attempt) -> None:
-    """Under a new token; what the old one may have left behind is given up first."""
+    """Give the attempt a new token, after giving up the requests under the old one."""
     if attempt.maybe_in_flight:
         await give_up(attempt)
     attempt.token = attempt.spec.token(await NewToken())
@@ -114,11 +118,11 @@ async def start_over(attempt: Attempt) -> None:
 async def ask(
     attempt: Attempt, now: float, *, join: bool = False, at_once: bool = False, patient: bool = False, more: int = 0
 ) -> Answer[Reply]:
-    """Ask until there is an answer. A server that says "in a moment" is asked again as long as we mean to wait. ``at_once``: of
-    one that says nothing that counts from now on, though the keeper of this process was given a moment.
+    """Send the acquire request until the server replies. A transient refusal is retried until `Attempt.until`.
 
-    ``patient``: it was there before, so an absence is ridden out as well; at the first contact it is an error at once, and a
-    lost answer is asked for again twice.
+    ``at_once``: stop at local time ``now`` plus `GRACE_S`. ``more``: number of further fences to reserve. ``join``: join the
+    queue if the lock is busy. ``patient``: the server has replied before, so an outage is tolerated as well; otherwise a failed
+    connection raises at once, and a lost reply is asked for twice more.
     """
     spec = attempt.spec
     give_up_at = attempt.until
@@ -128,7 +132,7 @@ async def ask(
     pause = 0.02
     failures = 0
     while True:
-        # While a request is under way, and ever after if it is not answered, the attempt is in doubt.
+        # The outcome is unknown while a request is under way, and afterwards if it gets no reply.
         doubt, attempt.maybe_in_flight, attempt.may_be_on_server = attempt.maybe_in_flight, True, True
         timeout = max(0.05, min(spec.timeout, silent_until - now))
         try:
@@ -156,7 +160,7 @@ async def ask(
 
 
 async def _introduce(attempt: Attempt) -> None:
-    """It has a place in line: say what the server may want to know about it, and may do without."""
+    """Tell the server the name of a queued candidate, if there is one. A failure is ignored: the name is not essential."""
     call = attempt.introduction
     if call is not None:
         try:
@@ -166,14 +170,16 @@ async def _introduce(attempt: Attempt) -> None:
 
 
 async def _leave(attempt: Attempt, place: Waiter) -> None:
-    """Give up a place in line, if it has that still: of one whose event loop is closed, the next one may have it."""
+    """Leave the queue, unless another attempt has inherited the place."""
     if place.attempt is attempt:
         await UnregisterWaiter(place)
 
 
 async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = True) -> Grant | Busy | Answer[Reply]:
-    """Join the queue and wait for the hand-over; a place that was inherited is there already. An Answer, never Busy, is for the
-    caller to look at again. ``patient``: as in `ask`, until there was an answer."""
+    """Join the queue, unless the place is inherited, and wait for the hand-over.
+
+    A returned Answer, never Busy, is for the caller to evaluate. ``patient``: as in `ask`, until the first reply.
+    """
     until = attempt.until
     attempt.waits()
     try:
@@ -191,8 +197,8 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
         case Granted(fence, deadline, claim):
             now = await Now()
             if now >= deadline or (claim and not attempt.spec.renew):
-                # Read too late, or nobody will renew: ask for the full lease. The same token keeps the same fence. If the
-                # claim has ended meanwhile, somebody else has the lock, and we start over.
+                # The message was read too late, or nobody will renew the claim: ask for the full lease. The same token keeps
+                # the same fence. If the claim has ended meanwhile, another client holds the lock, and the attempt starts over.
                 answer = await ask(attempt, now, patient=True)
                 return answer if isinstance(answer.value, Held) else _AGAIN
             return Grant(attempt, fence, now, deadline, in_claim_window=claim, queued=True, last=fence + BLOCK - 1)

@@ -9,28 +9,31 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 SPARE = 64
-"""Keys of what is gone that are kept at least, so that they need not be looked for each time."""
+"""Number of outdated keys that are tolerated before they are removed."""
 
 
 class Loose(Generic[K, V]):
-    """As `weakref.WeakValueDictionary`, but nothing written in Python runs when a value is dropped. CPython would run signal
-    handlers there, and ignore what they raise: a Ctrl-C that comes while a lock object is dropped would have no effect."""
+    """A weak-value dictionary, like `weakref.WeakValueDictionary`, that runs no Python code when a value is dropped.
+
+    CPython runs signal handlers in such code, and ignores what they raise: a Ctrl-C while a lock object is dropped would have
+    no effect.
+    """
 
     __slots__ = ("_full", "_refs")
 
     def __init__(self) -> None:
         self._refs: dict[K, weakref.ref[V]] = {}
         self._full = SPARE
-        """At how many keys to remove those of what is gone."""
+        """Number of keys above which outdated keys are removed."""
 
     def get(self, key: K) -> V | None:
         ref = self._refs.get(key)
         return None if ref is None else ref()
 
     def setdefault(self, key: K, value: V) -> V:
-        """Return the registered one; or register this one.
+        """Return the value registered for the key; if there is none, register this one.
 
-        A signal handler may have put something there since the caller looked.
+        A signal handler may have registered a value since the caller looked.
         """
         there = self.get(key)
         if there is not None:

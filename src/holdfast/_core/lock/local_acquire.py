@@ -1,4 +1,4 @@
-"""Taking a lock that all of this process share: in its own line first (`local_queue`), and at the server for who leads it."""
+"""Acquire a lock that threads and tasks of this process share: first its local queue, then the server for the first in it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from holdfast._core.requests import Answer, NewToken, Now, TooFew, UnregisterWai
 
 
 class Strategy(NamedTuple):
-    """How a lock is had and given up at the server, or the servers."""
+    """The functions that acquire and give up a lock on its server or servers."""
 
     take: Callable[[Attempt, bool, float, Waiter | None], Coroutine[Any, Any, Grant | Busy]]
-    """As `_core.lock.acquire.take`."""
+    """Function that acquires the lock, as `_core.lock.acquire.take` does."""
     again: Callable[[Attempt, HeldLease, int], Coroutine[Any, Any, Answer[Held] | None]]
-    """Ask for more time, and so many more fences, for a lease that is held. None: it is lost."""
+    """Function that extends a held lease and reserves that number of further fences; it returns None if the lease is lost."""
     give_up: Callable[[Attempt], Coroutine[Any, Any, None]]
-    """Leave nothing of an attempt behind."""
+    """Function that removes everything that an attempt left on the server."""
 
 
 async def again(attempt: Attempt, held_lease: HeldLease, more: int) -> Answer[Held] | None:
-    """As `Strategy.again`, on one server."""
+    """Extend a held lease on one server and reserve ``more`` further fences. Return None if the lease is lost."""
     asking = Attempt(attempt.spec, held_lease.token, maybe_in_flight=held_lease.maybe_in_flight, until=attempt.until)
     try:
         answer = await ask(asking, await Now(), patient=attempt.waited, more=more)
@@ -34,7 +34,7 @@ async def again(attempt: Attempt, held_lease: HeldLease, more: int) -> Answer[He
         held_lease.maybe_in_flight = asking.maybe_in_flight
     if isinstance(answer.value, Held) and not held_lease.lost:
         return Answer(answer.value, answer.sent, answer.came)
-    await give_up(asking)  # lost, as the keeper may have found meanwhile; and a late copy shall not take it again
+    await give_up(asking)  # lost, as the keeper may have found meanwhile; and a late copy must not acquire the lock again
     return None
 
 
@@ -42,7 +42,7 @@ ON_ONE_SERVER = Strategy(take, again, give_up)
 
 
 async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy = ON_ONE_SERVER) -> Grant | Busy:
-    """As `_core.lock.acquire.acquire`, for an attempt that has a local queue."""
+    """Acquire the lock through the attempt's local queue within ``wait`` seconds, as `_core.lock.acquire.acquire` does."""
     now = 0.0
     if wait is not None:
         now = await Now()
@@ -63,7 +63,7 @@ async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy = ON_
                 turn = local_queue_of(attempt).drop_lease()
             elif turn.fence and now < held_lease.deadline:
                 return turn
-            else:  # or it took us so long to wake up that it is over, and the keeper has not noticed yet
+            else:  # no fence is left; or waking up took so long that the lease is over, and the keeper has not noticed yet
                 turn = await _ask_for_more(attempt, held_lease, strategy)
         if isinstance(turn, Failed):
             raise turn.error
@@ -74,23 +74,23 @@ async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy = ON_
 
 
 async def abandon(attempt: Attempt, strategy: Strategy = ON_ONE_SERVER) -> None:
-    """Leave nothing of an attempt behind, here or at the server, whatever it has got."""
+    """Remove everything that an attempt left in the local queue and on the server, whatever it has acquired."""
     local_queue = attempt.local_queue
     if local_queue is None:
         return await strategy.give_up(attempt)
     try:
         place = attempt.turn.place if isinstance(attempt.turn, AskServer) else None
-        # The next one here inherits the place before it is given up with all else; or nobody shall, who comes meanwhile.
+        # The next waiter of this process inherits the place first. If there is none, no later one may inherit it either.
         if place is not None and place.attempt is attempt and not local_queue.pass_place_on(attempt, place):
             await UnregisterWaiter(place)
         if not local_queue.has_lease(attempt):
             await strategy.give_up(attempt)
     finally:
-        local_queue.withdraw(attempt)  # even if nothing can be awaited any more: others wait for that
+        local_queue.withdraw(attempt)  # even if nothing can be awaited any more: the next waiter depends on it
 
 
 def local_queue_of(attempt: Attempt) -> LocalQueue:
-    """The local queue of an attempt that has one."""
+    """Return the local queue of an attempt that has one."""
     local_queue = attempt.local_queue
     assert isinstance(local_queue, LocalQueue)
     return local_queue
@@ -99,24 +99,24 @@ def local_queue_of(attempt: Attempt) -> LocalQueue:
 def _enter(attempt: Attempt, at_once: bool, now: float) -> Turn | Busy | None:
     local_queue = local_queue_of(attempt)
     if local_queue.in_change():
-        # A signal handler has interrupted this thread in the middle of a change: it asks for itself.
+        # A signal handler has interrupted this thread in the middle of a change of the queue: the attempt bypasses it.
         attempt.local_queue, attempt.hasty = None, at_once
         return AskServer()
     if not at_once:
         return local_queue.enter(attempt)
-    attempt.until = now + RECALL_WITHIN_S  # in case that the keeper is just giving it back, or asks whether the lease is lost
+    attempt.until = now + RECALL_WITHIN_S  # the keeper may just be releasing the lock, or checking whether the lease is lost
     busy = local_queue.busy(attempt)
     if busy is not None and not local_queue.start_question(attempt, now):
         attempt.until = now
         return busy
     if busy is None and local_queue.is_asking():
-        attempt.local_queue, attempt.until = None, now  # one who waits is asking already, and may wait for long: ask beside it
+        attempt.local_queue, attempt.until = None, now  # another attempt is asking, and may wait for long: ask independently
         return AskServer()
     return local_queue.enter(attempt)
 
 
 def _look(attempt: Attempt) -> Turn | Busy:
-    """Return what a waiter in the queue was given; or the answer for it when its time is up."""
+    """Return the turn that a queued attempt got; or the reply that the lock is busy if its time is up."""
     local_queue = local_queue_of(attempt)
     attempt.waited = True
     with local_queue.mutex:
@@ -126,12 +126,12 @@ def _look(attempt: Attempt) -> Turn | Busy:
         return turn
     trouble = local_queue.trouble if leader is None else leader.down
     if trouble is not None:
-        raise trouble  # who asks for all gets no answer
+        raise trouble  # the attempt that asks the server for this process gets no reply
     return local_queue.last_reply if leader is None else leader.busy
 
 
 async def _ask_for_more(attempt: Attempt, held_lease: HeldLease, strategy: Strategy) -> Turn:
-    """There are no fences left, or hardly any time: ask the server for more of both, under the token that has the lock."""
+    """Ask the server for more fences and time for a held lease, because no fence or hardly any time is left."""
     local_queue = local_queue_of(attempt)
     answer = await strategy.again(attempt, held_lease, local_queue.fences_wanted())
     if answer is not None and not held_lease.lost:
@@ -141,14 +141,14 @@ async def _ask_for_more(attempt: Attempt, held_lease: HeldLease, strategy: Strat
 
 
 async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: float, strategy: Strategy) -> Grant | Busy:
-    """Ask the server, for all of this process who want the lock."""
+    """Ask the server for the lock, on behalf of all attempts of this process."""
     if attempt.local_queue is None:
         return await acknowledged(await strategy.take(attempt, at_once, now, None))
     local_queue, place = local_queue_of(attempt), turn.place
-    # Not where the inbox is still to be opened: with the server away one would wait for that, instead of being told at once.
+    # Not before the inbox is subscribed: with the server away, the attempt would wait for that instead of failing at once.
     if place is None and local_queue.crowded and local_queue.reachable and not (at_once or attempt.maybe_in_flight):
         attempt.token = attempt.spec.token(await NewToken())
-        # asking first whether it is free would most likely be a trip for nothing
+        # Asking first whether the lock is free would most likely be a wasted round trip.
         place = Waiter(attempt, local_queue.last_reply)
     try:
         result = await strategy.take(attempt, at_once, now, place)

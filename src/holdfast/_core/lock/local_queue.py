@@ -1,16 +1,17 @@
-"""One contender per process: tasks and threads that want the same lock stand in a line of their own, and one of them asks the
-server for all. The lease is handed on along the queue, with the next fences of the block that the server has reserved.
+"""The queue of one process for a lock: its threads and tasks wait here, and one of them asks the server for all.
 
-The queue changes under the mutex, and only our own code runs there. The change records whose turn it is; `wake_changed` wakes
-that attempt after the mutex is free. If `wake_changed` is interrupted, the next caller repeats it. A signal handler or
-finaliser may run in the middle of a change, in the thread that makes it: what it asks for is done after the change.
+The lease is handed on along the queue, with the next fences of the block that the server has reserved.
 
-A lease that the server has forgotten (FLUSHDB, DEL) is believed here until its next renewal. So the first in the queue, and a
-caller that does not wait, have it renewed early, at most once a second: a lease that turns out to be lost is lost first, its
-owner is told, and only then the next one asks the server for the lock.
+The queue changes under the mutex, and only our own code runs there. A change records which attempt has the turn; `wake_changed`
+wakes that attempt after the mutex is released. If `wake_changed` is interrupted, the next caller repeats it. A signal handler
+or finaliser may run in the middle of a change, in the thread that makes the change: its own changes are then postponed.
 
-Nobody outside is kept waiting for it: once somebody is known to wait there, the lease goes back to the server after a bounded
-number of passes, and a bounded time. Lock cohorting: D. Dice, V. Marathe, N. Shavit, "Lock Cohorting", PPoPP 2012.
+If the server has lost a lease (FLUSHDB, DEL), the process relies on the lease until its next renewal. So the first waiter in
+the queue, and a caller that does not wait, have the lease renewed early, at most once a second. If the lease turns out to be
+lost, its owner is notified first, and only then the next waiter asks the server for the lock.
+
+Waiters of other processes are not starved: once one is known, the lease is released to the server after a bounded number of
+passes, and a bounded time. Lock cohorting: D. Dice, V. Marathe, N. Shavit, "Lock Cohorting", PPoPP 2012.
 """
 
 from __future__ import annotations
@@ -30,45 +31,47 @@ if TYPE_CHECKING:
     from holdfast._core.lock.records import HeldLease, Waiter
 
 PASS_LIMIT_S = 1.0
-"""Seconds after which a lease goes back to the server in any case: the message that somebody waits there may be lost."""
+"""Seconds after which a lease is released to the server in any case: the message that another process waits may be lost."""
 
 USEFUL_LEFT_S = 1.0
-"""Seconds that are left at least of a lease that is passed on, or half of its length; what is shorter is renewed first."""
+"""Seconds that a lease must have left to be handed on, or half of its length if that is less; otherwise it is renewed first."""
 
 UNREAD_CHECK_EVERY_S = 0.0002
-"""Seconds between looks for a sign that somebody outside wants it: in a busy interpreter the keeper waits 5 ms to read it."""
+"""Seconds between checks for unread messages that other processes wait: in a busy process the keeper reads them 5 ms late."""
 
 MORE_FENCES = 1000
-"""Fences that are asked for at most when the block is used up and nobody waits outside: as many as were used since the lock was
-taken, or numbers that nobody uses would run ahead of the server's clock."""
+"""Largest number of fences to request at once when the block is used up and no other process waits.
+
+The number requested is that of the fences used since the lock was acquired: more would run ahead of the server's clock.
+"""
 
 
 class _KeeperTurn:
-    """In the place of whose turn it is: the keeper's, which is giving the lock back."""
+    """The type of `KEEPER_TURN`: it has the turn while the keeper thread releases the lock."""
 
 
 KEEPER_TURN = _KeeperTurn()
 
 
 class Question(Struct):
-    """Whether the server knows the lease still: an early renewal of it."""
+    """An early renewal, which checks whether the server still knows the lease."""
 
     __slots__ = __match_args__ = ("token", "at", "unanswered", "enough", "callers")
 
     def __init__(self, token: str, at: float, unanswered: int, enough: int) -> None:
         self.token = token
         self.at = at
-        """Local time: renewals that were made earlier say nothing about it."""
+        """Local time, in seconds, of the question; replies to earlier renewals do not count."""
         self.unanswered = unanswered
-        """Servers that have not answered yet."""
+        """Number of servers that have not replied yet."""
         self.enough = enough
-        """So many that know it still settle the question."""
+        """Number of further confirmations that settle the question."""
         self.callers: list[Attempt] = []
-        """Those that do not wait for the lock, only for the answer."""
+        """Attempts that wait for the reply only, not for the lock."""
 
 
 class LocalQueue:
-    """The holder of a lock in this process, and the queue of those that want it. All methods may be called from any thread."""
+    """The holder of a lock in this process, and the queue of the attempts that want the lock. All methods are thread-safe."""
 
     __slots__ = (
         "__weakref__",
@@ -101,51 +104,51 @@ class LocalQueue:
     def __init__(self, node: QueuePort, prefix: bytes) -> None:
         self.node = node
         self.prefix = prefix
-        """Of whose inbox those outside tell something to those in here."""
+        """Prefix of the inbox through which other processes notify this queue."""
         self.mutex = node.mutex
         self.in_change = node.in_change
         self.clock = node.clock
         self.turn_of: Attempt | _KeeperTurn | None = None
-        """Owner of the turn: it holds the lock, or asks the server for it."""
+        """The attempt with the turn: it holds the lock or asks the server for it. None: nobody has the turn."""
         self.queue: deque[Attempt] = deque()
-        """Attempts that wait for the owner of the turn, in order of arrival."""
+        """Attempts that wait for the turn, in order of arrival."""
         self.untold: deque[tuple[Attempt, Outcome | None]] = deque()
         """Attempts to wake after the change, each with its outcome."""
         self.passing: Attempt | None = None
-        """The attempt that is passing the lock on."""
+        """Attempt that is handing the lock on."""
         self.held_lease: HeldLease | None = None
-        """The lease of this process, from the first pass on. Without `turn_of`: it lingers."""
+        """Lease that this process holds; if nobody has the turn, it lingers (is kept after release for quick reuse)."""
         self.fence = 0
-        """The last one given to anybody here."""
+        """Last fence that an attempt of this process got."""
         self.last = 0
-        """The last one of the block."""
+        """Last fence of the block that the server reserved."""
         self.passes = 0
         self.taken = 0.0
-        """When it was taken from the server."""
+        """Local time, in seconds, at which the server granted the lock."""
         self.asked = False
-        """Somebody outside waits, as far as is known."""
+        """True if another process is known to wait for the lock."""
         self.crowded = False
-        """Others wanted it, too, when it was taken last."""
+        """True if other clients waited when the lock was last acquired."""
         self.late_at = float("inf")
-        """When the first in line has waited long enough, or somebody who stands there no more."""
+        """Local time, in seconds, of the earliest timeout among the waiters, or of a former waiter's."""
         self.linger_until = self.next_look = 0.0
         self.question: Question | None = None
-        """The last one that was put because somebody here wants the lock, until it is answered."""
+        """Last early renewal that a waiter caused and that has no reply yet; None: there is none."""
         self.questioned_at = float("-inf")
-        """When that was (local seconds)."""
+        """Local time, in seconds, of the last early renewal that a waiter caused."""
         self.question_at = float("inf")
-        """When the first in the queue puts one, if it is still there then."""
+        """Local time, in seconds, at which the first waiter next causes an early renewal; infinity: never."""
         self.last_reply = NO_ANSWER
         """Last reply of the server to an attempt of this process that had to wait."""
         self.trouble: Exception | None = None
-        """Error that the last request of this process got instead of a reply; None: it got one."""
+        """Error of the last request that this process sent for the lock; None: the server replied."""
 
     @property
     def reachable(self) -> bool:
-        """Those outside can say that they wait."""
+        """Return True if the inbox is subscribed, so that other processes can notify this one that they wait."""
         return self.node.reachable(self.prefix)
 
-    # Coming
+    # Entering the queue
 
     def retake(self, attempt: Attempt) -> Grant | None:
         """Return the lingering lease with its next fence if this attempt can use it; None: the attempt has to `enter`."""
@@ -167,38 +170,40 @@ class LocalQueue:
             return grant
 
     def enter(self, attempt: Attempt) -> Turn | None:
-        """Somebody wants the lock. None: it stands in line, and will be woken when it is given something."""
+        """Return the turn for an attempt that wants the lock. None: the attempt is queued, and is woken when it gets a turn."""
         with self.mutex:
             turn = self._enter(attempt)
         self.wake_changed()
         return turn
 
     def received(self, attempt: Attempt) -> Turn | None:
-        """Return what a waiter was given; None: nothing, and it is not in the queue any more."""
+        """Return the turn that a woken attempt got; None: it got none, and has left the queue."""
         with self.mutex:
             turn = attempt.turn
             if turn is None or isinstance(turn, Failed) or (self.queue and self.queue[0] is attempt):
                 self._step_out(attempt)
-            if not isinstance(turn, AskServer):  # a place in the queue is to be found again when this is interrupted
+            if not isinstance(turn, AskServer):  # an inherited place must be found in `turn` after an interrupt
                 attempt.turn = None
-            # A turn that an interrupted caller had begun to give is ours only when our name is there.
+            # If an interrupt stopped the caller that gives the turn, the turn counts only once `turn_of` names the attempt.
             return turn if self.turn_of is attempt or isinstance(turn, Failed) else None
 
     def busy(self, attempt: Attempt) -> Busy | None:
-        """Return the answer for a caller that does not wait. None: the server has to be asked."""
+        """Return the reply for an attempt that does not wait. None: the server has to be asked."""
         with self.mutex:
             held_lease = self.held_lease
             if held_lease is None or held_lease.lost or self.turn_of is attempt or not isinstance(self.turn_of, Attempt):
                 return None
             now = self.clock()
-            # over: it is on its way back
+            # `over`: the keeper is releasing the lock, and until then the server counts it as held
             left = max(0.0, held_lease.latest - now) if held_lease.over else held_lease.remaining(now)
             return Busy(left, self.last, held_lease.token.partition(".")[0], False)
 
     def start_question(self, attempt: Attempt, now: float) -> bool:
-        """Have the server asked, for a caller that does not wait, whether it knows the lease still. True: the caller stands in
-        line until `Attempt.until`, which is brought forward when the server has said yes. False: nothing is asked; a question
-        was put less than a second ago."""
+        """Have the server asked whether it still knows the lease, for an attempt that does not wait for the lock.
+
+        Return True if the attempt has to wait for the reply; `Attempt.until` is brought forward when the server confirms the
+        lease. Return False if the last question is less than a second old, so that none is asked.
+        """
         with self.mutex:
             question = self.question
             if question is not None and self.held_lease is not None and question.token == self.held_lease.token:
@@ -211,8 +216,10 @@ class LocalQueue:
             return True
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
-        """A renewal made at local time ``made`` was answered, or failed. ``known``: the server knows the lease still. Otherwise
-        its owner has been told before this is called."""
+        """Note the result of a renewal made at local time ``made``. ``known``: the server confirmed the lease.
+
+        If the lease is lost, its owner must have been notified before this call.
+        """
         with self.mutex:
             question = self.question
             if question is None or question.token != token or made < question.at:
@@ -228,23 +235,23 @@ class LocalQueue:
         self.wake_changed()
 
     def is_asking(self) -> bool:
-        """Somebody of this process is asking the server, in an event loop that is not closed."""
+        """Return True if an attempt of this process is asking the server for the lock, and its event loop is not closed."""
         who = self.turn_of
         slot = who.slot if isinstance(who, Attempt) else None
         return isinstance(who, Attempt) and self.held_lease is None and not (slot is not None and slot.gone())
 
     def has_lease(self, attempt: Attempt) -> bool:
-        """It is this one's turn, and the process has the lock already."""
+        """Return True if this attempt has the turn and the process already holds the lock."""
         return self.turn_of is attempt and self.held_lease is not None
 
     def fences_wanted(self) -> int:
-        """How many fences to ask for besides more time: none as long as there are some."""
+        """Return the number of fences to request with the next renewal: 0 while the reserved block has some left."""
         if self.fence < self.last:
             return 0
         return BLOCK if self.asked else min(MORE_FENCES, max(BLOCK, self.passes))
 
     def note_more_fences(self, attempt: Attempt, held_lease: HeldLease, held: Held, sent: float) -> Grant:
-        """The server has given more fences and time to what was passed on."""
+        """Note the fences and the time that the server added to a lease, and return the attempt's grant with the next fence."""
         with self.mutex:
             held_lease.deadline = max(held_lease.deadline, sent + held_lease.ttl - margin(held_lease.ttl))
             if held.last != self.last:
@@ -252,9 +259,9 @@ class LocalQueue:
             return self._grant(attempt, held_lease, self.clock(), renewed=True)
 
     def drop_lease(self) -> AskServer:
-        """Forget the local lease, which is lost, and return a turn that asks the server.
+        """Drop the local lease, which is lost, and return a turn that asks the server.
 
-        A late renewal may have made it longer there.
+        The keeper releases the lease on the server, because a late renewal may have extended it there.
         """
         with self.mutex:
             if self.held_lease is not None:
@@ -263,28 +270,32 @@ class LocalQueue:
             return AskServer()
 
     def note_lease(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """The lease of what this one took."""
+        """Note the lease that results from the attempt's grant."""
         if self.turn_of is attempt:
             with self.mutex:
                 self.held_lease, self.asked = held_lease, self.asked or self.node.asked_for(held_lease.token)
 
     def note_grant(self, attempt: Attempt, grant: Grant) -> None:
-        """The server granted the lock to the attempt that asks for all."""
+        """Note that the server granted the lock to the attempt that asked the server."""
         with self.mutex:
             self.fence, self.last, self.taken, self.passes, self.trouble = grant.fence, grant.last, grant.taken, 0, None
-            # Others behind us in the queue have told an earlier holder. A notification that came meanwhile may be meant for us.
+            # Waiters behind this attempt in the server's queue have notified an earlier holder, and must not be starved. A
+            # notification that arrived before the grant may be for this attempt.
             self.crowded = grant.queued or self.node.asked_for(attempt.token)
             self.asked |= self.crowded
 
-    # Going
+    # Leaving the queue
 
     def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
-        """Hand the lock on when its holder has released it. Return True if the next waiter of this process has it, or it
-        lingers. False: the caller has to release it on the server, and then to call `on_released`. None: another thread or a
-        signal handler has released it before."""
-        nested = self.in_change()  # a signal handler: what it has interrupted may be about to change the queue
+        """Hand the lock on inside this process when its holder has released it.
+
+        Return True if the next waiter has the lock or the lease lingers (is kept for quick reuse). Return False if the caller
+        has to release the lock on the server, and then to call `on_released`. Return None if another thread or a signal handler
+        released it first.
+        """
+        nested = self.in_change()  # True in a signal handler that may have interrupted a change of the queue
         with self.mutex:
-            # First of all: a signal handler may release it, too, and of the two who do one is told that it was given back.
+            # First of all: a signal handler may release the lock, too, and only one of the two callers may get a result.
             earlier, self.passing = self.passing, attempt
             if held_lease.over or earlier is attempt or (self.turn_of is not attempt and not held_lease.lost):
                 self.passing = earlier
@@ -297,19 +308,22 @@ class LocalQueue:
                 and (self._pass(held_lease, now) or self._linger(attempt.spec, now))
             )
             held_lease.over = not kept
-            self.passing = earlier  # a signal handler may have released another one, in the middle of a release
+            self.passing = earlier  # a signal handler may release its lease in the middle of another release
         if self.untold:
             self.wake_changed()
         return kept
 
     def give_back(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """The holder is done with the lock, and cannot wait for the release: the keeper does it."""
+        """Have the keeper thread release the lock, for a holder that cannot wait for the release."""
         with self.mutex:
             if self.turn_of is attempt:
                 self._give_back(held_lease)
 
     def on_released(self, attempt: Attempt | None = None) -> None:
-        """The lock is back at the server, or was never had: the next in line asks for it. ``attempt``: whose turn it was."""
+        """Let the next waiter ask the server: the lock was released there, or was not acquired.
+
+        ``attempt``: the attempt that had the turn; None: the keeper thread had it.
+        """
         if self.in_change():
             self.node.later(partial(self.on_released, attempt))
             return
@@ -320,7 +334,7 @@ class LocalQueue:
         self.wake_changed()
 
     def on_collected(self, held_lease: HeldLease) -> None:
-        """The owner of the lease is gone and has not released it: the lease expires."""
+        """Hand the turn on after the lease's owner was garbage-collected without a release: the lease expires."""
         with self.mutex:
             if self.held_lease is held_lease:
                 self.held_lease = None
@@ -328,9 +342,9 @@ class LocalQueue:
         self.wake_changed()
 
     def withdraw(self, attempt: Attempt) -> None:
-        """A waiter has withdrawn, even if it was given the lock just now.
+        """Remove an attempt that gives up, even if it got the lock just now; the next waiter gets its turn.
 
-        The waiter itself gives up what it has at the server.
+        The caller removes what the attempt left on the server.
         """
         if self.in_change():
             self.node.later(partial(self.withdraw, attempt))
@@ -350,8 +364,10 @@ class LocalQueue:
         self.wake_changed()
 
     def pass_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """The attempt that asks for all gives up its wait: the next one here inherits its place in the server's queue. False:
-        there is nobody, or the place is no more."""
+        """Give the server-queue place of an attempt that stops waiting to the next waiter of this process.
+
+        Return False if there is no waiter, or the place is gone.
+        """
         if self.in_change():
             return False
         with self.mutex:
@@ -360,20 +376,19 @@ class LocalQueue:
         return bequeathed
 
     def pass_abandoned_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """As `pass_place_on`, for one whose event loop was closed without ending it. Called with the mutex held, as is
-        `wake_changed`."""
+        """Do the same as `pass_place_on` for an attempt whose event loop was closed. The caller holds the mutex."""
         bequeathed = self._pass_place_on(attempt, place)
         self.wake_changed()
         return bequeathed
 
     def close(self, error: WireError) -> None:
-        """This process stops: nobody waits any more. Called with the mutex held."""
+        """Fail all waiters with ``error``, because this process stops. The caller holds the mutex."""
         while self.queue:
             self._fail(self.queue[0], error)
         self.wake_changed()
 
     def abort_wait(self, attempt: Attempt, error: Exception) -> bool:
-        """Have this raised where an attempt stands in line. False: it does not. Called with the mutex held."""
+        """Raise ``error`` in a queued attempt. Return False if the attempt is not queued. The caller holds the mutex."""
         if attempt not in self.queue:
             return False
         self._fail(attempt, error)
@@ -381,9 +396,9 @@ class LocalQueue:
         return True
 
     def failed(self, attempt: Attempt, error: Exception) -> None:
-        """The attempt that asks for all could not reach the server.
+        """Hand the turn on after the attempt that asked the server could not reach it.
 
-        All who would wait for ever are told; the others try for themselves.
+        Waiters without a timeout fail with the same error; the others try for themselves.
         """
         with self.mutex:
             if self.turn_of is attempt:
@@ -393,11 +408,14 @@ class LocalQueue:
                 self._ask_server(None)
         self.wake_changed()
 
-    # Telling
+    # Waking waiters
 
     def wake_changed(self) -> None:
-        """Wake those for whom something has changed, with the mutex free: an event loop that is closed may destroy its tasks at
-        that, which give up what they wait for. To wake somebody twice does no harm."""
+        """Wake the attempts whose state has changed, with the mutex released.
+
+        A closed event loop may destroy its tasks when it is woken, and their clean-up uses this queue. Waking an attempt twice
+        is harmless.
+        """
         while self.untold:
             if self.in_change():
                 self.node.later(self.wake_changed)
@@ -407,7 +425,7 @@ class LocalQueue:
             if first is None:
                 return
             attempt, outcome = first
-            slot = attempt.slot  # the keeper may take it away just now
+            slot = attempt.slot  # read once: the keeper may remove it at any moment
             woken = slot is None or slot.put(outcome) is not False
             with self.mutex:
                 if not woken and self.turn_of is attempt:
@@ -415,17 +433,20 @@ class LocalQueue:
                 if self.untold and self.untold[0] is first:
                     self.untold.popleft()
 
-    # Asked by others; the mutex is held
+    # Called by the node with the mutex held
 
     def on_asked(self) -> None:
-        """Somebody outside waits."""
+        """Note that another process waits for the lock; a lingering lease is released at once."""
         self.asked = True
         if self.turn_of is None and self.held_lease is not None:
             self._give_back(self.held_lease)
 
     def on_time(self, now: float) -> float:
-        """Give back what has lingered long enough, and wake who has waited long enough: drivers do that, too, but their timers
-        stand still while the machine sleeps. When there is more to do (local seconds; infinity: never)."""
+        """Release a lease that has lingered long enough, and wake the waiters whose time is up.
+
+        Drivers wake these waiters, too, but their timers stop while the machine sleeps. Return the local time, in seconds, of
+        the next call; infinity: none is needed.
+        """
         if self.turn_of is None and self.held_lease is not None and now >= self.linger_until:
             self._give_back(self.held_lease)
         if now >= self.late_at:
@@ -436,13 +457,13 @@ class LocalQueue:
             self.late_at = min((one.until for one in self.queue if one.until is not None), default=float("inf"))
         if now >= self.question_at:
             self.question_at = self._question_due(now) if self.queue else float("inf")
-            if self.queue:  # its loop may have been closed after it was woken
+            if self.queue:  # the event loop of the attempt with the turn may have been closed after the attempt was woken
                 self._pass_over()
                 self.wake_changed()
         until = self.linger_until if self.turn_of is None and self.held_lease is not None else float("inf")
         return min(self.late_at, until, self.question_at)
 
-    # With the mutex held
+    # Called with the mutex held
 
     def _enter(self, attempt: Attempt) -> Turn | None:
         if self.turn_of is None:
@@ -467,9 +488,12 @@ class LocalQueue:
         return None
 
     def _question_due(self, now: float, until: float | None = None) -> float:
-        """Put a question for the first in the queue if it is time to; when to look again (local seconds). The queue asks about
-        a lease of which nothing was heard for a second, so a lock that is passed on quickly causes no question. ``until``: when
-        its wait ends; one that ends within that second asks at once."""
+        """Renew the lease early for the first waiter if nothing was heard of it for a second; return the time of the next
+        check.
+
+        A lock that is handed on quickly causes no renewal. ``until``: end of the attempt's wait; an attempt that waits for less
+        than a second checks at once. Times are local, in seconds.
+        """
         known = self.questioned_at
         if self.held_lease is not None and (until is None or until > now + QUESTION_EVERY_S):
             known = max(known, self.taken, self.held_lease.asked_at)
@@ -479,7 +503,10 @@ class LocalQueue:
         return known + QUESTION_EVERY_S
 
     def _put_question(self, now: float) -> bool:
-        """Renew the lease now, to learn whether the server knows it still. False: there is nothing to ask."""
+        """Start an early renewal, to learn whether the server still knows the lease.
+
+        Return False if there is no lease to renew.
+        """
         held_lease = self.held_lease
         if held_lease is None or held_lease.lost or held_lease.over or not isinstance(self.turn_of, Attempt):
             return False
@@ -496,7 +523,7 @@ class LocalQueue:
             self.queue.remove(attempt)
 
     def _nudge(self) -> None:
-        """Wake whose turn it is, in case that an interrupt has hit just before that was done."""
+        """Repeat the wake-up of the owner of the turn, in case an interrupt prevented it."""
         if isinstance(self.turn_of, Attempt) and self.turn_of.turn is not None:
             self._give(self.turn_of, self.turn_of.turn)
         elif self.turn_of is KEEPER_TURN and self.held_lease is not None:
@@ -522,19 +549,20 @@ class LocalQueue:
         return True
 
     def _hand_on(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """The waiter whose turn it is withdraws: the next one has the turn, or the keeper releases the lock."""
+        """Hand the turn of a withdrawn attempt on to the next waiter, or have the keeper release the lock."""
         if not self._may_keep(attempt.spec, held_lease, now := self.clock()) or not self._pass(held_lease, now):
             self._give_back(held_lease)
 
     def _pass_over(self) -> None:
-        """Hand the turn on if its owner's event loop is closed and the owner has not taken the lock yet."""
+        """Hand the turn on if its owner's event loop is closed and the owner has not received the lock yet."""
         attempt, held_lease = self.turn_of, self.held_lease
         if not isinstance(attempt, Attempt) or attempt.slot is None or not attempt.slot.gone():
             return
         if held_lease is None:
             place = self.node.waiting.get(attempt.token)
             if place is None and attempt.may_be_on_server:
-                # The server may have granted what it asked for, and nobody reads the answer: the next one asks after that.
+                # The server may have granted the lock, and nobody reads the reply: the keeper revokes it before the next one
+                # asks.
                 self.turn_of = KEEPER_TURN
                 self.node.revoke(self, attempt)
                 attempt.may_be_on_server = False
@@ -550,7 +578,7 @@ class LocalQueue:
         return True
 
     def _linger(self, spec: Spec, now: float) -> bool:
-        # Those outside who do not wait ask again only where the token says that this may be.
+        # Other processes that do not wait ask again only if the token shows that the holder may linger.
         if self.queue or self.asked or not spec.linger or self.held_lease is None or not self.held_lease.token.endswith("~"):
             return False
         self.held_lease.owner = nobody
@@ -560,8 +588,11 @@ class LocalQueue:
         return True
 
     def _grant(self, attempt: Attempt, held_lease: HeldLease, now: float, *, renewed: bool = False) -> Grant:
-        """The next fence; 0 where the server has to be asked first, because there is none left, or too little time.
-        ``renewed``: just now, so what the trip has left of it is enough, or one would ask again for ever."""
+        """Return the attempt's grant with the next fence; fence 0 if the server must be asked first for fences or time.
+
+        ``renewed``: the lease was renewed just now, so any time left is enough; otherwise a slow server would be asked
+        endlessly.
+        """
         fence, left = 0, held_lease.deadline - now
         if self.fence < self.last and (left >= min(USEFUL_LEFT_S, held_lease.ttl / 2) or (renewed and left > 0)):
             fence = self.fence = self.fence + 1
@@ -573,7 +604,7 @@ class LocalQueue:
         return Grant(attempt, fence, now, held_lease.deadline, held_lease=held_lease)
 
     def _give_back(self, held_lease: HeldLease) -> None:
-        """Nobody here has it: the keeper gives it back."""
+        """Have the keeper thread release a lease that no attempt of this process wants."""
         self.turn_of = KEEPER_TURN
         self.node.give_back(self, held_lease)
         self.held_lease = None
@@ -589,8 +620,10 @@ class LocalQueue:
         self._give(heir, AskServer(place))
 
     def _next(self) -> Attempt | None:
-        """Return the first in the queue. Those whose event loop is closed stand there no more; they are kept until the change
-        is done, because their tasks may be destroyed when they are dropped."""
+        """Return the first waiter whose event loop is open, and remove those before it from the queue.
+
+        The removed attempts are kept until the change is done, because dropping them may destroy their tasks.
+        """
         while self.queue:
             first = self.queue[0]
             if first.slot is None or not first.slot.gone():
@@ -600,7 +633,7 @@ class LocalQueue:
         return None
 
     def _give(self, attempt: Attempt, turn: Turn) -> None:
-        """It is this one's turn. In this order: an interrupt may come in between, and `withdraw` makes up for it."""
+        """Give the turn to an attempt. An interrupt may come between the steps; their order lets `withdraw` repair that."""
         attempt.turn = turn
         self.turn_of = attempt
         self._step_out(attempt)

@@ -1,7 +1,7 @@
-"""The keeper's part on one server: it carries out the decisions of the queue, the renewals and the local queues.
+"""The part of the keeper (background thread) that serves one server: its waiters, renewals and local queues.
 
-It is told what happens and sends requests over two lines, and does no more: the thread and its sockets are
-`_runtime.keeper.thread` and `_net.pipelined_connection`, and the simulator has lines of its own.
+A node turns their decisions into requests, and sends these over two connections: one for commands, one for messages. The thread
+and its sockets are in `_runtime.keeper.thread` and `_net.pipelined_connection`; the simulator has connections of its own.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, 
 from holdfast._lua import codes
 
 RECORD_EVERY_S = 20.0
-"""Seconds between two writings of the process record."""
+"""Seconds between two updates of the process record, which tells other clients what this process is."""
 
 RECORD_LIVES_S = 3 * RECORD_EVERY_S
-"""Seconds after which a record expires that is not written again."""
+"""Seconds after which a process record expires unless it is written again."""
 
 LABELS_EVERY_S = 1.0
-"""Seconds between two writings of the record because of new labels, at least."""
+"""Shortest time, in seconds, between two updates of the process record because of new labels."""
 
 RECORD_AFTER_S = 0.02
-"""Seconds after the first lock at which the record is first written: a quick command never pays for it."""
+"""Seconds after the first lock at which the process record is first written; a quicker command never writes it."""
 
 ANSWER_WITHIN_S = 2.0
-"""Seconds to wait for answers on which no lease depends: subscription, test of the inbox, process record."""
+"""Seconds to wait for replies on which no lease depends: to a subscription, a test of the inbox, a process record."""
 
 PING_EVERY_S = 5.0
-"""Seconds of silence after which the inbox is tested: a dropped connection gives no other sign."""
+"""Seconds between two tests of the inbox's connection, because a dropped connection may give no other sign."""
 
 
 class Node:
-    """The keeper's part on one server. Its methods run in the keeper thread, except where they say otherwise."""
+    """The keeper's state for one server. Its methods run in the keeper thread unless their docstring says otherwise."""
 
     def __init__(self, keeper: NodeKeeper, address: str, lines: Lines, place: InboxAddress | None = None) -> None:
         self.keeper = keeper
@@ -56,46 +56,46 @@ class Node:
         self._inbox_address = place or InboxAddress(keeper.process_id)
         self._local_queues: Loose[tuple[bytes, bytes], LocalQueue] = Loose()
         self._looked_after: dict[Queue, float] = {}
-        """When to call their `on_time`."""
+        """Local time, in seconds, at which `on_time` of each local queue is called next."""
         self._pending_undos: list[PendingUndo] = []
         self._asked_early: dict[str, None] = {}
         self.listeners: dict[str, Subscriber] = {}
         """Listeners that wait for a notification, by the id that the servers know."""
         self._needs_record = False
-        """Others may ask which process it is that listens."""
+        """True if others may look up which process a listener belongs to."""
         self._reachable_prefixes: set[bytes] = set()
-        """Prefixes whose inboxes are to be open even if nobody waits at the server."""
+        """Prefixes whose inboxes must be subscribed even if no waiter is queued on the server."""
         self._inbox_at: dict[bytes, float] = {}
-        """When to subscribe the inbox of a prefix next, where that was tried."""
+        """Local time, in seconds, at which the inbox of each prefix is subscribed next; absent if that was not tried."""
         self._ping_at = self._deaf_until = 0.0
         self._record_at = float("inf")
         self._introduced: set[bytes] = set()
-        """Prefixes whose users are to be told which process this is."""
+        """Prefixes that need the record of this process, and have none."""
         self._records: dict[bytes, float] = {}
-        """When the record of a prefix expires (local seconds), where it was written."""
+        """Local time, in seconds, at which the process record of each prefix expires."""
         self._written_at = -LABELS_EVERY_S
         self._labels: dict[bytes, dict[bytes, str]] = {}
-        """As of that time (local seconds), by prefix and key of the lock."""
+        """Labels as written at local time `_written_at`, by prefix and key of the lock."""
         self._told: set[bytes] = set()
-        """Prefixes whose users were told of waits when the records were written last."""
+        """Prefixes whose process records contained waits when the records were last written."""
         self.wait_graph = WaitGraph(self)
 
-    # Work that is due
+    # The turn of the keeper
 
     def active(self) -> bool:
         waits = len(self.waiting) or self.wait_graph.untold or (self._needs_record and self.listeners)
         return bool(waits or len(self.renewing))
 
     def channel(self, prefix: bytes) -> bytes:
-        """The channel of the inbox of a prefix."""
+        """Return the inbox channel for a prefix."""
         return channel(prefix, self._inbox_address.inbox)
 
     def _wanted(self) -> set[bytes]:
-        """The prefixes whose inboxes are wanted; the mutex is held."""
+        """Return the prefixes whose inboxes should be subscribed; the caller holds the mutex."""
         return {*self.waiting.prefixes(), *self._reachable_prefixes, *(listener.prefix for listener in self.listeners.values())}
 
     def _tend_at(self) -> float:
-        """When an inbox wants attention next (local seconds); the mutex is held."""
+        """Return the local time, in seconds, at which an inbox next needs attention; the caller holds the mutex."""
         wanted = self._wanted()
         times = [self._inbox_at.get(prefix, 0.0) for prefix in wanted if not self.waiting.listens(prefix)]
         if len(times) < len(wanted):
@@ -103,7 +103,7 @@ class Node:
         return min(times, default=float("inf"))
 
     def turn(self, now: float) -> None:
-        """Send what is due."""
+        """Send the requests that are due at local time ``now``, and report the leases that are over."""
         for link in (self.commands, self.inbox):
             link.overdue(now)
         self.wait_graph.turn(now)
@@ -134,7 +134,7 @@ class Node:
             safely(self._tend_inboxes, now)
 
     def _clear_away(self, waiter: Waiter) -> None:
-        """Its event loop was closed without ending it: the next one of this process has its place, or nobody."""
+        """Remove a waiter whose event loop was closed; the next waiter of this process inherits its place, if there is one."""
         attempt, local_queue = waiter.attempt, waiter.attempt.local_queue
         if local_queue is not None and local_queue.pass_abandoned_place_on(attempt, waiter):
             return
@@ -144,17 +144,17 @@ class Node:
         attempt.may_be_on_server = False
         if local_queue is not None:
             local_queue.withdraw(attempt)
-        attempt.slot = None  # it would keep the task, and its loop, for as long as the attempt is remembered
+        attempt.slot = None  # otherwise the remembered attempt would keep its task and event loop alive
 
     def _look_after(self, now: float) -> None:
-        """Let the local queues do what is due in them."""
+        """Call the local queues whose timers are due."""
         for local_queue in [local_queue for local_queue, at in self._looked_after.items() if at <= now]:
             self._looked_after[local_queue] = at = local_queue.on_time(now)
             if at == float("inf"):
                 del self._looked_after[local_queue]
 
     def next_at(self) -> float:
-        """When `turn` has something to do; the keeper's mutex is held."""
+        """Return the local time, in seconds, at which `turn` next has something to do; the caller holds the mutex."""
         at = min(
             self.renewing.next_at(), self.waiting.next_at(), self.commands.next_at(), self.inbox.next_at(), self.wait_graph.at
         )
@@ -165,38 +165,40 @@ class Node:
         return min(at, self._tend_at())
 
     def register_waiter(self, waiter: Waiter, now: float) -> bool:
-        """As `Waiting.register_waiter`; the keeper's mutex is held."""
+        """Add a waiter, as `Waiting.register_waiter` does, and announce this process; the caller holds the mutex."""
         spec = waiter.attempt.spec
         self.want_record(now, spec.prefix)
         self.want_label(now, spec, spec.label)
         self.wait_graph.somebody_waits(now)
         if waiter.attempt.local_queue is None:
-            self._ask(waiter.attempt.spec)  # one of us, and still an outsider to those who share the lock
+            self._ask(waiter.attempt.spec)  # an attempt without a local queue is an outsider to the sharers of the lock
         if self._inbox_address.strays(waiter.attempt.spec.keys[0]):
             waiter.awaits_inbox = True
-            waiter.put(Down(SlotMoved("its slot was moved", self.address)))
+            waiter.put(Down(SlotMoved("the lock's Cluster slot has moved to another server", self.address)))
             return False
         return self.waiting.register_waiter(waiter, now)
 
     def close(self, error: WireError) -> None:
-        """This process stops: nobody waits any more; the keeper's mutex is held."""
+        """End all waits with ``error``, because this process stops; the caller holds the mutex."""
         for local_queue in self.local_queues():
             local_queue.close(error)
         self.waiting.close(error)
 
-    # The part that local queues need
+    # The interface for local queues (`QueuePort`)
 
     def local_queues(self) -> list[LocalQueue]:
-        """Those that there are; the keeper's mutex is held."""
+        """Return the local queues that are in use; the caller holds the mutex."""
         return self._local_queues.values()
 
     def in_line(self) -> list[Attempt]:
-        """Those who stand in the lines of the local queues; the keeper's mutex is held."""
+        """Return the attempts that wait in the local queues; the caller holds the mutex."""
         return [attempt for local_queue in self.local_queues() for attempt in local_queue.queue]
 
     def local_queue(self, spec: Spec) -> LocalQueue:
-        """The local queue of a lock; the keeper's mutex is held. A key of the user's own that is used under two prefixes has
-        two: the notification about each comes to the inbox of its own prefix."""
+        """Return the local queue of a lock, created if there is none; the caller holds the mutex.
+
+        A ``key=`` that is used under two prefixes has two queues, because the notifications come to the inbox of each prefix.
+        """
         which = spec.keys[0], spec.prefix
         local_queue = self._local_queues.get(which)
         if local_queue is None:
@@ -222,7 +224,7 @@ class Node:
         self.want_label(self.clock(), held_lease.spec, held_lease.label)
 
     def connect(self, key: bytes) -> None:
-        """Open the connection for renewals, which is that of this key; called by the keeper, with its mutex held."""
+        """Open the connection for renewals of this key; called by the keeper, with its mutex held."""
         self.keeper.call(lambda: self.commands.call(Command(("EXISTS", key), ANSWER_WITHIN_S), lambda _reply, _sent: None))
 
     def asked_for(self, token: str) -> bool:
@@ -254,8 +256,10 @@ class Node:
         self.send_until_answered(revocation(attempt), self.clock() + spec.timeout + spec.first_ttl, local_queue)
 
     def send_until_answered(self, call: Run[int], until: float, local_queue: ReleaseListener | None = None) -> None:
-        """Send this until it is answered, or local time ``until``; ``local_queue`` is told of the first answer, or failure. Any
-        thread may say so."""
+        """Send a call until it is answered or local time ``until`` has passed; thread-safe.
+
+        ``local_queue`` is notified of the first reply or failure.
+        """
         self.keeper.call(lambda: self._give_back(PendingUndo(self.clock(), call, call, until, local_queue)))
 
     def _give_back(self, due: PendingUndo) -> None:
@@ -267,18 +271,19 @@ class Node:
                     self._pending_undos.append(due._replace(at=now + pause, local_queue=None, failures=due.failures + 1))
                     self.keeper.wake_by(now + pause)
             if due.local_queue is not None:
-                # even if nobody knows whether it is back: who is next asks, and waits for it if need be
+                # Notified even after a failure: the next waiter then asks the server, and waits there if the lock is still
+                # held.
                 due.local_queue.on_released()
 
         self.commands.call(due.again if due.failures else due.call, then)
 
-    # Renewal
+    # Renewing leases
 
     def _renew_safely(self, due: list[Renew], now: float) -> None:
         for spec in [renew.held_lease.spec for renew in due]:
             if self._inbox_address.strays(spec.keys[0]):
                 with self.mutex:
-                    self._ask(spec)  # the client outside cannot tell us
+                    self._ask(spec)  # waiters of other processes cannot reach this inbox, so one is assumed
         for batch in self._inbox_address.together(due, lambda renew: renew.held_lease.spec):
             if not self.keeper.safely(self._renew, batch):
                 with self.mutex:
@@ -289,7 +294,7 @@ class Node:
         def then(answers: list[int] | WireError, sent: float) -> None:
             alone = isinstance(answers, Refused) and (not answers.transient or answers.code == "TRYAGAIN")
             if alone and len(batch) > 1:
-                for renew in batch:  # perhaps it is one lock that is refused, and all others with it
+                for renew in batch:  # one lock may have caused the refusal of all
                     self._renew([renew])
                 return
             self._on_renewed(batch, answers, sent)
@@ -315,18 +320,18 @@ class Node:
                 known = not (isinstance(answers, WireError) or renew.held_lease.lost)
                 local_queue.answered(renew.held_lease.token, renew.made, known=known)
 
-    # Waiting
+    # Waiters and the inbox
 
     def _refresh_safely(self, due: list[Waiter], timeout: float, now: float) -> None:
         strays = [waiter for waiter in due if self._inbox_address.strays(waiter.attempt.spec.keys[0])]
         if strays:
             with self.mutex:
-                self.waiting.close(SlotMoved("its slot was moved", self.address), strays)
+                self.waiting.close(SlotMoved("the lock's Cluster slot has moved to another server", self.address), strays)
             due = [waiter for waiter in due if waiter not in strays]
         for batch in self._inbox_address.together(due, lambda waiter: waiter.attempt.spec):
             if not self.keeper.safely(self._refresh, batch, timeout):
                 with self.mutex:
-                    self.waiting.on_failed(batch, NotSent("the keeper stumbled", self.address), now)
+                    self.waiting.on_failed(batch, NotSent("the keeper thread failed to send the refresh", self.address), now)
 
     def _refresh(self, batch: list[Waiter], timeout: float) -> None:
         prefix = batch[0].attempt.spec.prefix
@@ -340,14 +345,14 @@ class Node:
                 self.waiting.on_refreshed(batch, answer[1], sent, now)
                 deaf = self.waiting.listens(prefix) and not answer[0] and now >= self._deaf_until
                 if deaf:
-                    self._deaf_until = now + PING_EVERY_S  # in a Cluster another server may have answered: no reason to hurry
+                    self._deaf_until = now + PING_EVERY_S  # in a Cluster, another server may have replied: no hurry
             if deaf:
-                self.inbox.fail("the server does not know this listener any more")
+                self.inbox.fail("the server no longer counts this inbox as subscribed")
 
         self.commands.call(refreshment(batch, self.channel(prefix), timeout), then)
 
     def _tend_inboxes(self, now: float) -> None:
-        """Subscribe those that are wanted, and test that the connection of those that listen is alive."""
+        """Subscribe the inboxes that are missing, and test the connection of the subscribed ones."""
         with self.mutex:
             self._forget_closed_listeners()
             missing = [prefix for prefix in self._wanted() if not self.waiting.listens(prefix)]
@@ -374,24 +379,27 @@ class Node:
         self.inbox.call(Command((self._inbox_address.subscribe, self.channel(prefix)), ANSWER_WITHIN_S), then)
 
     def _on_subscribed(self, prefix: bytes, now: float) -> None:
-        """The mutex is held."""
+        """Note a new subscription, and assume that messages were missed; the caller holds the mutex."""
         self.waiting.on_listening(now, prefix)
         local_queues = [*self.local_queues(), *(held.local_queue for held in self.renewing.held_leases() if held.local_queue)]
         for local_queue in [local_queue for local_queue in local_queues if local_queue.prefix == prefix]:
-            local_queue.on_asked()  # somebody may have said so while nobody listened
+            local_queue.on_asked()  # a waiter's notification may have been missed without the subscription
         for listener in self.listeners.values():
             if listener.prefix == prefix:
                 listener.wake()
         self._ping_at = now + PING_EVERY_S
 
     def _on_silence(self) -> None:
-        """The connection is lost: subscribe anew. The refresh that follows makes up for messages missed meanwhile."""
+        """Note that the connection of the inboxes is lost.
+
+        They are subscribed anew; the refresh makes up for missed messages.
+        """
         with self.mutex:
             self.waiting.on_silence()
         self._inbox_at.clear()
 
     def _on_push(self, reply: list[Any]) -> None:
-        """A message: only a hint, so whatever cannot be read is dropped."""
+        """Handle a published message. Messages are hints, so an unreadable one is ignored."""
         payload = reply[2] if len(reply) == 3 else None
         fields = payload.decode("ascii", "replace").split(" ") if isinstance(payload, bytes) and len(payload) <= 256 else []
         what, whom, more = fields if len(fields) == 3 else (*fields, "") if len(fields) == 2 else ("", "", "")
@@ -407,7 +415,7 @@ class Node:
             self.commands.call(leave, lambda _answer, _sent: None)
 
     def _on_told(self, what: str, whom: str) -> None:
-        """Somebody outside waits for the lock that this token holds; or there is something to look at on this server."""
+        """Handle a message that a client waits for the lock of a token, or that something changed for a listener."""
         if what == codes.WANTED:
             self._on_asked(whom)
         elif what == codes.CHANGED and whom in self.listeners:
@@ -416,7 +424,7 @@ class Node:
             self._forget_closed_listeners()
 
     def _forget_closed_listeners(self) -> None:
-        """Those whose event loop was closed without ending them; the mutex is held."""
+        """Remove the listeners whose event loop was closed; the caller holds the mutex."""
         self.listeners = {
             listener_id: one for listener_id, one in self.listeners.items() if one.slot is None or not one.slot.gone()
         }
@@ -433,7 +441,7 @@ class Node:
             del self._asked_early[next(iter(self._asked_early))]
 
     def _gate_of(self, held_lease: HeldLease) -> Queue | None:
-        """The local queue of a lease, if there ever was one; the mutex is held."""
+        """Return the local queue of a lease; None if there never was one. The caller holds the mutex."""
         return held_lease.local_queue or self._local_queues.get((held_lease.spec.keys[0], held_lease.spec.prefix))
 
     def _ask(self, spec: Spec) -> None:
@@ -444,7 +452,7 @@ class Node:
     # The process record
 
     def _write_records(self) -> None:
-        """One in each prefix that is used: a user of one cannot read the record in another."""
+        """Write one process record for each prefix in use, because the users of one prefix cannot read another's."""
         with self.mutex:
             waits = self.wait_graph.waits
             told, self._told = self._told, {prefix for wait in waits for prefix in wait.prefixes}
@@ -462,12 +470,12 @@ class Node:
             self.commands.call(record, lambda _answer, _sent: None)
 
     def _prefixes_in_use(self) -> set[bytes]:
-        """The mutex is held."""
+        """Return the prefixes of all listeners, waiters and leases; the caller holds the mutex."""
         meeting = [listener.prefix for listener in self.listeners.values() if listener.needs_record]
         return {*meeting, *self.waiting.prefixes(), *(held_lease.spec.prefix for held_lease in self.renewing.held_leases())}
 
     def labels_in_use(self) -> dict[bytes, dict[bytes, str]]:
-        """Of the locks that are held or waited for, by prefix and key. The mutex is held."""
+        """Return the labels of the locks that are held or waited for, by prefix and key; the caller holds the mutex."""
         found: dict[bytes, dict[bytes, str]] = {}
         waiting = [(waiter.attempt.spec, waiter.attempt.spec.label) for waiter in self.waiting.waiters()]
         for spec, label in [*waiting, *((held_lease.spec, held_lease.label) for held_lease in self.renewing.held_leases())]:
@@ -476,8 +484,10 @@ class Node:
         return found
 
     def want_label(self, now: float, spec: Spec, label: str | None) -> None:
-        """The label of a lock is to be told soon: by the keeper, so that taking the lock costs nothing, and not more often than
-        once in `LABELS_EVERY_S` seconds. Called with the keeper's mutex held, by any thread."""
+        """Have the keeper write a new label soon, at most once in `LABELS_EVERY_S` seconds.
+
+        The keeper does it so that acquiring the lock costs nothing. Any thread may call this, with the mutex held.
+        """
         if label == self._labels.get(spec.prefix, {}).get(spec.keys[0]):
             return
         at = max(now + RECORD_AFTER_S, self._written_at + LABELS_EVERY_S)
@@ -486,9 +496,12 @@ class Node:
             self.keeper.wake_by(at)
 
     def want_record(self, now: float, prefix: bytes, *, needs_record: bool = False) -> None:
-        """The users of a prefix are to know which process this is. Called with the keeper's mutex held, by any thread."""
+        """Have the process record for a prefix written soon, unless it is up to date.
+
+        Any thread may call this, with the mutex held.
+        """
         self._needs_record = self._needs_record or needs_record
-        if self._records.get(prefix, 0.0) <= max(now, self._record_at):  # there is none, or it ends before it is written again
+        if self._records.get(prefix, 0.0) <= max(now, self._record_at):  # no record, or it expires before the next update
             self._introduced.add(prefix)
             if self._record_at == float("inf"):
                 self._record_at = now + RECORD_AFTER_S
@@ -497,13 +510,15 @@ class Node:
                 self.keeper.wake_by(self._record_at)
 
     def facts_changed(self, now: float) -> None:
-        """Called with the keeper's mutex held, by any thread."""
+        """Have the process records written soon, as they changed. Any thread may call this, with the mutex held."""
         if self._record_at != float("inf"):
             self._record_at = min(self._record_at, now + RECORD_AFTER_S)
 
     def farewell(self) -> tuple[list[HeldLease], list[Call]]:
-        """When this process ends: the leases that are lost by that, whose owners are to be told; and what to send. Held locks
-        are given back, the record is removed. Called with the keeper's mutex held."""
+        """Return the leases that are lost because this process ends, and the calls to send.
+
+        The calls release the locks and delete the process records. The caller holds the mutex, and reports the losses.
+        """
         lost = [held_lease for held_lease in self.renewing.held_leases() if held_lease.lose("the process ends")]
         calls: list[Call] = [held_lease.giving_back(revoke=held_lease.maybe_in_flight, timeout=0.5) for held_lease in lost]
         calls += [Command(("DEL", record_key(prefix, self.keeper.process_id)), 0.5) for prefix in self._records]

@@ -1,7 +1,8 @@
-"""A lock, as all its operations see it; and the records of one acquisition, in the order of its life.
+"""The records of a lock and of one acquisition, which all lock operations share.
 
-`Attempt` is one try to get it, `Waiter` its place in the queue of the server. `Grant` is what comes of it, or what it is
-given in the line of its process (`Turn`); `HeldLease` is the lease, until it ends.
+`Spec` describes a lock. An `Attempt` is one try to acquire the lock, and a `Waiter` is the attempt's place in the queue of the
+server. A `Grant` is the result of a successful attempt. A `Turn` is the result that an attempt gets from the queue of its
+process. A `HeldLease` is the lease, from its grant to its end.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from holdfast._core.struct import Struct
 INFINITY = float("inf")
 
 CLAIM_AFTER_S = 0.05
-"""Seconds after a hand-over at which the claim window is turned into the full lease; a lock held for less saves the trip."""
+"""Seconds after a hand-over at which the short claim window is renewed to the full lease; an earlier release saves that."""
 
 BOUNDED = "max_hold has passed"
-"""Why a lease is lost that nobody may hold for longer."""
+"""Reason of the loss of a lease that was held for as long as ``max_hold`` allows."""
 
 GRID = 16
-"""Renewals are looked up in slots of 1/16 second; of leases longer than 8 s, all in a slot are due together."""
+"""Renewal slots per second; leases longer than 8 s that fall into one slot (1/16 s) are renewed together."""
 
 
 S = TypeVar("S")
@@ -32,8 +33,11 @@ V = TypeVar("V")
 
 
 class cached_property(Generic[S, V]):  # noqa: N801 - as the one of functools
-    """`functools.cached_property` as of Python 3.12. The older one has a mutex: a child that is forked while another thread
-    holds it would wait for it for ever. Here two threads may compute the same value."""
+    """A `functools.cached_property` without a mutex, as Python 3.12 has it.
+
+    The one of Python 3.11 has a mutex. If another thread holds the mutex during a fork, the child waits forever. Without a
+    mutex, two threads may compute the same value.
+    """
 
     def __init__(self, compute: Callable[[S], V]) -> None:
         self._compute = compute
@@ -54,30 +58,30 @@ class cached_property(Generic[S, V]):  # noqa: N801 - as the one of functools
 
 
 def margin(ttl: float) -> float:
-    """Return the drift margin of a lease, for clocks of different speed: one percent and two milliseconds (as Redlock)."""
+    """Return the drift margin of a lease, in seconds, for clocks of different speed: 1% plus 2 ms (as in Redlock)."""
     return ttl * 0.01 + 0.002
 
 
 def whole(believed: float) -> float:
-    """The lease of which so many seconds can be believed in: `margin` is taken off it."""
+    """Return the length, in seconds, of a lease of which ``believed`` seconds remain after `margin` is subtracted."""
     return (believed + 0.002) / 0.99
 
 
 class Permits(NamedTuple):
-    """The permits of a holder."""
+    """The permits of a semaphore or read-write lock that one attempt acquires."""
 
     scripts: Scripts
     kind: str
-    """Of the format on the server: 'semaphore 1' or 'rwlock 1'."""
+    """Format of the permits on the server: 'semaphore 1' or 'rwlock 1'."""
     wanted: int
     limit: int | None
-    """How many there are; None: as many as others have said."""
+    """Number of permits in all; None: the number that other clients have set."""
     fixed: bool = False
-    """Nobody can change how many there are."""
+    """True if the number of permits in all can never change, as for a read-write lock."""
 
 
 class _Spec(NamedTuple):
-    """The fields of a `Spec`, which has room for what follows from them."""
+    """The fields of a `Spec`; the subclass adds the values computed from them."""
 
     name: str
     keys: tuple[bytes, bytes, bytes]
@@ -85,72 +89,74 @@ class _Spec(NamedTuple):
     renew: bool
     max_hold: float | None
     timeout: float
-    """Longest wait for one answer: far below the lease, so that there is time to ask again."""
+    """Longest wait for one reply, in seconds: much less than the lease, so that there is time to ask again."""
     linger: float = 0.0
-    """Seconds for which the lease is kept after use, unless somebody else asks for it."""
+    """Seconds for which the lease is kept after its release, for quick reuse, unless another client wants the lock."""
     max_passes: int = 32
+    """Number of times that the lock may be handed on inside this process while other processes wait."""
     max_pass_time: float = 0.01
-    """How often, and how long, it is passed on inside the process while somebody outside waits."""
+    """Seconds for which the lock may be handed on inside this process while other processes wait."""
     replicas: int = 0
-    """How many replicas must have it before it counts as taken."""
+    """Number of replicas that must acknowledge the lock before it counts as acquired."""
     guard: float = 0.0
-    """The longest lease: for so long a server that may have forgotten grants none. 0: it grants at once."""
+    """Seconds for which a server that may have lost its data grants no lock (quarantine): the longest lease in use. 0: none."""
     progress_within: float | None = None
-    """A holder that has not checked in for so long is held to be hung."""
+    """Seconds without a call of ``progress()`` after which the holder counts as hung and loses the lease; None: never."""
     yields: bool = False
-    """A wait for it may be ended with Deadlock, to end a cycle of waiters."""
+    """True if a wait for this lock may be ended with Deadlock, to break a cycle of waiters."""
     permits: Permits | None = None
-    """None: there is one, and one holder."""
+    """Permits to acquire, of a semaphore or read-write lock; None: a plain lock with one holder."""
     home: bytes = b""
-    """The prefix whose inbox and record serve it, where its key does not show that: it is one of the user's own."""
+    """Prefix of the keys of the holder's inbox and process record, for a lock whose ``key=`` does not show a prefix."""
     label: str | None = None
-    """The label shown to other processes."""
+    """Label of the lock's user, shown to other processes."""
 
 
 class Spec(_Spec):
-    """A lock, as all its operations see it. Times in seconds."""
+    """A lock with its options, as all operations on the lock see it. Times are in seconds."""
 
     @property
     def key(self) -> str:
-        """The lock's key, for messages."""
+        """Return the key of the lock as text, for messages."""
         return self.keys[0].decode(errors="backslashreplace")
 
     @cached_property
     def granting(self) -> tuple[bytes, ...]:
-        """The keys for the scripts that may grant the lock, to this token or another one."""
+        """Return the keys for scripts that may grant the lock to any token: with the key of the quarantine, if there is one."""
         return (*self.keys, guard_key(self.prefix)) if self.guard else self.keys
 
     @cached_property
     def prefix(self) -> bytes:
-        """The prefix whose inbox, record and marker serve it."""
+        """Return the prefix under which the inbox, process record and quarantine key of this lock are stored."""
         return self.home or prefix_of(self.keys[0])
 
     def signed(self, drawn: str) -> str:
-        """Return a new token, made of one that was drawn, from which scripts see whose inbox and record serve it."""
+        """Return the random token ``drawn``, extended by `home` if that is set: scripts derive inbox and record from the
+        result."""
         return drawn.replace(".", f"@{self.home.hex()}.", 1) if self.home else drawn
 
     def token(self, drawn: str) -> str:
-        """Return the token for an attempt: the drawn one, the prefix, and the mark."""
+        """Return the token for an attempt: the random ``drawn`` with the prefix (see `signed`) and `token_suffix` added."""
         return self.signed(drawn) + self.token_suffix
 
     @cached_property
     def guarded(self) -> tuple[int, ...]:
-        """Return the arguments that follow all others."""
+        """Return the quarantine in milliseconds as the last script argument; an empty tuple without a quarantine."""
         return (milliseconds(self.guard),) if self.guard else ()
 
     @cached_property
     def is_passable(self) -> bool:
-        """It may be held for as long as one likes: only such a lease is passed on."""
+        """Return True if the lease is renewed without limit: only such a lease is handed on inside the process."""
         return self.renew and self.max_hold is None and self.progress_within is None
 
     @cached_property
     def token_suffix(self) -> str:
-        """Return the end of its tokens, for the server: whether the holder may keep the lock, or how many permits it wants."""
+        """Return the end of each token: ``~`` if the holder may keep the lock after release, ``*`` and a number for permits."""
         return f"*{self.permits.wanted}" if self.permits else "~" if self.linger else ""
 
     @cached_property
     def terms(self) -> tuple[str | int, ...]:
-        """Return the arguments of an acquire that follow its own."""
+        """Return the script arguments that acquire permits needs besides those of a plain lock: format and limit."""
         if self.permits is None:
             return ()
         return (self.permits.kind, "" if self.permits.limit is None else self.permits.limit)
@@ -161,13 +167,15 @@ class Spec(_Spec):
 
     @cached_property
     def renew_grid(self) -> int:
-        """Renewals are due at multiples of 1/grid second, so that many leave together."""
+        """Return the number of renewal times per second: renewals are due at its multiples, so that many leave together."""
         return GRID << int(8 / self.ttl).bit_length()
 
     @cached_property
     def renew_part(self) -> float:
-        """The part of the lease after which it is renewed: a third, or up to an eighth less, so that leases which were taken
-        together are soon renewed at different times."""
+        """Return the fraction of the lease after which it is renewed: a third, or up to an eighth less, depending on the key.
+
+        So leases that were acquired together are soon renewed at different times.
+        """
         return (1 - int.from_bytes(self.keys[0][-8:], "big") % 61 / 488) / 3
 
     @cached_property
@@ -176,7 +184,7 @@ class Spec(_Spec):
 
 
 def answer_within(ttl: float) -> float:
-    """Seconds to wait for an answer about a lease of ``ttl``: far less than it, or there would be no time to ask again."""
+    """Return the seconds to wait for a reply about a lease of ``ttl`` seconds: short enough for retries."""
     return max(ttl / 10, min(ttl / 3, 0.2))
 
 
@@ -185,106 +193,116 @@ def milliseconds(seconds: float) -> int:
 
 
 def scripts(spec: Spec) -> Scripts:
-    """The scripts that the server runs for such a lock."""
+    """Return the server scripts for a lock: those of a plain lock, or those of its permits."""
     return MUTEX if spec.permits is None else spec.permits.scripts
 
 
 class Tally(Protocol):
-    """Counts for the lock object that an attempt is made by."""
+    """The counters of a lock object, updated by its attempts."""
 
     acquisitions: int
     losses: int
     ended: int
 
     def waits(self, attempt: Attempt, /) -> None:
-        """It has begun to wait for another holder; said again each time that it goes on."""
+        """Count an attempt that begins to wait for another holder; repeated calls for one attempt count once."""
 
     def held(self, seconds: float, /) -> None:
-        """Count a lease that has ended after so many seconds."""
+        """Count a lease that ended after it was held for this many seconds."""
 
 
 class Queue(Protocol):
-    """The queue of this process for a lock (`_core.lock.local_queue.LocalQueue`), as others see it."""
+    """The queue of this process for one lock, as other modules use it; see `_core.lock.local_queue.LocalQueue`."""
 
     trouble: Exception | None
-    """Why the server said nothing, when one of us asked last."""
+    """Error of the last request that this process sent for the lock; None: the server replied."""
 
     @property
     def prefix(self) -> bytes:
-        """Of whose inbox those outside tell something to those in here."""
+        """Return the prefix of the inbox through which other processes notify this queue."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Guards all of it."""
+        """Return the mutex that guards the whole queue."""
 
     @property
     def turn_of(self) -> object:
-        """The attempt whose turn it is: it holds the lock, or asks the server for it."""
+        """Return the attempt that has the turn: it holds the lock or asks the server for it. None: nobody has the turn."""
 
     @property
     def held_lease(self) -> HeldLease | None:
-        """The lease of this process, from the first pass on. Without `turn_of`: it lingers."""
+        """Return the lease that this process holds; without a turn, it lingers (is kept for reuse)."""
 
     @property
     def last(self) -> int:
-        """The last fence of the block."""
+        """Return the last of the fences that the server has reserved for this lease."""
 
     @property
     def question(self) -> object:
-        """The question about the lease that was put because somebody here wants the lock; None: it is answered."""
+        """Return the early renewal that checks whether the server still knows the lease; None: none is under way."""
 
     def retake(self, attempt: Attempt) -> Grant | None:
-        """The lease that lingers, if one does that is good for this attempt, with its next fence."""
+        """Return the lingering lease with its next fence if this attempt can use it; None: the attempt has to `enter` the
+        queue."""
 
     def enter(self, attempt: Attempt) -> Turn | None:
-        """Somebody wants the lock. None: it stands in line, and will be woken when it is given something."""
+        """Return the turn for an attempt that wants the lock. None: the attempt is queued, and is woken when it gets a turn."""
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
-        """A renewal made at local time ``made`` was answered, or failed. ``known``: the server knows the lease still."""
+        """Note the result of a renewal made at local time ``made``. ``known``: the server confirmed the lease."""
 
     def has_lease(self, attempt: Attempt) -> bool:
-        """It is this one's turn, and the process has the lock already."""
+        """Return True if this attempt has the turn and the process already holds the lock."""
 
     def note_grant(self, attempt: Attempt, grant: Grant) -> None:
-        """The server granted the lock to the attempt that asks for all."""
+        """Note that the server granted the lock to the attempt that asked the server."""
 
     def note_lease(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """The lease of what this one took."""
+        """Note the lease that results from the attempt's grant."""
 
     def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
-        """The holder is done with the lock. True: the next one here has it, or it lingers. False: it has to go back to the
-        server. None: somebody else was quicker to give it back."""
+        """Hand the lock on inside this process when its holder has released it.
+
+        Return True if the next waiter has the lock or the lease lingers (is kept for quick reuse). Return False if the caller
+        has to release the lock on the server. Return None if another caller released it first.
+        """
 
     def give_back(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """The holder is done with the lock, and cannot wait for the release: the keeper does it."""
+        """Have the keeper (background thread) release the lock, for a holder that cannot wait for the release."""
 
     def on_released(self, attempt: Attempt | None = None) -> None:
-        """The lock is back at the server, or was never had: the next in line asks for it. ``attempt``: whose turn it was."""
+        """Let the next waiter ask the server: the lock was released there, or was not acquired.
+
+        ``attempt``: it had the turn.
+        """
 
     def on_collected(self, held_lease: HeldLease) -> None:
-        """The owner of the lease is gone and has not released it: the lease expires."""
+        """Hand the turn on after the lease's owner was garbage-collected without a release: the lease expires."""
 
     def withdraw(self, attempt: Attempt) -> None:
-        """A waiter has withdrawn, even if it was given the lock just now."""
+        """Remove an attempt that gives up, even if it got the lock just now; the next waiter gets its turn."""
 
     def pass_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """The attempt that asks for all gives up its wait: the next one here inherits its place in the server's queue."""
+        """Give the server-queue place of an attempt that stops waiting to the next waiter.
+
+        Return False if there is no waiter.
+        """
 
     def pass_abandoned_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """As `pass_place_on`, for one whose event loop was closed without ending it; the mutex is held."""
+        """Do the same as `pass_place_on` for an attempt whose event loop was closed; the caller holds the mutex."""
 
     def abort_wait(self, attempt: Attempt, error: Exception) -> bool:
-        """Have this raised where an attempt stands in line. False: it does not; the mutex is held."""
+        """Raise ``error`` in a queued attempt. Return False if the attempt is not queued. The caller holds the mutex."""
 
     def on_asked(self) -> None:
-        """Somebody outside waits; the mutex is held."""
+        """Note that another process waits for the lock; the caller holds the mutex."""
 
     def on_time(self, now: float) -> float:
-        """Do what is due; answers when there is more to do (local seconds); the mutex is held."""
+        """Run the timers that are due; return the local time, in seconds, of the next one. The caller holds the mutex."""
 
 
 class Attempt:
-    """One try to get a lock, under one token. A token is never used for a second attempt."""
+    """One try to acquire a lock, under one token. Each attempt has a token of its own."""
 
     __slots__ = (
         "hasty",
@@ -316,43 +334,47 @@ class Attempt:
         self.spec = spec
         self.token = token
         self.may_be_on_server = may_be_on_server
-        """Something of this attempt may be on the server: its lock, or its place in the queue."""
+        """True if the server may store the lock or a place in the queue for this attempt."""
         self.maybe_in_flight = maybe_in_flight
-        """A copy of a request of ours may still be on its way to the server."""
+        """True if a copy of a request of this attempt may still be on its way to the server."""
         self.until = until
-        """Local time at which the wait ends; None: never."""
+        """Local time, in seconds, at which the wait ends; None: never."""
         self.waited = False
-        """It has waited for others of this process: a server that is away then is ridden out."""
+        """True if the attempt has waited for others of this process; an outage of the server is then tolerated."""
         self.hasty = False
-        """It never waits, not even for a holder who may only linger: a signal handler cannot, where it has interrupted us."""
+        """True if the attempt never waits, because it runs in a signal handler: that cannot wait for the code it
+        interrupted."""
         self.slot = slot
         self.local_queue = local_queue
-        """Queue of all attempts of this process at this lock; None: this one stands in the server's queue only."""
+        """Queue of all attempts of this process for the lock; None: this attempt is in the server's queue only."""
         self.turn: Turn | None = None
-        """Turn that it was given in the local queue."""
+        """Turn that the attempt got in the local queue; None: it got none yet."""
         self.tally = tally
         self.unclaimed: Any = None
-        """The lease that came of it, from its first line on until the caller has it. Without this, an interrupt in between
-        would drop the lease, and the lock would have no owner for the whole ttl."""
+        """Lease that this attempt acquired, from its creation until the caller has received it.
+
+        Without this reference, an interrupt in between would drop the lease, and nobody could release the lock for its whole
+        ttl.
+        """
 
     def waits(self) -> None:
-        """It has to wait for another holder."""
+        """Count in the lock's statistics that this attempt waits for another holder."""
         if self.tally is not None:
             self.tally.waits(self)
 
     @property
     def outage_budget(self) -> float:
-        """Seconds for which a server that is away is ridden out."""
+        """Return the seconds for which an outage of the server is tolerated; infinity if the attempt has a deadline."""
         return float("inf") if self.until is not None else max(self.spec.ttl, 30.0)
 
     @property
     def introduction(self) -> Run[int] | None:
-        """The name that it tells the server with its place in the queue, for `_core.election`."""
+        """Return the request that tells the server a candidate's name (`_core.election`); None: the attempt has no name."""
         return None
 
 
 class Waiter:
-    """One attempt, while it stands in line."""
+    """One attempt with a place in the queue of the server."""
 
     __slots__ = (
         "asked_under",
@@ -373,32 +395,32 @@ class Waiter:
         self.attempt = attempt
         self.awaits_inbox = False
         self.told: float | None = None
-        """Send time of the last request that was answered "waiting"; None before the first."""
+        """Local time, in seconds, at which the last request that was answered "waiting" was sent; None before the first."""
         self.busy = busy
-        """The last answer that said "waiting"."""
+        """Last reply that said "waiting"."""
         self.refresh_at = 0.0
         self.hint = 0
-        """Highest fence of a message that came before the answer that put us into the queue."""
+        """Highest fence in a hand-over message that arrived before the reply that put this waiter into the queue."""
         self.hinted_at = -INFINITY
-        """When the server was asked last because of a message (local seconds)."""
+        """Local time, in seconds, of the last request that was sent because of a message."""
         self.asked_under = 0
-        """Which subscription of the inbox it was that listened when the last question was asked."""
+        """Number of the inbox subscription that was active when the last request was sent."""
         self.in_flight = False
         self.last_contact = 0.0
         self.late = False
-        """It was told that its time is up."""
+        """True if the waiter was told that its wait has ended."""
         self.down: WireError | None = None
-        """Why the server cannot be asked just now."""
+        """Error because of which the server cannot be asked at present; None: it can."""
 
     def put(self, outcome: Outcome | None) -> None:
         assert self.attempt.slot is not None
         self.attempt.slot.put(outcome)
 
     def move_to(self, heir: Attempt) -> None:
-        """Somebody else of this process has the place from now on."""
+        """Move this place in the server's queue to another attempt of the process, with its token."""
         former = self.attempt
         if former is not heir:
-            # In this order: after an interrupt it is moved once more.
+            # An interrupt may come between any two of these steps: in this order, moving the place once more completes them.
             heir.token, heir.may_be_on_server, heir.maybe_in_flight = (
                 former.token,
                 former.may_be_on_server,
@@ -409,7 +431,7 @@ class Waiter:
 
 
 class Grant(Struct):
-    """A lock that was taken: under which token and fence, and until when (local seconds) it may be believed."""
+    """A granted lock: its token and fence, and the local time until which its holder may rely on it."""
 
     __slots__ = __match_args__ = (
         "attempt",
@@ -440,19 +462,22 @@ class Grant(Struct):
         self.taken = taken
         self.deadline = deadline
         self.in_claim_window = in_claim_window
-        """Handed over by the last holder: the lease is the claim window until it is renewed."""
+        """True if the last holder handed the lock over: its lease is only the short claim window until it is renewed."""
         self.queued = queued
-        """It stood in the queue at the server; or may have."""
+        """True if the attempt waited in the server's queue, or may have."""
         self.last = last
-        """The last fence of the block."""
+        """Last fence of the block that the server reserved with this grant."""
         self.held_lease = held_lease
-        """The lease that it is part of, where another one of this process had it before."""
+        """Lease that another attempt of this process acquired and that was handed on with this grant; None: a new lease."""
         self.whole: HeldLease | None = None
-        """The lease that it is, where that is made of several: of the votes of several servers."""
+        """Lease that is made of the votes of several servers; None: the lock is on one server."""
 
 
 class AskServer(Struct):
-    """You ask the server, for all. ``place``: what an earlier one has left there."""
+    """The turn of an attempt that has to ask the server for the lock.
+
+    ``place``: its place in the server's queue, if inherited.
+    """
 
     __slots__ = __match_args__ = ("place",)
 
@@ -461,7 +486,7 @@ class AskServer(Struct):
 
 
 class Failed(Struct):
-    """The one who asked for all has found that the server is not there."""
+    """The turn of an attempt whose process could not reach the server."""
 
     __slots__ = __match_args__ = ("error",)
 
@@ -470,12 +495,12 @@ class Failed(Struct):
 
 
 Turn = Grant | AskServer | Failed
-"""Result that an attempt in the local queue is given."""
+"""The result that an attempt gets from the queue of its process."""
 
 
 class Owner(Protocol):
     def notice_loss(self) -> None:
-        """The lease is lost; called once, by whoever notices."""
+        """Report to the user that the lease is lost; called once."""
 
 
 def nobody() -> None:
@@ -483,7 +508,7 @@ def nobody() -> None:
 
 
 class HeldLease:
-    """One held lock, from the grant to its end. ``lost`` is why it ended before it was given back; empty while it has not."""
+    """A lease that this process holds, from its grant to its end. ``lost``: reason of its loss; empty while it is not lost."""
 
     __slots__ = (
         "asked_at",
@@ -515,64 +540,64 @@ class HeldLease:
         self.maybe_in_flight = grant.attempt.maybe_in_flight
         self.ttl = spec.ttl
         self.fence = grant.fence
-        """That of the grant."""
+        """Fence of the grant; a lease that is handed on inside the process gets later ones."""
         self.shares = spec.permits.wanted if spec.permits is not None and spec.permits.fixed else 0
-        """How many permits it holds, where nobody can change how many there are."""
+        """Number of permits that the lease holds, if the number of permits in all is fixed; otherwise 0."""
         self.since = grant.taken
-        """When it was taken (local seconds)."""
+        """Local time, in seconds, of the grant."""
         self.deadline = grant.deadline
         self.asked_at = 0.0
-        """When the last renewal was made, by hand or by the keeper: its number, too."""
+        """Local time, in seconds, at which the last renewal was requested, by hand or by the keeper thread; also its number."""
         self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold
         self.stalled_at = INFINITY if spec.progress_within is None else grant.taken + spec.progress_within
-        """Local time at which its holder counts as hung, unless it checks in before."""
+        """Local time, in seconds, at which the holder counts as hung unless it reports progress before."""
         self.renew_at = INFINITY
         if spec.renew and grant.in_claim_window:
             self.renew_at = self.due_at(grant.taken + CLAIM_AFTER_S + 1 / spec.renew_grid)
         elif spec.renew:
             self.renew_at = self.due_at(grant.taken + (grant.deadline - grant.taken) * spec.renew_part)
         self.local_queue: Queue | None = None
-        """Queue of the attempts of this process, if it is not the local queue of the key on one server."""
+        """Queue of the process for this lock, if the lock is on several servers; None: look it up by the key."""
         self.label = spec.label
-        """Of the lock object that has it now: it may be passed on to another one."""
+        """Label of the lock object that holds the lease now; handing the lease on may change it."""
         self.hint = ""
-        """The name in the message that reported the lease as taken away; used once the server confirms."""
+        """Name in a message that reported the lease as taken away; used once the server confirms the message."""
         self.question_at = INFINITY
-        """When the server is to be asked, because of such a message;"""
+        """Local time, in seconds, at which the server is to be asked because of a message; infinity: no question."""
         self.questioned_at = -INFINITY
-        """and when it was asked last because of one (local seconds)."""
+        """Local time, in seconds, at which the server was last asked because of a message."""
         self.lost = ""
         self.over = False
-        """Given back, or not to be watched any more."""
+        """True once the lease is released, or no longer watched."""
         self.owner: Callable[[], Owner | None] = nobody
-        """Weak reference to whom to tell of the loss: a lease that nobody holds on to is not kept alive by its renewal."""
+        """Weak reference to the object that is notified of a loss, so that the renewal does not keep an unused lease alive."""
 
     def remaining(self, now: float) -> float:
-        """Seconds for which the lease may still be believed."""
+        """Return the seconds for which the holder may still rely on the lease; 0 if it is over."""
         return 0.0 if self.lost or self.over else max(0.0, self.good_until - now)
 
     def due_at(self, at: float) -> float:
-        """When a renewal is due that is wanted at ``at`` (local seconds): then, or a moment earlier."""
+        """Return the local time, in seconds, for a renewal wanted at ``at``: rounded down, so that renewals share requests."""
         grid = self.spec.renew_grid
         return int(at * grid) / grid
 
     @property
     def good_until(self) -> float:
-        """Until when it may be believed, if nothing is heard of server and holder meanwhile (local seconds)."""
+        """Return the local time, in seconds, until which the lease is valid without a further renewal or progress report."""
         return min(self.deadline, self.ends_at, self.stalled_at)
 
     @property
     def latest(self) -> float:
-        """When it ends at the server by itself, as far as is known (local seconds)."""
+        """Return the local time, in seconds, at which the lease expires on the server, as far as is known."""
         return self.deadline
 
     @property
     def wants_at(self) -> float:
-        """When it wants attention next (local seconds)."""
+        """Return the local time, in seconds, at which the keeper (background thread) has to look at the lease next."""
         return min(self.renew_at, self.question_at, self.good_until)
 
     def progressed(self, now: float) -> None:
-        """Its holder has checked in. The keeper finds that out when it looks."""
+        """Note that the holder reported progress; the keeper thread sees the new time at its next look."""
         if self.spec.progress_within is not None:
             self.stalled_at = now + self.spec.progress_within
 
@@ -582,60 +607,63 @@ class HeldLease:
 
     @property
     def stalled(self) -> bool:
-        """Lost because its holder has not checked in: the server has it still, for the rest of the lease."""
+        """Return True if the lease was lost because its holder reported no progress; the server keeps it until it expires."""
         return self.lost == self.why_stalled
 
     @property
     def why_over(self) -> str:
-        """Why the lease is over when it may be believed no more."""
+        """Return the reason of the loss of a lease that is no longer valid by the local clock."""
         if self.stalled_at < min(self.deadline, self.ends_at):
             return self.why_stalled
         bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
         return BOUNDED if bounded else "its time ran out before a renewal was confirmed"
 
     def compatible_with(self, spec: Spec) -> bool:
-        """It can be passed on to somebody who asked for such a lock."""
+        """Return True if the lease can be handed on to an attempt for ``spec``: the ttl is equal and the options fit."""
         mine = self.spec
         fits = spec.is_passable and spec.ttl == self.ttl and spec.replicas <= mine.replicas
         fits = fits and spec.guard in {0.0, mine.guard}
         return fits and (spec is mine or mine.is_passable)
 
     def end(self) -> None:
-        """Mark the lease as released: it is no longer watched, and nobody is told of its loss."""
+        """Mark the lease as released: it is no longer watched, and its loss is no longer reported."""
         self.over = True
         self.owner = nobody
 
     def lose(self, reason: str) -> bool:
-        """Mark as lost. True for the first to notice."""
+        """Mark the lease as lost. Return True for the first caller, which has to report the loss."""
         if self.lost or self.over:
             return False
         self.lost = reason
         return True
 
     def holder(self) -> Owner | None:
-        """Return the lease object of the user, or the one that this is a part of; None if nothing refers to it any more."""
+        """Return the object that owns the lease; None if it was garbage-collected."""
         return self.owner()
 
     def lost_with_it(self) -> HeldLease | None:
-        """Return the lease that its owner has lost, now that this one is lost."""
+        """Return the lease that the user loses with this one; None if enough other servers still grant it."""
         return self
 
     def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:
-        """The request that gives it back. ``revoke``: a copy of the one that took it may still come."""
+        """Return the request that releases the lock. ``revoke``: a copy of the acquire may still arrive and must be refused."""
         how = "bury" if revoke else "release"
         return Run(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
 
     def note_request(self, now: float, ttl: float) -> float:
-        """A lease of ``ttl`` seconds is about to be asked for. If that is less than what is believed now, it is what can be
-        believed from now on: the answer may get lost. Answers when it is made, later than all before: its number."""
+        """Note that a lease of ``ttl`` seconds is about to be requested; return the request's local time, its number.
+
+        If ``ttl`` is less than the time that is left, the deadline is brought forward now: the reply may get lost. Each
+        number is higher than all before.
+        """
         self.asked_at = max(now, self.asked_at + 2e-6)
         self.deadline = min(self.deadline, now + ttl - margin(ttl))
         return self.asked_at
 
     def renewed(self, made: float, sent: float, ttl: float) -> None:
-        """The server confirmed a lease of ``ttl`` seconds, asked for at ``made`` and sent at ``sent`` (local times)."""
+        """Note that the server confirmed a lease of ``ttl`` seconds. ``made``, ``sent``: local times of the request."""
         if made < self.asked_at:
-            return  # another one is under way, or was answered: it may be shorter, and the server goes by that one
+            return  # a later request is under way or answered: its lease may be shorter, and the server follows the later one
         self.deadline = sent + ttl - margin(ttl)
         if self.spec.renew:
             # The last lease that max_hold allows is not renewed again.
@@ -643,11 +671,11 @@ class HeldLease:
 
 
 class Held(Protocol):
-    """Something that is held under a lease."""
+    """An object that is held under a lease."""
 
     @property
     def held_lease(self) -> HeldLease:
-        """The lease."""
+        """Return the lease."""
 
     def notice_loss(self) -> None:
-        """The lease is lost; called once, by whoever notices."""
+        """Report to the user that the lease is lost; called once."""

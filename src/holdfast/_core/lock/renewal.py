@@ -1,8 +1,8 @@
-"""Which leases of this process to renew when, on one server: a state object, told what happens, answering what to do.
+"""The renewals of one process on one server: a state object that is notified of events and returns the renewals to send.
 
-A lease is good until its local deadline: the send time of the last confirmed request, plus the lease, less the drift
-allowance. One failed renewal loses nothing; the deadline does, and so does the server saying that the lock is not ours.
-A lost lock stays lost: renewal never creates one.
+A lease is valid until its local deadline: the send time of the last confirmed request, plus the lease, less the drift margin.
+A failed renewal alone loses nothing. The lease is lost if the deadline passes, or if the server replies that another client
+holds the lock or nobody does. A lost lease stays lost, because a renewal never creates one.
 """
 
 from __future__ import annotations
@@ -16,40 +16,47 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import codes
 
 EARLY_HINTS_MAX = 100
-"""Tokens remembered of which we were told something before we knew what they hold."""
+"""Number of messages remembered about tokens whose lease is not known yet."""
 
 QUESTION_EVERY_S = 1.0
-"""Seconds between two questions about a lease, at least. Messages cause them, and whoever can publish could flood the server.
-Callers of this process that want the lock cause them too, and there may be thousands."""
+"""Shortest time, in seconds, between two early renewals of a lease.
+
+Early renewals are caused by messages, which anybody may forge to flood the server, and by waiting callers of this process,
+which may be thousands.
+"""
 
 BATCH = 100
-"""Renewals in one script: a run is kept short, so that the server serves others in between."""
+"""Largest number of renewals in one script; a longer script would block the server's other clients."""
 
 
 def broken_by(whom: str) -> str:
-    """Why a lease is lost that was taken away by order of a person."""
+    """Return the reason of the loss of a lease that a person has broken (taken away)."""
     return f"it was broken by {whom}"
 
 
 async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float]:
-    """Set the lease to ``ttl`` seconds from now, local time ``made``: (still ours, when that was sent; minus infinity if a
-    later request counts). Raises NotSent or Unknown when the server stays away, Refused when it refuses."""
+    """Set the lease to ``ttl`` seconds from now, local time ``made``. Return whether the lease is still held, and the send
+    time.
+
+    The send time is minus infinity if a later request replaced this one. Raises NotSent or Unknown if the server is
+    unreachable, Refused if it refuses.
+    """
     answer = await retry_idempotent(renewal(spec, token, ttl, made))
     (state,) = answer.value
     return state > 0, answer.sent if state == 1 else float("-inf")
 
 
 def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[list[int]]:
-    """Return the request for a lease of ``ttl`` seconds, made at local time ``made``, by hand or by the keeper.
+    """Return the request that sets the lease to ``ttl`` seconds, made at local time ``made`` by hand or by the keeper thread.
 
-    Its time is its number: of two that overtake each other, or come late, the server goes by the one that was made later.
+    The time ``made`` numbers the request: if two requests overtake each other, the server follows the one that was made later.
     """
     timeout = min(spec.timeout, answer_within(ttl))
     return Run(scripts(spec).renew, spec.keys, (token, milliseconds(ttl), int(made * 1e6)), timeout)
 
 
 class Renew(NamedTuple):
-    """To do: ask for ``ttl`` seconds; then `Renewing.on_answer` or `Renewing.on_failed`."""
+    """A renewal to send for ``ttl`` seconds; its result goes to `Renewing.on_answer` or `Renewing.on_failed`."""
 
     held_lease: HeldLease
     ttl: float
@@ -57,7 +64,7 @@ class Renew(NamedTuple):
 
 
 def renewals(batch: list[Renew]) -> Run[list[int]]:
-    """One request for all of these, which are of one sort. As in `renewal`, the time at which each was made is its number."""
+    """Return one request for all of these renewals, which must be of one sort (plain locks or permits)."""
     keys: list[bytes] = []
     args: list[str | int] = []
     for held_lease, ttl, made in batch:
@@ -69,34 +76,35 @@ def renewals(batch: list[Renew]) -> Run[list[int]]:
 
 
 class Renewing:
-    """All leases of one process on one server."""
+    """All leases of one process on one server, by the time of their next renewal."""
 
     def __init__(self) -> None:
         self._slots: dict[int, dict[str, HeldLease]] = {}
         self._numbers: list[int] = []
-        """Of the slots, as a heap; perhaps of some more, that are gone."""
+        """Numbers of the time slots, as a heap; it may contain slots that are empty by now."""
         self._first: dict[int, float] = {}
-        """For each slot, when the first in it wants attention, or earlier."""
+        """Local time, in seconds, at which the first lease of each slot needs attention, or earlier."""
         self._where: dict[str, int] = {}
         self._holders: dict[bytes, HeldLease] = {}
-        """Of each key that only one can hold, the lease of it here that was granted last."""
+        """The lease of this process that was granted last for each key that only one client can hold."""
         self._sharers: dict[bytes, dict[str, HeldLease]] = {}
-        """Of each key of so many permits, the leases of them here, by token."""
+        """Leases of this process for each key with a fixed number of permits, by token."""
         self._hints: dict[str, str] = {}
-        """Tokens from which something was taken away, as messages said before we knew what they hold, and by whom."""
+        """Messages that arrived before their lease was known: the token, and the name of the client that took the lease
+        away."""
 
     def __len__(self) -> int:
         return len(self._where)
 
     def get(self, token: str) -> HeldLease | None:
-        """The lease that this token holds."""
+        """Return the lease that this token holds."""
         return self._slots.get(self._where.get(token, -1), {}).get(token)
 
     def held_leases(self) -> list[HeldLease]:
         return [held_lease for slot in self._slots.values() for held_lease in slot.values()]
 
     def watch(self, held_lease: HeldLease) -> float:
-        """Look after a lease, or look at it anew; answers when it wants attention (local seconds)."""
+        """Add a lease, or update its place; return the local time, in seconds, at which it next needs attention."""
         token = held_lease.token
         if held_lease.lost:
             return INFINITY
@@ -111,8 +119,8 @@ class Renewing:
             return at
         if before is not None:
             self.forget(token)
-        # An interrupt may come between any two of these: what is left then is empty, and `next_at` removes it. So may a signal
-        # handler that takes a lock: what it has put there stays.
+        # An interrupt may come between any two of these steps: it leaves an empty slot, which `next_at` removes. A signal
+        # handler that acquires a lock here may have created the slot: its lease must stay.
         if slot is None:
             heapq.heappush(self._numbers, number)
         self._first[number] = min(self._first.get(number, at), at)
@@ -126,9 +134,12 @@ class Renewing:
         return at
 
     def outdated_by(self, held_lease: HeldLease) -> list[HeldLease]:
-        """The leases that are lost by a new one of the same key, to be reported before the new one is used. The server grants
-        a key again only after the earlier lease is over there: of two that are believed here, that with the lower fence is
-        lost. That may be the new one, whose answer was read late. So it is with readers and writers."""
+        """Mark the leases as lost that a new lease of the same key proves to be over; return them, to be reported first.
+
+        The server grants a key again only after the earlier lease has ended there. So of two leases that this process believes
+        to hold, the one with the lower fence is lost. That may be the new one, if its reply was read late. Readers and writers
+        are compared by their permits.
+        """
         key, permits = held_lease.spec.keys[0], held_lease.spec.permits
         if permits is None:
             other = self._holders.get(key)
@@ -141,8 +152,10 @@ class Renewing:
         return [lost for lost in older if self._lost(lost, why)]
 
     def gone(self, key: bytes, sent: float) -> HeldLease | None:
-        """The server answered a question sent at local time ``sent``: there is no such key. The lease that is lost with it, to
-        be reported; None where it was taken later, or is being given back."""
+        """Mark the lease of this key as lost, because a request sent at local time ``sent`` found no such key.
+
+        Return the lease, to be reported; None if it was granted later, or is being released.
+        """
         held_lease = self._holders.get(key)
         if held_lease is None or held_lease.since >= sent:
             return None
@@ -156,8 +169,10 @@ class Renewing:
         return held_lease
 
     def hinted(self, token: str, by: str, now: float) -> None:
-        """Ask the server about a lease, because a message says by whom it was taken away. Until the server confirms that, it is
-        believed in as before: anybody may have sent the message. At most one question in `QUESTION_EVERY_S` seconds."""
+        """Renew a lease early, because a message names a client that took it away; at most once in `QUESTION_EVERY_S` seconds.
+
+        The lease stays valid until the server confirms the loss, because anybody may have sent the message.
+        """
         held_lease = self.get(token)
         if held_lease is not None:
             held_lease.hint = by
@@ -168,7 +183,8 @@ class Renewing:
             del self._hints[next(iter(self._hints))]
 
     def question(self, held_lease: HeldLease, now: float) -> float:
-        """Renew a lease early, to learn whether the server knows it still; answers when that is due (local seconds)."""
+        """Renew a lease early, to learn whether the server still knows it; return the local time, in seconds, of the
+        renewal."""
         held_lease.question_at = min(held_lease.question_at, max(now, held_lease.questioned_at + QUESTION_EVERY_S))
         return self.watch(held_lease)
 
@@ -189,7 +205,7 @@ class Renewing:
                 self._sharers.pop(key, None)
 
     def next_at(self) -> float:
-        """When `due` has something to do, at the earliest (local seconds; infinity: never)."""
+        """Return the local time, in seconds, at which `due` has something to do at the earliest; infinity: never."""
         while self._numbers:
             number = self._numbers[0]
             if self._slots.get(number):
@@ -200,8 +216,10 @@ class Renewing:
         return INFINITY
 
     def due(self, now: float) -> tuple[list[Renew], list[HeldLease]]:
-        """The renewals to send now in one batch, and the leases that are over: lost, each with its reason. If there is more to
-        do, `next_at` is not later than now: others come between two batches."""
+        """Return one batch of renewals to send now, and the leases that are over, each marked as lost with its reason.
+
+        If there is more to do, `next_at` is not later than ``now``, so that other work is done between two batches.
+        """
         renewals: list[Renew] = []
         lost: list[HeldLease] = []
         while self.next_at() <= now and len(renewals) < BATCH:
@@ -211,12 +229,12 @@ class Renewing:
                 at = held_lease.wants_at
                 if at > now and not held_lease.over:
                     if at * GRID >= number + 1:
-                        self.watch(held_lease)  # its holder has checked in: or the others would have to wait for it
+                        self.watch(held_lease)  # its holder reported progress: here it would delay the slot's other leases
                     continue
                 if len(renewals) == BATCH:
                     return renewals, lost
                 self.forget(held_lease.token)
-                slot.pop(held_lease.token, None)  # if an interrupt in the middle of `forget` has left it
+                slot.pop(held_lease.token, None)  # an interrupt in the middle of `forget` may have left it
                 self._attend(held_lease, now, renewals, lost)
             self._first[number] = min((held_lease.wants_at for held_lease in slot.values()), default=INFINITY)
         return renewals, lost
@@ -232,28 +250,29 @@ class Renewing:
             held_lease.question_at, held_lease.questioned_at = INFINITY, now
         if held_lease.spec.renew:
             ttl = min(held_lease.ttl, held_lease.ends_at - now)
-            # It is looked at again when the next one is due: nearly always, the answer finds it in its place.
+            # The lease is placed by its next renewal, so the reply to this one hardly ever has to move it.
             held_lease.renew_at = held_lease.due_at(now + held_lease.ttl * held_lease.spec.renew_part)
         else:
-            ttl = whole(held_lease.deadline - now)  # only a question: its holder renews it, or nobody does
+            ttl = whole(held_lease.deadline - now)  # keeps the deadline as it is: only its holder may renew this lease
         renewals.append(Renew(held_lease, ttl, held_lease.note_request(now, ttl)))
         self.watch(held_lease)
 
     def on_answer(self, renewal: Renew, answer: int, sent: float, now: float) -> bool:
-        """The server answered; False: the lease is lost."""
+        """Handle the server's reply to a renewal. Return False if the lease is lost."""
         held_lease = renewal.held_lease
         if held_lease.over or held_lease.lost:
             return True
         if answer == codes.NOT_NEWEST:
-            return True  # overtaken by a renewal by hand, whose answer says how long the lease is
+            return True  # overtaken by a renewal by hand, whose reply says how long the lease is
         if answer == 1 and now < held_lease.deadline:
-            held_lease.hint = ""  # it was forged, or is about another lease
+            held_lease.hint = ""  # the message was forged, or was about another lease
             held_lease.renewed(renewal.made, sent, renewal.ttl)
             self.watch(held_lease)
             return True
         self.forget(held_lease.token)
         if answer == 1:
-            # Read too late: it had ended. A late copy of our first request may have taken the lock again, after others.
+            # Read too late: the lease had ended. A late copy of the first request may have acquired the lock again, after
+            # others.
             return not held_lease.lose(held_lease.why_over)
         if answer == codes.TAKEN_AWAY:
             return not held_lease.lose(broken_by(held_lease.hint) if held_lease.hint else "it was taken away")
@@ -264,7 +283,7 @@ class Renewing:
         )
 
     def on_failed(self, renewal: Renew, now: float) -> None:
-        """No answer: ask again soon, as long as the deadline allows."""
+        """Schedule another try soon for a renewal that got no reply, as long as the deadline allows."""
         held_lease = renewal.held_lease
         if held_lease.token in self._where:
             if held_lease.spec.renew:

@@ -1,9 +1,11 @@
-"""The waiters of this process on one server: a state object that is told what happened, and answers what to do.
+"""The waiters of one process on one server: a state object that is notified of events and returns the requests to send.
 
-Messages are hints. The refresh is what counts: one script for all waiters, at most one a second, plus one when a lease that was
-reported ends, plus one at once after every (re)subscription. A hand-over is believed without asking again only
-inside the claim window counted from the SEND time of the last answer that said "waiting": the server cannot have granted
-before that. A grant whose fence is not greater than the last one seen is old, and ignored.
+Hand-over messages may get lost or be forged, so waiters rely on the refresh: one script for all waiters. It is sent once a
+second, when a reported lease ends, and after each (re)subscription of the inbox (the channel for messages to this process).
+
+A hand-over message is accepted without asking the server only inside the claim window, which is counted from the SEND time of
+the last request that was answered "waiting": the server cannot have granted before that. A grant whose fence is not higher
+than the last one seen is old, and ignored.
 """
 
 from __future__ import annotations
@@ -19,27 +21,27 @@ from holdfast._core.struct import Struct
 INFINITY = float("inf")
 
 REFRESH_EVERY_S = 1.0
-"""Seconds between two signs of life of a waiting process; a third of what a place counts on the server."""
+"""Seconds between two refreshes of the waiters of a process; a third of the time for which a place counts on the server."""
 
 SOONEST_S = 0.01
-"""Seconds from one answer to the next question, at least."""
+"""Shortest time, in seconds, from one reply to the next refresh of the same waiter."""
 
 USABLE_LEFT_S = 0.5
-"""Seconds of the claim window that must be left for a grant to be used without asking again."""
+"""Seconds of the claim window that must be left if a hand-over message is to be accepted without asking the server."""
 
 BATCH = 100
-"""Waiters in one refresh script: a run is kept short, so that the server serves others in between."""
+"""Largest number of waiters in one refresh script; a longer script would block the server's other clients."""
 
 REMEMBERED = 1000
-"""Attempts that ended lately: a grant that still comes for one that was given up is handed on at once."""
+"""Number of ended attempts that are remembered, so that a grant that arrives for one of them is handed over at once."""
 
 
 class SlotMoved(WireError):
-    """In a Cluster: the lock is on another server now than the inbox under whose name we wait. Wait under another one."""
+    """Raised if a lock's Cluster slot has left the server of the process's inbox; the wait starts again with another inbox."""
 
 
 class Refresh(Struct):
-    """To do: one refresh script for these waiters; then `Waiting.on_refreshed` or `Waiting.on_failed`."""
+    """A refresh to send for these waiters; its result goes to `Waiting.on_refreshed` or `Waiting.on_failed`."""
 
     __slots__ = __match_args__ = ("batch",)
 
@@ -48,8 +50,7 @@ class Refresh(Struct):
 
 
 def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> Run[tuple[bool, list[Reply]]]:
-    """One request for all of these, whom one channel tells. Their locks are of one sort, and have the same ``guard``, or none
-    has any."""
+    """Return one refresh request for waiters that share an inbox channel, a sort of lock and a quarantine."""
     spec = batch[0].attempt.spec
     keys = [key for waiter in batch for key in waiter.attempt.spec.keys]
     args: list[bytes | str | int] = [channel]
@@ -65,25 +66,25 @@ class Waiting:
         self._waiters: dict[str, Waiter] = {}
         self._departed: OrderedDict[str, Attempt] = OrderedDict()
         self._handed_on: dict[str, float] = {}
-        """When a grant for one of these was handed on last (local seconds)."""
+        """Local time, in seconds, at which a grant for each ended attempt was last handed over, by token."""
         self.round_at = INFINITY
-        """When all waiters are refreshed next."""
+        """Local time, in seconds, of the next refresh of all waiters."""
         self._listening: set[bytes] = set()
-        """The prefixes whose inboxes are subscribed."""
+        """Prefixes whose inboxes are subscribed."""
         self._numbers: dict[bytes, int] = {}
-        """How often the inbox of a prefix was subscribed."""
+        """Number of times that the inbox of each prefix was subscribed."""
         self._prefixes: set[bytes] = set()
-        """Prefixes of the waiters. Prefixes of former waiters are removed when the last waiter has gone."""
+        """Prefixes of the waiters. Prefixes of former waiters are removed once there are no waiters."""
 
     def __len__(self) -> int:
         return len(self._waiters)
 
     def abandoned(self) -> list[Waiter]:
-        """Those behind whom nobody is any more."""
+        """Return the waiters whose event loop was closed while they waited."""
         return [w for w in self._waiters.values() if w.attempt.slot is not None and w.attempt.slot.gone()]
 
     def is_waiting(self, waiter: Waiter) -> bool:
-        """It waits still: nothing has become of it."""
+        """Return True if the waiter has a place in the queue and its wait has not ended."""
         return self._waiters.get(waiter.attempt.token) is waiter and waiter.told is not None
 
     def get(self, token: str) -> Waiter | None:
@@ -94,28 +95,28 @@ class Waiting:
 
     @property
     def timeout(self) -> float:
-        """Longest wait for an answer that suits all waiters, in seconds."""
+        """Return the longest wait for a reply, in seconds, that is short enough for every waiter."""
         return min((w.attempt.spec.timeout for w in self._waiters.values()), default=1.0)
 
     def listens(self, prefix: bytes) -> bool:
-        """Whether the inbox of this prefix is subscribed."""
+        """Return whether the inbox of this prefix is subscribed."""
         return prefix in self._listening
 
     @property
     def listening(self) -> bool:
-        """Whether any inbox is."""
+        """Return whether the inbox of any prefix is subscribed."""
         return bool(self._listening)
 
     def subscription(self, prefix: bytes) -> int:
-        """How often the inbox of this prefix was subscribed."""
+        """Return the number of times that the inbox of this prefix was subscribed."""
         return self._numbers.get(prefix, 0)
 
     def prefixes(self) -> Collection[bytes]:
-        """The prefixes whose inboxes tell those who wait; perhaps some more."""
+        """Return the prefixes whose inboxes the waiters need; perhaps also some of former waiters."""
         return self._prefixes if self._waiters else ()
 
     def register_waiter(self, waiter: Waiter, now: float) -> bool:
-        """Make a waiter known. True if its inbox listens; else the slot gets None once it does."""
+        """Add a waiter. Return True if its inbox is subscribed; otherwise the waiter's slot gets None as soon as it is."""
         token, prefix = waiter.attempt.token, waiter.attempt.spec.prefix
         listens = prefix in self._listening
         waiter.last_contact = now
@@ -128,7 +129,7 @@ class Waiting:
         return listens
 
     def unregister_waiter(self, waiter: Waiter) -> None:
-        """This waiter waits no more."""
+        """Remove a waiter whose wait has ended, and remember its attempt for late grants."""
         token = waiter.attempt.token
         if self._waiters.pop(token, None) is not None:
             self._departed[token] = waiter.attempt
@@ -136,11 +137,11 @@ class Waiting:
                 self._handed_on.pop(self._departed.popitem(last=False)[0], None)
 
     def joined(self, waiter: Waiter, answer: Answer[Reply], now: float) -> None:
-        """The server said that this waiter is in its queue."""
+        """Note the server's reply that this waiter is in its queue."""
         assert isinstance(answer.value, Busy)
         self._waiting(waiter, answer.value, answer.sent, now)
         if waiter.hint > answer.value.last_fence:
-            # The message of our hand-over overtook the answer that put us into the queue.
+            # The hand-over message for this waiter arrived before the reply that put it into the queue.
             self.on_message(waiter.attempt.token, waiter.hint, now)
 
     def _waiting(self, waiter: Waiter, busy: Busy, sent: float, now: float) -> None:
@@ -148,22 +149,22 @@ class Waiting:
         waiter.busy = busy
         waiter.last_contact = now
         waiter.down = None
-        # Counted from the answer, never too early: asking a moment before the lease ends would only ask twice.
+        # Counted from the reply, to be never too early: a refresh just before the lease ends would be wasted.
         waiter.refresh_at = INFINITY if busy.remaining is None else now + max(busy.remaining + 0.002, SOONEST_S)
         if waiter.asked_under != self.subscription(waiter.attempt.spec.prefix):
-            waiter.refresh_at = now  # the inbox was away while this was asked: a message may have been missed
+            waiter.refresh_at = now  # the inbox was not subscribed meanwhile: a message may have been missed
         if not now <= self.round_at <= now + REFRESH_EVERY_S:
             self.round_at = now + REFRESH_EVERY_S
 
     def on_message(self, token: str, fence: int, now: float) -> Run[int] | None:
-        """A hand-over was published for this token. Perhaps to do: hand on what nobody here waits for any more."""
+        """Handle a hand-over message. Return a request that hands the lock over if the attempt named in it has ended."""
         waiter = self._waiters.get(token)
         if waiter is None:
             attempt = self._departed.get(token)
             if attempt is None or (attempt.token == token and attempt.may_be_on_server):
-                return None  # not one of ours; or one that learnt of its grant by asking
+                return None  # an attempt of another process; or one that learnt of its grant from a reply
             if now < self._handed_on.get(token, -INFINITY) + REFRESH_EVERY_S:
-                return None  # a copy, or forged: whoever can publish could flood the server
+                return None  # a copy of the message, or a forged one: its sender could flood the server
             self._handed_on[token] = now
             spec = attempt.spec
             return Run(scripts(spec).release, spec.granting, (token, "leave", *spec.guarded), spec.timeout)
@@ -173,12 +174,12 @@ class Waiting:
             deadline = waiter.told + CLAIM_WINDOW_S - margin(CLAIM_WINDOW_S)
             if deadline - now >= USABLE_LEFT_S:
                 self._settle(waiter, Granted(fence, deadline, in_claim_window=True))
-            elif now >= waiter.hinted_at + REFRESH_EVERY_S:  # else all are refreshed soon: anybody may have sent the message
+            elif now >= waiter.hinted_at + REFRESH_EVERY_S:  # at most once a second, because anybody may have sent the message
                 waiter.hinted_at = waiter.refresh_at = now
         return None
 
     def on_listening(self, now: float, prefix: bytes) -> None:
-        """The inbox of this prefix is (again) subscribed: messages may have been missed, so those it tells ask at once."""
+        """Note that the inbox of this prefix is subscribed (again); its waiters may have missed messages and ask at once."""
         self._listening.add(prefix)
         self._numbers[prefix] = number = self.subscription(prefix) + 1
         for waiter in self._told_by(prefix):
@@ -191,14 +192,14 @@ class Waiting:
                 waiter.put(None)
 
     def on_silence(self) -> None:
-        """The inboxes are lost. The refresh goes on without them."""
+        """Note that all inboxes lost their subscription. The refreshes go on without them."""
         self._listening.clear()
 
     def _told_by(self, prefix: bytes) -> list[Waiter]:
         return [waiter for waiter in self._waiters.values() if waiter.attempt.spec.prefix == prefix]
 
     def on_unreachable(self, error: WireError, now: float, prefix: bytes) -> None:
-        """The inbox of this prefix cannot be opened. A waiter without a place waits for one as long as its patience allows."""
+        """Note that the inbox of this prefix cannot be subscribed. Waiters without a place fail once their patience ends."""
         for waiter in self._told_by(prefix):
             waiter.down = error
             forbidden = isinstance(error, Refused) and not error.transient
@@ -206,9 +207,9 @@ class Waiting:
                 self._settle(waiter, Down(error))
 
     def due(self, now: float) -> list[Refresh]:
-        """Return the refreshes to send now: all waiters once a second, and one when the lease that it waits for ends."""
-        # A driver ends its wait itself, but its timer stands still while the machine sleeps: then we are the first to see. The
-        # place stays until the driver has seen it too: somebody else of this process may inherit it.
+        """Return the refreshes to send now: for all waiters once a second, for one when the lease that it waits for ends."""
+        # The driver ends the wait itself, but its timer stops while the machine sleeps, so the timeout may be seen here first.
+        # The place stays until the driver has seen it, too: another attempt of this process may inherit the place.
         for waiter in self._waiters.values():
             if waiter.attempt.until is not None and now >= waiter.attempt.until and not waiter.late:
                 waiter.late = True
@@ -222,13 +223,13 @@ class Waiting:
             waiter.in_flight = True
             waiter.asked_under = self.subscription(waiter.attempt.spec.prefix)
         alike: dict[tuple[object, float, bytes], list[Waiter]] = {}
-        for waiter in batch:  # one request is one script, and goes by one guard and one inbox
+        for waiter in batch:  # one request is one script, with one quarantine and one inbox
             spec = waiter.attempt.spec
             alike.setdefault((scripts(spec), spec.guard, spec.prefix), []).append(waiter)
         return [Refresh(part[i : i + BATCH]) for part in alike.values() for i in range(0, len(part), BATCH)]
 
     def next_at(self) -> float:
-        """When `due` has something to send (local seconds; infinity: nothing to wait for)."""
+        """Return the local time, in seconds, at which `due` next returns a refresh; infinity: never."""
         expiries = [w.refresh_at for w in self._waiters.values() if w.told is not None and not w.in_flight]
         return min(self.round_at, *expiries) if expiries else INFINITY
 
@@ -242,14 +243,14 @@ class Waiting:
                 case Held(fence) if sent + ttl - margin(ttl) > now:
                     self._settle(waiter, Granted(fence, sent + ttl - margin(ttl), in_claim_window=False))
                 case Held():
-                    waiter.refresh_at = now  # answered so late that the lease may be over: ask again
+                    waiter.refresh_at = now  # the reply came so late that the lease may be over: ask again
                 case Busy():
                     self._waiting(waiter, reply, sent, now)
                 case Gone() | Conflict():
                     self._settle(waiter, reply)
 
     def on_failed(self, batch: Iterable[Waiter], error: WireError, now: float) -> None:
-        """A refresh got no answer."""
+        """Note that a refresh got no reply; the waiters are refreshed again soon."""
         for waiter in batch:
             waiter.in_flight = False
             waiter.down = error
@@ -258,13 +259,15 @@ class Waiting:
                 self._settle(waiter, Down(error))
 
     def close(self, error: Exception, waiters: Iterable[Waiter] | None = None) -> None:
-        """This process stops, or these cannot be told anything here: they wait no more."""
+        """End the wait of all waiters, or of these, with ``error``: this process stops, or the inbox cannot reach them."""
         for waiter in list(self._waiters.values()) if waiters is None else waiters:
             self._settle(waiter, Down(error))
 
     def end(self, waiter: Waiter, error: Exception) -> None:
-        """Tell a waiter why its wait ends now. As when its time is up, the place stays until the driver has seen it: another
-        attempt of this process may inherit the place."""
+        """End a wait with ``error``.
+
+        The place stays until the driver has seen the error, so that another attempt can inherit it.
+        """
         waiter.late = True
         waiter.put(Down(error))
 
