@@ -1,12 +1,12 @@
-"""Histories of one process over scripted sockets: a seed draws the face, the faults and what its workers do.
+"""Seeded histories of one process over scripted sockets: a seed draws the API (sync or asyncio), the faults and the work.
 
 Four rules are checked:
 
-T1  A lease is never believed longer than the server keeps it: after each event, for each lease that a worker holds.
-T2  An answer belongs to its question: what ECHO answers is what was sent; the server is sent whole requests and known commands,
-    and each question once.
-T3  Where nothing goes wrong any more, each connection soon answers again; nobody waits for ever.
-T4  A question ends within its own time limit, answered or not, whatever else is asked on its connection.
+T1  A holder never believes in a lease longer than the server keeps it. Checked after each event, for each held lease.
+T2  Each reply belongs to its request: ECHO returns the text that was sent. The server receives whole requests and known
+    commands only, and each ECHO once.
+T3  After the last fault, each connection soon answers again, and no worker waits forever.
+T4  A request ends within its own time limit, answered or not, whatever else is sent on its connection.
 """
 
 from __future__ import annotations
@@ -44,34 +44,37 @@ T = TypeVar("T")
 FAULTS = ("slow", "late", "cut_request", "cut_reply", "silent", "split", "full", "refused")
 
 STEPS = 12
-"""Steps that each worker takes before all faults are healed."""
+"""Number of random steps that each worker takes before all faults are healed."""
 
 TASKS = 3
-"""Workers in an event loop, or threads that share a connection."""
+"""Number of tasks in an event loop, or of threads that share a connection."""
 
 CALM = 5
-"""Questions asked at the end. The first may fail, on connections that have died meanwhile."""
+"""Number of requests sent at the end. The first may fail, on connections that have ended before."""
 
 DRIFT = 0.004
 """Largest deviation of a clock's rate from 1. The margin of a lease allows for one percent between two clocks."""
 
 
 PROMPT = 0.3
-"""Seconds by which a question may exceed its time limit."""
+"""Seconds by which a request may exceed its time limit before rule T4 is violated."""
 
 ON_THE_WAY = {"sync": 2, "shared": float("inf"), "asyncio": 1}
-"""Multiple of its time limit that a question may take. A thread has it once more for the connection that it opens. Threads
-that share a connection ask again on the next one as long as their request was not sent."""
+"""Multiple of its time limit that a request may take, by kind of worker.
+
+A thread may use the limit a second time for opening a connection. Threads that share a connection repeat the request on the
+next connection as long as the request was not sent.
+"""
 
 CLOSING = 5
 """Remainder modulo 16 of the seeds whose server closes many connections as soon as they are open."""
 
 WORKERS = "workers"
-"""Title of the workers' lane in the drawing of a history."""
+"""Title of the column of the workers in the drawing of a history."""
 
 
 class Lease(BaseLease):
-    """Production's lease. Nobody is told when it is lost: the judge asks it each time."""
+    """A lease, as in production, that notifies no owner of its loss, because the rules check it after each event."""
 
     def notice_loss(self) -> None:
         self._first_to_tell()
@@ -82,19 +85,19 @@ class Profile:
     """The parameters that a seed has drawn."""
 
     face: Literal["sync", "shared", "asyncio"]
-    """Kind of the workers: one thread, several threads that share a connection, or tasks."""
+    """Kind of the workers: one thread ("sync"), several threads that share a connection ("shared"), or tasks ("asyncio")."""
     delay: float
-    """Mean seconds of each way between client and server."""
+    """Mean seconds that data takes from the client to the server, and back."""
     faults: dict[str, float]
-    """Probability of each fault; see `Network`."""
+    """Probability of each fault, by the name of the attribute of `Network`."""
     rates: tuple[float, float]
-    """Rates of the clocks of server and client."""
+    """Rates of the clocks of the server and of the client, relative to virtual time."""
     impatient: float
-    """Probability that a task gives up what it does."""
+    """Probability that a task cancels the action that it waits for."""
 
 
 class _Threads:
-    """The sync driver: a worker's coroutine never suspends, since each step blocks."""
+    """Runs a worker's actions by the sync driver; the worker's coroutine never suspends, because each action blocks."""
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self._process = process
@@ -112,7 +115,7 @@ class _Threads:
 
 
 class _Tasks:
-    """The asyncio driver."""
+    """Runs a worker's actions by the asyncio driver."""
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.driver = aio.Driver(process, endpoint)
@@ -121,7 +124,7 @@ class _Tasks:
 
 
 class History:
-    """One process, its server, and the network between them."""
+    """A simulated history of one process, its server, and the network between them."""
 
     def __init__(self, seed: int, *, trace: bool) -> None:
         self.rng = rng = random.Random(f"wired {seed}")
@@ -147,12 +150,12 @@ class History:
         self.process = Process(self.machine)
         self.endpoint = Endpoint(host="scripted")
         self._held: dict[Lease, float] = {}
-        """The leases that are held, and until when each is believed."""
+        """Virtual time until which the holder believes in each held lease, by lease; 0: not determined yet."""
         self._asked = 0
         world.watchers.append(self._look)
 
     def tell(self) -> None:
-        """Run the history to its end."""
+        """Run the history to its end, and record the violations of the rules."""
         try:
             if self.profile.face == "shared":
                 self._shared()
@@ -162,9 +165,9 @@ class History:
                 with closing(Loop(self.machine)) as loop:
                     loop.run_until_complete(self._asyncio())
         except Stuck:
-            self._violated("T3", "somebody waits for ever")
-        except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
-            self._violated("T0", f"it raises {error!r}")
+            self._violated("T3", "a worker waits forever, and no event is planned")
+        except Exception as error:  # noqa: BLE001 - report any exception with the seed
+            self._violated("T0", f"the history raised {error!r}")
 
     async def _sync(self) -> None:
         face = _Threads(self.process, self.endpoint)
@@ -173,7 +176,7 @@ class History:
         await self._calm_down(face)
 
     def _shared(self) -> None:
-        """Have all threads share connections, as a process with very many threads does."""
+        """Run the history with several threads that share connections, as in a process with very many threads."""
         face = _Threads(self.process, self.endpoint)
         pool = self.process.pool(self.endpoint)
         assert isinstance(pool, Pool)
@@ -243,7 +246,7 @@ class History:
         await self._try("released", face.run(lease._release()))  # noqa: SLF001
 
     async def _try(self, what: str, doing: Awaitable[T]) -> T | None:
-        """Await an action and count its outcome. Return None if it failed as it may, or was cancelled at random."""
+        """Await an action and count the outcome. Return None if the action failed by a fault, or was cancelled at random."""
         if self.profile.face == "asyncio" and self.rng.random() < self.impatient:
             doing = asyncio.wait_for(doing, self.rng.uniform(0, 0.3))
         try:
@@ -267,7 +270,7 @@ class History:
         return Command(("ECHO", text), self.rng.choice((0.2, 1.0)))
 
     async def _question(self, ask: Callable[[Command], Awaitable[Any]]) -> bool:
-        """Ask a question of the server. Return True if it was answered."""
+        """Send an ECHO to the server, and check the reply. Return True if there was a reply."""
         text = self._text()
         command, asked = self._command(text), self.machine.clock()
         answer = await self._try("answered", ask(command))
@@ -275,7 +278,7 @@ class History:
         return answer is not None and self._belongs(answer, text)
 
     def _question_to_the_keeper(self, then: Callable[[bool], None] = lambda _: None) -> None:
-        """Ask over the keeper's link. ``then`` is called with True if there was an answer."""
+        """Send an ECHO over the keeper's connection, and check the reply. Call ``then`` with True if there was a reply."""
         text = self._text()
         keeper = self.process.keeper
 
@@ -294,23 +297,23 @@ class History:
         keeper.call(ask)
 
     def _ends_in_time(self, asked: float, limit: float) -> None:
-        """Hold the time since a question was asked against its limit (T4)."""
+        """Check rule T4: the request sent at local time ``asked`` has ended within ``limit`` seconds."""
         self.docket.decide("T4")
         took = self.machine.clock() - asked
         if took > limit + PROMPT:
-            self._violated("T4", f"a question has taken {took:.3f} s, and was to take {limit:.3f} at most")
+            self._violated("T4", f"a request took {took:.3f} s, but its limit is {limit:.3f} s")
 
     def _belongs(self, answer: Any, text: str) -> bool:
-        """Hold an answer against its question (T2)."""
+        """Check rule T2: the reply to an ECHO is the text that was sent. Return True."""
         self.docket.decide("T2")
         if answer != text.encode():
-            self._violated("T2", f"asked for {text!r}, and was answered {answer!r}")
+            self._violated("T2", f"the reply to ECHO {text!r} is {answer!r}")
         return True
 
     # The judge
 
     def _look(self) -> None:
-        """T1: hold each belief against the server. T2: whole requests are sent."""
+        """Check rule T1 (no holder believes in a lease too long) and a part of rule T2 (requests are sent completely)."""
         now = self.world.now
         for sock in self.network.partly_written:
             sock.look_for_the_rest()
@@ -325,11 +328,16 @@ class History:
                 kept = self.server.keeps(lease._held_lease.spec.keys[0], lease._held_lease.token)  # noqa: SLF001
                 if believed > kept:
                     self._violated(
-                        "T1", f"{lease.key} is believed until {1000 * believed:.1f} ms, and kept until {1000 * kept:.1f}"
+                        "T1",
+                        f"the holder of {lease.key} believes until {1000 * believed:.1f} ms, "
+                        f"but the server keeps the lease until {1000 * kept:.1f} ms",
                     )
 
     def _violated(self, rule: str, what: str) -> None:
-        """Write down the first violation. The workers then stop. Nothing is raised: the code under test might catch it."""
+        """Record the first violation, after which the workers stop.
+
+        No exception is raised, because the code under test might catch it.
+        """
         if not self.run.violations:
             self.run.violations.append(Violation(rule, what))
             self.world.note("left", WORKERS, note=f"{rule} {what}")
@@ -337,7 +345,7 @@ class History:
     # The end
 
     def _heal(self) -> None:
-        """End all faults, and reset every connection: some may have fallen silent."""
+        """End all faults, and reset every connection, because some may have fallen silent."""
         self.impatient = 0.0
         self.network.heal()
         for sock in self.machine.sockets.values():
@@ -345,7 +353,7 @@ class History:
                 sock.reset()
 
     async def _calm_down(self, face: _Threads | _Tasks) -> None:
-        """T3: ask over each connection, often enough that questions lost with earlier connections are over."""
+        """Check rule T3: send ECHO over each connection, several times, because the first may fail on an ended connection."""
         answered = by_link = False
 
         def then(was: bool) -> None:
@@ -358,22 +366,25 @@ class History:
             await face.sleep(2.0)
         self.docket.decide("T3")
         if not answered:
-            self._violated("T3", "the driver's connection does not answer, though nothing goes wrong any more")
+            self._violated("T3", "the driver's connection gets no reply after all faults have ended")
         if not by_link:
-            self._violated("T3", "the keeper's link does not answer, though nothing goes wrong any more")
+            self._violated("T3", "the keeper's connection gets no reply after all faults have ended")
 
 
 def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that never suspends."""
+    """Run a coroutine that never suspends to its end."""
     try:
         coroutine.send(None)
     except StopIteration:
         return
-    raise AssertionError("it has waited for something")
+    raise AssertionError("the coroutine suspended, although its driver blocks")
 
 
 def simulate(seed: int, *, coverage: Coverage | None = None, trace: bool = False) -> Run[Profile]:
-    """Run the history of a seed. If ``trace``, it shows the bytes that are sent and received."""
+    """Run the history of a seed over scripted sockets, and judge it.
+
+    With ``trace``, the history records the bytes that are sent and received.
+    """
     history = History(seed, trace=trace)
     history.tell()
     if coverage is not None:

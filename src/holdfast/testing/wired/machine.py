@@ -1,7 +1,8 @@
-"""The machine that the drivers run on, in the place of `holdfast._net.system.SYSTEM`; its keeper and its event loop.
+"""A simulated machine for production's drivers, in the place of `holdfast._net.system.SYSTEM`, with keeper and event loop.
 
-One thread runs at a time. A thread that blocks (the sync driver in a read, an event loop in its selector) lets the world go on
-until it may continue. The keeper takes one turn whenever its selector has an event, or its time has come.
+One thread runs at a time. When a thread blocks (the sync driver in a read, an event loop in its selector), the world runs
+events until the thread may continue. The keeper (background thread) takes one step whenever its selector has an event or its
+next action is due.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
 
 
 class Machine(System):
-    """One machine with a clock of its own, which runs at ``rate``, and a network to one server."""
+    """A simulated machine with a clock that runs at ``rate`` (1: as virtual time), and with a network to one server."""
 
     def __init__(self, world: World, network: Network, server: Server, rng: random.Random, rate: float) -> None:
         self.world = world
         self.network = network
         self.rate = rate
         self.sockets: dict[int, Scripted] = {}
-        """All sockets of the machine, by number."""
+        """All scripted sockets of the machine, by descriptor number."""
         self._server = server
         self._rng = rng
         self._base = rng.uniform(1000, 1_000_000)
         self._in_background = False
-        """True while a function given to `start` runs: the time that it takes has passed already."""
+        """True while a function passed to `start` runs; its connection takes no more time, because the time has passed."""
         self.clock = self.monotonic = lambda: self._base + world.now * rate
         self.sleep = lambda seconds: world.wait(lambda: False, seconds / rate)  # type: ignore[assignment]
         self.urandom = rng.randbytes
@@ -47,15 +48,18 @@ class Machine(System):
         self.socketpair = self._pipe
 
     def true(self, seconds: float) -> float:
-        """Convert seconds of its clock into true seconds."""
+        """Convert a number of seconds on the machine's clock into seconds of virtual time."""
         return seconds / self.rate
 
     def latency(self) -> float:
-        """Draw the seconds until a thread that may go on does so."""
+        """Draw the seconds that a thread takes to run after it has been woken."""
         return self._rng.expovariate(1 / 0.0005)
 
     def connect(self) -> Socket:
-        """Return a connected socket at once. Raises ConnectionRefusedError."""
+        """Return a new socket that is connected to the server, without delay.
+
+        Raises ConnectionRefusedError if the network refuses the connection.
+        """
         if self.network.happens("refused"):
             raise ConnectionRefusedError("connection refused")
         number = FIRST + len(self.sockets)
@@ -97,7 +101,7 @@ class Machine(System):
 
 
 class Turns:
-    """A keeper, one turn at a time."""
+    """The runner of a keeper (background thread) in virtual time: plans and runs the keeper's steps one by one."""
 
     def __init__(self, machine: Machine, keeper: Looper) -> None:
         self._machine = machine
@@ -105,7 +109,7 @@ class Turns:
         self._wake_at = machine.world.now
         self._begun = False
         self._coming = False
-        """True while a turn is planned."""
+        """True while the next step of the keeper is planned."""
         machine.world.watchers.append(self._look)
         machine.world.at(machine.world.now)
 
@@ -131,17 +135,20 @@ class Turns:
 
 
 class Process(RealProcess):
-    """Production's process, on that machine."""
+    """Production's registry of a process, on the simulated machine."""
 
-    here = True  # production asks if it was forked
+    here = True  # production checks whether the process was forked
 
     def facts(self) -> dict[str, Any]:
-        """Return the same facts on every machine: their length decides where a connection is cut."""
+        """Return fixed facts about the process, so that requests have the same length on every real machine.
+
+        A fault cuts a request at a random byte, so a different length would change the history of a seed.
+        """
         return {"host": "scripted", "pid": 1, "label": None, "start": 0.0}
 
 
 class _LoopSelector(Selector):
-    """Lets the world go on while the loop waits."""
+    """A selector for the event loop that runs events of the world while the loop waits."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine.sockets)
@@ -151,14 +158,14 @@ class _LoopSelector(Selector):
         ready = self.ready()
         if not ready and (timeout is None or timeout > 0):
             world = self._machine.world
-            # One event only: it may have called something back in the loop, which is to be run before the next.
+            # Run one event only: it may have scheduled a callback in the loop, which must run before the next event.
             world.step(float("inf") if timeout is None else world.now + max(1e-6, self._machine.true(timeout)))
             ready = self.ready()
         return ready
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """asyncio's own loop and transports, over scripted sockets and virtual time."""
+    """asyncio's own event loop and transports, over scripted sockets and under virtual time."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -170,6 +177,6 @@ class Loop(asyncio.SelectorEventLoop):
     async def create_connection(self, protocol_factory: Any, *_: Any, **__: Any) -> Any:
         await asyncio.sleep(2 * self._machine.network.way())
         opened = await super().create_connection(protocol_factory, sock=self._machine.connect())
-        if self._machine.network.closed:  # as long as a login would take: the connection may end meanwhile
+        if self._machine.network.closed:  # wait as long as a login would take, because the connection may end meanwhile
             await asyncio.sleep(2 * self._machine.network.way())
         return opened

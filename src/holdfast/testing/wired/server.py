@@ -1,4 +1,4 @@
-"""The server behind scripted sockets: the keyspace with the real Lua scripts, reached by the bytes of the protocol."""
+"""The simulated server behind scripted sockets, reached by RESP bytes: an in-memory keyspace with the real Lua scripts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast.testing.inmemory.front import Push, Session, encode
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
 START = 1_700_000_000.0
-"""Time that the server's clock shows at the beginning, in seconds."""
+"""Time that the server's clock shows at the beginning of a history, in seconds."""
 
 
 class Peer:
-    """The server's end of a connection."""
+    """The server's end of one simulated connection."""
 
     def __init__(self, server: Server, send: Callable[[bytes], None], hang_up: Callable[[], None]) -> None:
         self._server = server
@@ -26,7 +26,7 @@ class Peer:
         self._left = False
 
     def receive(self, data: bytes) -> None:
-        """Carry out the requests in what has come, and answer each."""
+        """Parse the received bytes, carry out each complete request, and send the replies."""
         try:
             for request in self.session.requests(data):
                 if self._left:
@@ -43,45 +43,45 @@ class Peer:
             self._hang_up()
 
     def send(self, reply: Any) -> None:
-        """Send a reply, or a message."""
+        """Send a reply or a published message to the client, unless the connection is closed."""
         if not self._left:
             self._send(encode(reply, self.session.protocol))
 
     def leave(self) -> None:
-        """Close the session: the connection is gone."""
+        """Close the server's session, with its subscriptions, because the connection has ended."""
         if not self._left:
             self._left = True
             self.session.close()
 
 
 class TrueTime(Protocol):
-    """The world, as a server sees it."""
+    """The part of the simulated world that a server uses."""
 
     now: float
-    """True time in seconds."""
+    """Virtual time, in seconds."""
     servers: list[Server]
 
 
 class Server:
-    """One server. Its clock runs at ``rate``."""
+    """A simulated server whose clock runs at ``rate`` (1: as virtual time)."""
 
     def __init__(self, world: TrueTime, rate: float, complain: Callable[[str], None]) -> None:
         self._world = world
         self.rate = rate
         self.complain = complain
-        """Called with a text if a client does what no client may do."""
+        """Function that is called with a text if a client breaks the protocol or repeats a question."""
         self.keyspace = Keyspace()
         self.calls = 0
-        """Number of commands that have come."""
+        """Number of commands that the server has received."""
         self.asked_for: Counter[str] = Counter()
-        """Number of times that each command has come."""
+        """Number of times that the server has received each command, by the name of the command."""
         self._questions: set[bytes] = set()
         self._peers: dict[Session, Peer] = {}
         self._listeners: dict[bytes, list[Session]] = {}
         world.servers.append(self)
 
     def note(self, request: list[bytes]) -> None:
-        """Count a request. The core asks again where it has to: what it sends once must not arrive twice."""
+        """Count a request, and complain if the same ECHO arrives twice, because a driver must send each request once."""
         self.asked_for[request[0].decode("ascii", "replace")] += 1
         if request[0] == b"ECHO":
             if request[1] in self._questions:
@@ -89,23 +89,26 @@ class Server:
             self._questions.add(request[1])
 
     def accept(self, send: Callable[[bytes], None], hang_up: Callable[[], None]) -> Peer:
-        """Begin a connection."""
+        """Accept a connection, and return the server's end of it.
+
+        ``send`` sends bytes to the client, ``hang_up`` closes the connection.
+        """
         peer = Peer(self, send, hang_up)
         self._peers[peer.session] = peer
         return peer
 
     def keeps(self, key: bytes, token: str) -> float:
-        """Return the true time at which this token's lease expires; minus infinity if the token does not hold the lock."""
+        """Return the virtual time at which this token's lease expires; minus infinity if the token does not hold the lock."""
         self._tick()
         value, expires = self.keyspace.peek(key)
         if value != token.encode():
             return float("-inf")
         return float("inf") if expires is None else (expires / 1000 - START) / self.rate
 
-    # The requests of its connections: `front.Backend`
+    # The methods that the server's sessions call (`front.Backend`)
 
     def execute(self, args: list[bytes]) -> Any:
-        """Run a command, and pass on what it publishes."""
+        """Run a command, send the messages that it publishes to the subscribers, and return the reply."""
         self._tick()
         reply = self.keyspace.execute(*args)
         published, self.keyspace.published[:] = list(self.keyspace.published), []
@@ -115,12 +118,12 @@ class Server:
         return reply
 
     def version(self, key: bytes) -> int:
-        """Return a number that differs after each change of the key."""
+        """Return the version of the key: a number that differs after each change of the key (for WATCH)."""
         self._tick()
         return self.keyspace.version(key)
 
     def listen(self, session: Session, channel: bytes, by: int) -> None:
-        """Note that a connection subscribes (1) or unsubscribes (-1)."""
+        """Add (``by`` = 1) or remove (-1) the subscription of a session to a channel."""
         sessions = self._listeners.setdefault(channel, [])
         sessions.append(session) if by > 0 else sessions.remove(session)
         self.keyspace.subscribe(channel, by)

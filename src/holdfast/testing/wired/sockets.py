@@ -1,7 +1,7 @@
-"""Scripted sockets, in place of the kernel's, with everything that a network may do to a stream of bytes.
+"""Scripted sockets, in the place of the kernel's sockets, with the faults that a network can cause in a stream of bytes.
 
-A stream keeps its order and never changes a byte, as TCP; but it is late, arrives in pieces, takes only a part of what is
-written, and ends anywhere, within a request or within a reply.
+As in TCP, bytes arrive in order and unchanged. But bytes may be late and may arrive in pieces, a write may accept only a part
+of the data, and a connection may end anywhere, within a request or within a reply.
 """
 
 from __future__ import annotations
@@ -26,35 +26,38 @@ NETWORK = "network"
 
 @dataclass(slots=True)
 class Network:
-    """The faults of the network, each with its probability for each piece that is sent. Counts the faults that happened."""
+    """The network of a history: its delay, the probability of each fault, and the number of faults so far.
+
+    Most probabilities are for one piece of data, that is, the bytes of one write.
+    """
 
     world: World = field(repr=False)
     rng: random.Random = field(repr=False)
     delay: float
-    """Mean seconds of each way."""
+    """Mean seconds that data takes from one end of a connection to the other."""
     slow: float = 0.0
-    """It takes up to half a second longer."""
+    """Probability that a piece of data takes up to half a second longer."""
     late: float = 0.0
-    """It takes up to three seconds longer: more than anybody waits for an answer."""
+    """Probability that a piece of data takes 0.3 to 3 seconds longer, often longer than the client waits for a reply."""
     cut_request: float = 0.0
-    """A part of it arrives, then the connection is gone."""
+    """Probability that only a part of a request arrives, and the connection is cut after it."""
     cut_reply: float = 0.0
     silent: float = 0.0
-    """It never arrives, nor does anything behind it, and nobody is told."""
+    """Probability that a piece of data and everything sent after it never arrive, and neither end notices."""
     split: float = 0.0
-    """It arrives in pieces, one after the other."""
+    """Probability that a piece of data arrives in two parts, one after the other."""
     full: float = 0.0
-    """The kernel takes a part of what is written, and no more for up to two seconds."""
+    """Probability that the client's kernel accepts only a part of a write, and nothing more for up to two seconds."""
     refused: float = 0.0
-    """A connection is refused."""
+    """Probability that a new connection is refused."""
     closed: float = 0.0
-    """The server closes a connection as soon as it is open."""
+    """Probability that the server closes a new connection as soon as it is open."""
     counts: Counter[str] = field(default_factory=Counter, repr=False)
     partly_written: set[Socket] = field(default_factory=set, init=False, repr=False)
-    """Connections of which the kernel has taken a part of what was written, and nothing since."""
+    """Connections whose last write was accepted only in part, and that have not sent the rest yet."""
 
     def happens(self, fault: str) -> bool:
-        """Draw whether a fault happens now, and count it if so."""
+        """Draw at random whether this fault happens now; if so, count the fault and return True."""
         probability: float = getattr(self, fault)
         happens = probability > 0 and self.rng.random() < probability
         if happens:
@@ -63,13 +66,13 @@ class Network:
         return happens
 
     def heal(self) -> None:
-        """End all faults: from now on nothing goes wrong, and nothing takes long."""
+        """Set the probability of all faults to zero, and the delay to a millisecond."""
         self.delay = 0.001
         self.slow = self.late = self.cut_request = self.cut_reply = self.silent = self.split = self.full = self.refused = 0.0
         self.closed = 0.0
 
     def way(self) -> float:
-        """Draw the seconds that something takes on its way."""
+        """Draw the seconds that a piece of data takes from one end of a connection to the other."""
         seconds = self.rng.expovariate(1 / self.delay)
         if self.happens("slow"):
             seconds += self.rng.uniform(0, 0.5)
@@ -79,18 +82,18 @@ class Network:
 
 
 class Way:
-    """One direction of a connection."""
+    """One direction of a scripted connection, which delays, splits, cuts or drops the bytes sent."""
 
     def __init__(self, world: World, network: Network, cut: str, arrive: Callable[[bytes], None], ended: Callable[[], None]):
         self._world, self._network, self._cut = world, network, cut
         self._arrive, self._ended = arrive, ended
         self._free_at = 0.0
-        """True time at which all that was sent before has arrived: nothing overtakes it."""
+        """Virtual time at which all bytes sent so far have arrived; later bytes must not overtake them."""
         self.over = False
-        """True if nothing that is sent from now on arrives."""
+        """True if bytes that are sent from now on never arrive."""
 
     def send(self, data: bytes) -> None:
-        """Send bytes: they arrive some time later, as far as no fault stops them."""
+        """Send bytes, which arrive after a delay unless a fault stops them."""
         network = self._network
         if self.over or not data:
             return
@@ -110,7 +113,7 @@ class Way:
             self.end()
 
     def end(self) -> None:
-        """Tell the other side that the connection has ended, after all that was sent before."""
+        """End the connection: the other end notices after all bytes sent before have arrived."""
         if not self.over:
             self.over = True
             self._deliver(self._ended)
@@ -121,38 +124,38 @@ class Way:
 
 
 FIRST = 1_000_000
-"""Number of the first socket of a history: far above those of real files."""
+"""Descriptor number of the first scripted socket of a history, larger than that of any real file."""
 
 ROOM = 0.05
-"""Seconds within which the rest of a request follows when the kernel takes bytes again."""
+"""Seconds within which a client must send the rest of a request once the kernel accepts bytes again."""
 
 SHOWN = 100
-"""Bytes of a request or reply that a trace shows, at most."""
+"""Maximum number of bytes that a trace shows of one request or reply."""
 
 
 class Scripted(socket.socket):
-    """A socket by its type alone: nothing of the real one is ever used."""
+    """The base class of scripted sockets, which has the type of a real socket but uses nothing of it."""
 
     type = socket.SOCK_STREAM
     family = socket.AF_UNIX
 
-    def __init__(self, number: int) -> None:  # not the one of socket.socket, which would open a real one
+    def __init__(self, number: int) -> None:  # without super(), which would open a real socket
         self._number = number
         self.arrived = bytearray()
         self.ended = False
-        """True if nothing more will arrive."""
+        """True if no more bytes will arrive, because the connection has ended."""
 
     def fileno(self) -> int:
         return self._number
 
     @property
     def readable(self) -> bool:
-        """True if there is something to read, or nothing more will come."""
+        """True if there are bytes to read, or the connection has ended."""
         return bool(self.arrived) or self.ended
 
     @property
     def writable(self) -> bool:
-        """True if it takes bytes."""
+        """True if the socket accepts bytes to send."""
         return True
 
     def _read(self, size: int, flags: int = 0) -> bytes:
@@ -166,7 +169,7 @@ class Scripted(socket.socket):
 
 
 class Poke(Scripted):
-    """One end of a pipe by which a thread wakes another at once."""
+    """One end of a pipe with which a thread wakes another thread without delay."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -186,21 +189,21 @@ class Poke(Scripted):
 
 
 def pipe(number: int) -> tuple[Poke, Poke]:
-    """Return a pair of ends, as ``socket.socketpair()`` does. They have this number and the next."""
+    """Return the two ends of a new pipe, as ``socket.socketpair()`` does, with the descriptors ``number`` and the next."""
     one, other = Poke(number), Poke(number + 1)
     one.other, other.other = other, one
     return one, other
 
 
 class Socket(Scripted):
-    """The client's end of a connection."""
+    """The client's end of a scripted connection to the server."""
 
     def __init__(self, number: int, world: World, network: Network, server: Server) -> None:
         super().__init__(number)
         self._world, self._network = world, network
         self._name = f"#{self._number - FIRST}"
         self._patience: float | None = None
-        """Seconds for which reading blocks; None: for ever."""
+        """Seconds for which a read blocks at most; None: without limit."""
         self._full_until = 0.0
         self._complain = server.complain
         self._down = Way(world, network, "cut_reply", self._come, self._end)
@@ -220,21 +223,21 @@ class Socket(Scripted):
         self._up.over = True
 
     def _hang_up(self) -> None:
-        """Close the connection at the server's end."""
+        """Close the connection at the server's end; the client notices after all bytes sent before."""
         self._down.end()
 
     def _broken(self) -> None:
-        """Cut the connection: both sides are told."""
+        """Drop the connection at the server, because the client's direction has ended; then end the other direction."""
         self._peer.leave()
         self._down.end()
 
     def close_at_once(self) -> None:
-        """Have the server close it before anything was sent."""
+        """Have the server close the connection before any data was sent."""
         self._peer.leave()
         self._hang_up()
 
     def reset(self) -> None:
-        """End the connection for both sides at once, as if a device between them had dropped it."""
+        """End the connection for both sides at once, as if a device between them had reset it."""
         self._peer.leave()
         self._end()
 
@@ -293,7 +296,7 @@ class Socket(Scripted):
         return len(data)
 
     def look_for_the_rest(self) -> None:
-        """Complain if the rest of a request should have been written by now."""
+        """Complain if the client has not sent the rest of a request although the kernel accepts bytes again."""
         if not self.ended and self._world.now >= self._full_until + ROOM:
             self._complain("the rest of a request is not sent, although there is room for it")
 
@@ -317,7 +320,7 @@ class Socket(Scripted):
 
 
 class _Watched(Mapping[Any, selectors.SelectorKey]):
-    """The result of ``get_map()``: keys are looked up by the socket or by its number."""
+    """The mapping that ``Selector.get_map()`` returns: from a socket, or its descriptor, to its selector key."""
 
     def __init__(self, keys: dict[int, selectors.SelectorKey]) -> None:
         self._keys = keys
@@ -333,7 +336,7 @@ class _Watched(Mapping[Any, selectors.SelectorKey]):
 
 
 class Selector(selectors.BaseSelector):
-    """Watches scripted sockets. Of real ones (asyncio's own pipe), nothing is ever ready."""
+    """A selector that watches scripted sockets; real sockets, such as asyncio's own pipe, are never ready."""
 
     def __init__(self, sockets: Mapping[int, Scripted]) -> None:
         self._sockets = sockets
@@ -357,7 +360,7 @@ class Selector(selectors.BaseSelector):
         return _Watched(self._keys)
 
     def ready(self) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return the keys that are ready now, with their events."""
+        """Return the keys of the sockets that are ready now, each with its events."""
         found = []
         for key in self._keys.values():
             sock = self._sockets.get(key.fd)
@@ -368,7 +371,7 @@ class Selector(selectors.BaseSelector):
         return found
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        raise NotImplementedError("a keeper is stepped, and waits for nothing")
+        raise NotImplementedError("the simulated keeper never waits in its selector: call `ready` instead")
 
     def close(self) -> None:
         self._keys.clear()

@@ -1,4 +1,4 @@
-"""Virtual time, and what happens next. Nothing here runs at the same moment as anything else."""
+"""The virtual time and the planned events of a history over scripted sockets. Only one thread runs at any moment."""
 
 from __future__ import annotations
 
@@ -14,43 +14,49 @@ if TYPE_CHECKING:
 
 
 class Stuck(Exception):
-    """Somebody waits without a time limit, and nothing is left to happen."""
+    """Raised when a thread or task waits without a time limit and no event is planned any more."""
 
 
 class World:
-    """The order of events. ``now`` is true time in seconds; clocks of machines and servers are derived from it."""
+    """A simulated world that runs planned events in the order of their times.
+
+    ``now`` is the virtual time in seconds. The clocks of machines and servers are derived from it.
+    """
 
     def __init__(self, *, trace: bool) -> None:
         self.now = 0.0
         self.steps = 0
         self.trace = trace
-        """Write the bytes that are sent and received into the history, too."""
+        """True if the history also records the bytes that are sent and received."""
         self.history: list[Event] = []
         self.servers: list[Server] = []
         self.watchers: list[Callable[[], None]] = []
-        """Called after each event: the judge, and keepers that may have something to do."""
+        """Functions called after each event: the check of the rules, and the keepers that may have to run."""
         self.callers: Callers | None = None
-        """The threads that block at the same time, if there are several."""
+        """The threads of the history, if several of them can block at the same time; None otherwise."""
         self._stepping = 0
-        """Number of events being carried out, one within another. While one waits, no other caller goes on."""
+        """Number of events that run now, nested in each other. While an event waits, no other thread goes on."""
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._count = 0
 
     def at(self, when: float, what: Callable[[], object] = lambda: None) -> None:
-        """Call ``what`` at ``when``. Of calls due at the same time, the one planned first comes first."""
+        """Plan a call of ``what`` at the virtual time ``when``. Calls at the same time run in the order of planning."""
         self._count += 1
         heapq.heappush(self._due, (when, self._count, what))
 
     def after(self, seconds: float, what: Callable[[], object]) -> None:
-        """Call ``what`` after ``seconds``."""
+        """Plan a call of ``what`` after ``seconds`` of virtual time."""
         self.at(self.now + seconds, what)
 
     def note(self, kind: str, who: str, lock: str = "", *, until: float = 0.0, note: str = "") -> None:
-        """Write down what happens now, for people."""
+        """Append an event to the history, for people who read it; no rule uses the history."""
         self.history.append(Event(self.now, kind, who, lock, until=until, note=note))
 
     def step(self, until: float = float("inf")) -> None:
-        """Let the next event happen; if there is none by then, let time pass until ``until``. Raises Stuck."""
+        """Run the next event, or let time pass until ``until`` if no event is due by then.
+
+        Raises Stuck if no event is planned and ``until`` is infinity.
+        """
         self.steps += 1
         self._stepping += 1
         try:
@@ -71,7 +77,7 @@ class World:
             look()
 
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
-        """Block the caller until ``over()``, for ``seconds`` at most. Return False if it is not over by then."""
+        """Block the caller until ``over()`` is true, for at most ``seconds`` of virtual time. Return False on a timeout."""
         if self.callers is not None and not self._stepping:
             return self.callers.wait(over, seconds)
         until = self.now + seconds
@@ -83,7 +89,7 @@ class World:
 
 
 class Callers:
-    """Threads of which one runs at a time. When it blocks, the first one whose wait is over goes on."""
+    """Several threads of which one runs at a time. When a thread blocks, the first one whose wait is over goes on."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -92,7 +98,10 @@ class Callers:
         self._stuck = False
 
     def run(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Run each call in a thread of its own, to its end. Raises Stuck, or the first error of a call."""
+        """Run each call in a thread of its own, and return when all have ended.
+
+        Raises Stuck if all threads wait forever, or the first exception that a call raised.
+        """
         ended, errors = list[object](), list[Exception]()
 
         def run(call: Callable[[], object]) -> None:
@@ -103,7 +112,7 @@ class Callers:
             self._turns[me].acquire()
             try:
                 call()
-            except Exception as error:  # noqa: BLE001 - raised again in whoever waits for all
+            except Exception as error:  # noqa: BLE001 - raised again in the thread that waits for all calls
                 errors.append(error)
             finally:
                 ended.append(call)
@@ -124,7 +133,10 @@ class Callers:
             raise errors[0]
 
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
-        """Wait as `World.wait` does, while other callers go on."""
+        """Block the calling thread until ``over()`` is true, for at most ``seconds``, while the other threads go on.
+
+        Return False on a timeout. Raises Stuck if all threads wait forever.
+        """
         me = threading.get_ident()
         self._blocked[me] = (over, self._world.now + seconds)
         if self._hand_on(me):
@@ -134,7 +146,7 @@ class Callers:
         return over()
 
     def _hand_on(self, me: int = 0) -> bool:
-        """Let the world go on until a caller can, and wake it. Return False if that caller is ``me``."""
+        """Run events until the wait of a thread is over, and wake that thread. Return False if it is the thread ``me``."""
         while True:
             for who, (over, until) in self._blocked.items():
                 if self._stuck or over() or self._world.now >= until:
@@ -149,7 +161,7 @@ class Callers:
 
 
 class Bell:
-    """A `threading.Lock` for such threads."""
+    """A lock, in the place of `threading.Lock`, for simulated threads, which wait for it in virtual time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
