@@ -1,1 +1,1 @@
-"""Small scenarios of each capability, for the exhaustive search."""
+"""Small scenarios of each capability, of which the exhaustive search runs every schedule (order of events and faults)."""

@@ -1,4 +1,4 @@
-"""Small scenarios of an election, for the exhaustive search: as `scenarios` has them for a lock."""
+"""Small scenarios of an election, of which the exhaustive search runs every schedule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Program = Callable[[Worker, Election], Coroutine[Any, Any, None]]
 
 
 def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = None) -> Program:
-    """Be elected, lead for a while, hand over or resign."""
+    """Return a program that campaigns as ``name``, leads for ``hold`` seconds, and hands over to ``to`` or resigns.
+
+    It campaigns for at most ``wait`` seconds; None: again and again until elected.
+    """
 
     async def program(worker: Worker, election: Election) -> None:
         candidate, term = Candidate(worker, election, name), None
@@ -46,7 +49,7 @@ def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = Non
 
 
 def watch(name: str) -> Program:
-    """Until this one has led, and leads no more."""
+    """Return a program that observes the election until the candidate ``name`` has led and leads no more."""
 
     async def program(worker: Worker, election: Election) -> None:
         observer = Observer(worker, election)
@@ -60,11 +63,11 @@ def watch(name: str) -> Program:
 
 @dataclass(frozen=True)
 class ElectionScenario(FlightScenario):
-    """One worker a program, each in a process of its own; at most ``budget`` of these faults."""
+    """A scenario of an election: one worker for each program, each in its own process, and at most ``budget`` faults."""
 
     programs: tuple[Any, ...]
     watched: bool = False
-    """The second one observes."""
+    """True if the second program observes, and must see the first one lead and end."""
 
     def build(self, *, trace: bool = False) -> Stepwise:
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=LEASE, trace=trace)
@@ -84,7 +87,7 @@ class ElectionScenario(FlightScenario):
         docket = Docket()
         found = judge(history, docket, LEASE)
         if not any(event.kind == "end" for event in history):
-            return found  # the search has been here before
+            return found  # the search stopped at a known state, so the history has no end to judge
         calm = not any(event.kind == "fault" for event in history)
         if self.watched:
             found += judge_seen(history, {"c2/1"}, 0.1 if calm else LISTEN_S + LEASE, LEASE, "n1", docket=docket)
@@ -99,21 +102,21 @@ WATCHED = (lead("n1", 1.0), watch("n1"))
 ELECTION_SCENARIOS: dict[str, ElectionScenario] = {
     contest.name: contest
     for contest in (
-        ElectionScenario("elect-gift", "one leads, and hands over to another one", GIFT),
-        ElectionScenario("elect-watched", "one leads, and one observes", WATCHED, watched=True),
+        ElectionScenario("elect-gift", "a leader hands over to another candidate", GIFT),
+        ElectionScenario("elect-watched", "a candidate leads, and an observer watches", WATCHED, watched=True),
         *(
-            ElectionScenario(f"elect-two-{fault}", f"two candidates; {fault}", TWO, (fault,))
+            ElectionScenario(f"elect-two-{fault}", f"two candidates campaign and lead; {fault}", TWO, (fault,))
             for fault in FAULTS
             if fault != "cancel"
         ),
         *(
-            ElectionScenario(f"elect-gift-{fault}", f"one hands over to another one; {fault}", GIFT, (fault,))
+            ElectionScenario(f"elect-gift-{fault}", f"a leader hands over to another candidate; {fault}", GIFT, (fault,))
             for fault in FAULTS
         ),
         *(
-            ElectionScenario(f"elect-watched-{fault}", f"one leads, and one observes; {fault}", WATCHED, (fault,), watched=True)
+            ElectionScenario(f"elect-watched-{fault}", f"one leads, one observes; {fault}", WATCHED, (fault,), watched=True)
             for fault in ("lost-request", "lost-reply", "slow", "duplicate", "deaf")
         ),
     )
 }
-"""By name."""
+"""The scenarios of an election, by name."""

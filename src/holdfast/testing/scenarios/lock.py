@@ -1,4 +1,7 @@
-"""Small scenarios for the exhaustive search: who does what, and what may go wrong."""
+"""Small scenarios of a lock, a semaphore and a read-write lock, of which the exhaustive search runs every schedule.
+
+A scenario consists of the programs of its workers, and of the faults that may happen.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,11 @@ TTL = 2.0
 
 
 def once(wait: float | None = None, hold: float = 0.0, *, by_hand: bool = False) -> Program:
-    """Take the lock, hold it, write to what it protects, and give it back."""
+    """Return a program that acquires the lock once, holds it for ``hold`` seconds, and releases it.
+
+    While it holds the lock, the program writes to the protected store, and renews explicitly if ``by_hand``. It waits for the
+    lock at most ``wait`` seconds; None: without limit.
+    """
 
     async def program(_worker: Worker, lock: Lock) -> None:
         lease: Lease | None = None
@@ -51,7 +58,7 @@ def once(wait: float | None = None, hold: float = 0.0, *, by_hand: bool = False)
 
 
 def lowered() -> Program:
-    """Take the lock for writing, become a reader, and give it back."""
+    """Return a program that acquires a read-write lock for writing, downgrades to reading, and releases the lock."""
 
     async def program(_worker: Worker, lock: Lock) -> None:
         lease: Lease | None = None
@@ -71,7 +78,7 @@ def lowered() -> Program:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One worker a program, so many in a process as ``together`` says; at most ``budget`` of these faults."""
+    """A scenario of a lock: one worker for each program, ``together`` workers in each process, at most ``budget`` faults."""
 
     name: str
     about: str
@@ -83,20 +90,20 @@ class Scenario:
     ttl: float = TTL
     renew: bool = True
     brisk: bool = False
-    """As in `Stepwise`."""
+    """True if the search takes steps that only one process sees at once, instead of in all orders (see `Stepwise`)."""
     warm: bool = False
-    """Each process listens already, and has written its record."""
+    """True if each process has subscribed its inbox and written its record before the scenario begins."""
     fair: bool = False
-    """With a FairLock."""
+    """True if the lock is a FairLock, which is never handed on inside a process."""
     linger: float = 0.0
     max_passes: int = 32
     max_pass_time: float = 0.01
     permits: tuple[Permits, ...] = ()
-    """The permits that each program wants, instead of a lock."""
+    """The permits that each program acquires, if the scenario is about permits; empty: the scenario is about a lock."""
 
     @property
     def limits(self) -> Limits:
-        """The deadlines of the rules: messages take no time here."""
+        """The time limits of the rules for this scenario, in which messages take no time."""
         return Limits(
             handover=0.1,
             linger=self.linger,
@@ -107,7 +114,7 @@ class Scenario:
         )
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        """Its world, before anything has happened."""
+        """Build the world of the scenario, with its workers, before the first step."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
         world.in_turn = self.face == "asyncio" and self.together > 1
         world.brisk = self.brisk
@@ -127,7 +134,7 @@ class Scenario:
         return world
 
     def settle(self, world: Stepwise) -> None:
-        """Deliver the messages still under way, and let the leases run out."""
+        """End a history: deliver the messages under way, let the leases expire, and record the leftovers."""
         world.budget = 0
         while steps := world.steps_now():
             steps[0].do()
@@ -144,11 +151,11 @@ class Scenario:
         write_the_end(world)
 
     def explore(self, *, most: int = 1_000_000, stop_at: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
-        """Search all its schedules, see `explore.explore`."""
+        """Search all schedules (orders of events and faults) of the scenario, as `explore.explore` describes."""
         return explore(self.build, self.settle, self.limits, most=most, stop_at=stop_at, progress=progress)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """The history of one schedule, judged."""
+        """Run one schedule, given as the choices at its steps. Return its history and the violations of rules."""
         return replay(lambda: self.build(trace=trace), self.settle, choices, self.limits)
 
 
@@ -167,7 +174,7 @@ ASKED = (once(), once(wait=0.0))
 
 
 PAIRS: dict[str, Any] = {"together": 2, "face": "asyncio", "warm": True}
-"""Two tasks a process: they pass the lock on."""
+"""Options of scenarios with two tasks in each process, so that the lock is handed on between them."""
 
 KEPT: dict[str, Any] = {"linger": 0.3, "warm": True}
 
@@ -179,50 +186,52 @@ def _each(name: str, about: str, programs: tuple[Program, ...], faults: Iterable
 QUICK: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
-        Scenario("two", "two clients take the lock once", BOTH),
-        Scenario("two-limited", "two clients, one gives up after a while", LIMITED),
-        Scenario("two-held", "two clients, one waits while the other renews and is refreshed", HELD),
+        Scenario("two", "two clients acquire the lock once", BOTH),
+        Scenario("two-limited", "two clients, one waits for a limited time", LIMITED),
+        Scenario("two-held", "two clients, one renews the lock, the other waits and refreshes its place", HELD),
         Scenario("two-long", "two clients, one holds the lock for longer than a lease", (once(hold=3.0), once())),
-        Scenario("two-by-hand", "two clients, one renews by hand", (once(hold=0.5, by_hand=True), once()), renew=False),
+        Scenario("two-by-hand", "two clients, one renews explicitly", (once(hold=0.5, by_hand=True), once()), renew=False),
         Scenario("two-together", "two threads of one process", BOTH, together=2),
-        *_each("two", "two clients take the lock once", BOTH, ALL_FAULTS[:-1]),
-        *_each("two-limited", "two clients, one gives up", LIMITED, (*ALL_FAULTS[:-3], "deaf")),
-        Scenario("pairs", "two processes, two tasks each", FOUR, brisk=True, **PAIRS),
-        *_each("pairs", "two processes, two tasks each", FOUR, ("pause",), brisk=True, **PAIRS),
-        *_each("pairs-kept", "the same; leases are kept", FOUR, ("pause",), brisk=True, linger=0.3, **PAIRS),
-        Scenario("pairs-kept", "two processes, two tasks each; leases are kept", FOUR, brisk=True, linger=0.3, **PAIRS),
-        Scenario("pairs-bound", "two processes, two tasks each; others go first", FOUR, brisk=True, max_passes=0, **PAIRS),
-        *_each("pairs-limited", "two processes, two tasks each, one gives up", WAITING, PAIR_FAULTS, brisk=True, **PAIRS),
-        *_each("pairs", "two processes, two tasks each", FOUR, TWICE, budget=2, brisk=True, **PAIRS),
-        *_each("pairs-kept", "the same; leases are kept", FOUR, TWICE, budget=2, brisk=True, linger=0.3, **PAIRS),
-        Scenario("kept", "one keeps the lock for a while after use, one asks and does not wait", ASKED, **KEPT),
+        *_each("two", "two clients acquire the lock once", BOTH, ALL_FAULTS[:-1]),
+        *_each("two-limited", "two clients, one waits for a limited time", LIMITED, (*ALL_FAULTS[:-3], "deaf")),
+        Scenario("pairs", "two processes with two tasks each", FOUR, brisk=True, **PAIRS),
+        *_each("pairs", "two processes with two tasks each", FOUR, ("pause",), brisk=True, **PAIRS),
+        *_each("pairs-kept", "two processes, two tasks each, linger", FOUR, ("pause",), brisk=True, linger=0.3, **PAIRS),
+        Scenario("pairs-kept", "two processes with two tasks each, and linger", FOUR, brisk=True, linger=0.3, **PAIRS),
+        Scenario("pairs-bound", "two processes, two tasks each; no handing on", FOUR, brisk=True, max_passes=0, **PAIRS),
+        *_each("pairs-limited", "two processes with two tasks each, some give up", WAITING, PAIR_FAULTS, brisk=True, **PAIRS),
+        *_each("pairs", "two processes with two tasks each", FOUR, TWICE, budget=2, brisk=True, **PAIRS),
+        *_each("pairs-kept", "two processes, two tasks each, linger", FOUR, TWICE, budget=2, brisk=True, linger=0.3, **PAIRS),
+        Scenario("kept", "one client lingers after use, one tries the lock without waiting", ASKED, **KEPT),
         *_each("pair", "two tasks of one process", BOTH, ("cancel", "lost-reply", "pause"), **PAIRS),
-        *_each("kept", "one keeps the lock, one asks", ASKED, ("lost-request", "crash", "pause"), **KEPT),
+        *_each("kept", "one client lingers after use, one tries", ASKED, ("lost-request", "crash", "pause"), **KEPT),
     )
 }
-"""By name: about 40,000 schedules."""
+"""The scenarios of a lock that are searched quickly, by name; about 40,000 schedules in all."""
 
 LONG: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
-        Scenario("three", "three clients take the lock once", THREE),
+        Scenario("three", "three clients acquire the lock once", THREE),
         Scenario("pair-and-one", "two tasks of one process, and another process", THREE, **PAIRS),
         *_each("pair-and-one", "two tasks of one process, and another process", THREE, PAIR_FAULTS, **PAIRS),
-        *_each("pair-and-one-kept", "the same; leases are kept for a while", THREE, PAIR_FAULTS, linger=0.3, **PAIRS),
-        *_each("two-limited", "two clients, one gives up", LIMITED, ("cancel",)),
-        *_each("pairs", "two processes, two tasks each", FOUR, ("cancel",), budget=2, brisk=True, **PAIRS),
-        *_each("pairs-kept", "the same; leases are kept", FOUR, ("cancel",), budget=2, brisk=True, linger=0.3, **PAIRS),
-        *_each("kept", "one keeps the lock, one asks", ASKED, ("cancel",), **KEPT),
+        *_each("pair-and-one-kept", "two tasks, another process, linger", THREE, PAIR_FAULTS, linger=0.3, **PAIRS),
+        *_each("two-limited", "two clients, one waits for a limited time", LIMITED, ("cancel",)),
+        *_each("pairs", "two processes with two tasks each", FOUR, ("cancel",), budget=2, brisk=True, **PAIRS),
+        *_each(
+            "pairs-kept", "two processes, two tasks each, linger", FOUR, ("cancel",), budget=2, brisk=True, linger=0.3, **PAIRS
+        ),
+        *_each("kept", "one client lingers after use, one tries", ASKED, ("cancel",), **KEPT),
         *_each("two-tasks", "two clients on asyncio", BOTH, ("cancel", "lost-reply"), face="asyncio"),
-        Scenario("two-restart", "two clients take the lock once; restart", BOTH, ("restart",)),
-        Scenario("two-limited-restart", "two clients, one gives up; restart", LIMITED, ("restart",)),
+        Scenario("two-restart", "two clients acquire the lock once; restart", BOTH, ("restart",)),
+        Scenario("two-limited-restart", "two clients, one waits for a limited time; restart", LIMITED, ("restart",)),
         *_each("two-held", "two clients, one waits while the other renews", HELD, ALL_FAULTS),
         *_each("two-together", "two threads of one process", BOTH, ALL_FAULTS, together=2),
         *_each("two-tasks-held", "two clients on asyncio", HELD, ("cancel", "slow", "lost-request"), face="asyncio"),
-        Scenario("two-faults", "two clients, a lost answer and a crash", BOTH, ("lost-reply", "crash"), budget=2),
+        Scenario("two-faults", "two clients, a lost reply and a crash", BOTH, ("lost-reply", "crash"), budget=2),
     )
 }
-"""By name: more than a minute each, some of them."""
+"""The scenarios of a lock whose search takes long (some take more than a minute), by name."""
 
 
 def _share(*weights: int) -> tuple[Permits, ...]:
@@ -236,12 +245,13 @@ LOWERED = (lowered(), once())
 PERMITS: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
-        Scenario("permits", "two clients, two permits and one of two", BOTH, permits=_share(2, 1), **SHARED),
-        *_each("permits", "two clients, two permits and one of two", BOTH, PERMIT_FAULTS, permits=_share(2, 1), **SHARED),
-        *_each("lowered", "a writer becomes a reader", LOWERED, PERMIT_FAULTS, permits=(WRITING, READING), **SHARED),
+        Scenario("permits", "two clients, one acquires both permits", BOTH, permits=_share(2, 1), **SHARED),
+        *_each("permits", "two clients, one acquires both permits", BOTH, PERMIT_FAULTS, permits=_share(2, 1), **SHARED),
+        *_each("lowered", "a writer downgrades to a reader", LOWERED, PERMIT_FAULTS, permits=(WRITING, READING), **SHARED),
         Scenario("readers", "two readers and a writer", THREE, permits=(READING, READING, WRITING), **SHARED),
     )
 }
-"""By name: of semaphores, and of read-write locks."""
+"""The scenarios of semaphores and of read-write locks, by name."""
 
 SCENARIOS: dict[str, Scenario] = {**QUICK, **LONG, **PERMITS}
+"""All scenarios of a lock, a semaphore or a read-write lock on one server, by name."""

@@ -1,4 +1,4 @@
-"""Small scenarios of several locks at once, for the exhaustive search: as `scenarios` has them for one."""
+"""Small scenarios of a MultiLock (several locks at once), of which the exhaustive search runs every schedule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRITERS[MultiLock] = lambda state, lock: state._all((lock.parts, lock.wants, loc
 
 @dataclass(frozen=True)
 class MultilockScenario(Scenario):
-    """One worker for each program, which names the locks in its own order."""
+    """A scenario of several locks: one worker for each program, which names the locks in the order given in ``orders``."""
 
     orders: tuple[str, ...] = ()
     brisk: bool = True
@@ -53,13 +53,13 @@ FAULTS = ("cancel", "lost-request", "lost-reply", "crash", "duplicate")
 MULTILOCK_SCENARIOS: dict[str, MultilockScenario] = {
     crossing.name: crossing
     for crossing in (
-        MultilockScenario("crossed", "two clients take two locks, named in two orders", BOTH, orders=("xy", "yx")),
-        MultilockScenario("crossed-once", "the same, and one does not wait", (once(), once(wait=0.0)), orders=("xy", "yx")),
+        MultilockScenario("crossed", "two clients acquire two locks, named in two orders", BOTH, orders=("xy", "yx")),
+        MultilockScenario("crossed-once", "two locks, one client does not wait", (once(), once(wait=0.0)), orders=("xy", "yx")),
         *(
-            MultilockScenario(f"crossed-{fault}", f"the same, and both wait; {fault}", BOTH, (fault,), orders=("xy", "yx"))
+            MultilockScenario(f"crossed-{fault}", f"two locks, both clients wait; {fault}", BOTH, (fault,), orders=("xy", "yx"))
             for fault in FAULTS
         ),
-        MultilockScenario("crossed-tasks", "two tasks of a process", BOTH, orders=("xy", "yx"), together=2, face="asyncio"),
+        MultilockScenario("crossed-tasks", "two locks, two tasks", BOTH, orders=("xy", "yx"), together=2, face="asyncio"),
     )
 }
-"""By name."""
+"""The scenarios of several locks at once, by name."""

@@ -1,4 +1,4 @@
-"""Small scenarios of a lock on three servers, for the exhaustive search: as `scenarios` has them for one server."""
+"""Small scenarios of a lock on three servers that vote, of which the exhaustive search runs every schedule; `ALL` scenarios."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SERVERS = 3
 
 @dataclass(frozen=True)
 class QuorumScenario(Scenario):
-    """One worker a program, each in a process of its own, and three servers that vote."""
+    """A scenario of a lock on three servers that vote: one worker for each program, each in its own process."""
 
     brisk: bool = True
     guarded: bool = True
-    """A server that has forgotten its votes casts none for a while; or whoever starts it declares it new each time."""
+    """True if a server that restarts casts no votes for a while; False if it is declared new, and votes at once."""
 
     @property
     def limits(self) -> Limits:
@@ -63,7 +63,7 @@ class QuorumScenario(Scenario):
 
 
 def later(program: Program, seconds: float = 0.1) -> Program:
-    """The same, when others have begun."""
+    """Return a program that waits for ``seconds`` and then runs ``program``, so that the other workers begin first."""
 
     async def begin(worker: Worker, lock: Lock) -> None:
         await Sleep(seconds)
@@ -82,18 +82,18 @@ QUORUM_SCENARIOS: dict[str, QuorumScenario] = {
     for scenario in (
         QuorumScenario("quorum-tries", "two clients and three servers, one round each", TRIES),
         QuorumScenario(
-            "quorum-amnesia", "one holds the lock, one comes later; a request is lost, a server forgets", HELD, **FORGETS
+            "quorum-amnesia", "one holds, one comes later; a request is lost, a server loses its data", HELD, **FORGETS
         ),
-        QuorumScenario("quorum-rollback", "the same, but it forgets only the last", HELD, **FORGETS_THE_LAST),
+        QuorumScenario("quorum-rollback", "as quorum-amnesia, but only the last write is lost", HELD, **FORGETS_THE_LAST),
         QuorumScenario("quorum-vanish", "two clients and three servers, one round each; a vote vanishes", TRIES, ("foreign",)),
-        QuorumScenario("quorum-wait", "two clients and three servers, and they wait", (once(), once())),
+        QuorumScenario("quorum-wait", "two clients and three servers, both clients wait", (once(), once())),
     )
 }
 
 UNGUARDED = QuorumScenario(
-    "quorum-unguarded", "the same, but who forgets is declared new at once", HELD, guarded=False, **FORGETS
+    "quorum-unguarded", "as quorum-amnesia, but the server votes again at once", HELD, guarded=False, **FORGETS
 )
-"""This breaks: it shows what the guard is for."""
+"""A scenario that must fail: two clients hold the lock, because a server that lost its data votes again at once."""
 
 ALL: dict[str, Scenario | FlightScenario | RendezvousScenario] = {
     **SCENARIOS,
@@ -105,4 +105,4 @@ ALL: dict[str, Scenario | FlightScenario | RendezvousScenario] = {
     **ELECTION_SCENARIOS,
     **TICKET_SCENARIOS,
 }
-"""All scenarios there are, by name."""
+"""The scenarios of all capabilities, by name."""

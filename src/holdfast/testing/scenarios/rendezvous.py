@@ -1,4 +1,4 @@
-"""Small scenarios of barriers, latches and events, for the exhaustive search: as `scenarios` has them for a lock."""
+"""Small scenarios of barriers, latches and events, of which the exhaustive search runs every schedule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ TTL = 2.0
 
 
 def meet(wait: float | None = None, takes: float | None = None) -> Program:
-    """Come to the barrier. A worker that is cancelled comes once more, as another one would."""
+    """Return a program that waits at the barrier, and waits there once more if its worker is cancelled.
+
+    ``takes`` is the duration of the barrier's action in seconds; None: no action.
+    """
 
     async def program(client: RendezvousClient, where: Any) -> None:
         try:
@@ -38,7 +41,10 @@ def meet(wait: float | None = None, takes: float | None = None) -> Program:
 
 
 def count(*, clears: bool = False) -> Program:
-    """Count down, and perhaps reset at once. If a worker is cancelled, another one surely does it in its place."""
+    """Return a program that counts a latch down or sets an event, and with ``clears`` resets it at once.
+
+    If its worker is cancelled, the program counts once more, so that the others need not wait forever.
+    """
 
     async def program(client: RendezvousClient, what: Any) -> None:
         try:
@@ -52,7 +58,7 @@ def count(*, clears: bool = False) -> Program:
 
 
 def wait(seconds: float | None = None) -> Program:
-    """Wait until it is open."""
+    """Return a program that waits at most ``seconds`` (None: without limit) until the latch is open or the event is set."""
 
     async def program(client: RendezvousClient, what: Any) -> None:
         try:
@@ -64,7 +70,7 @@ def wait(seconds: float | None = None) -> Program:
 
 
 def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
-    """The same, later; a worker that is cancelled has left."""
+    """Return a program that waits at the barrier after ``after`` seconds, and gives up if its worker is cancelled."""
 
     async def program(client: RendezvousClient, where: Any) -> None:
         try:
@@ -79,12 +85,12 @@ def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
 
 @dataclass(frozen=True)
 class RendezvousScenario:
-    """One worker a program, each in a process of its own; at most ``budget`` of these faults."""
+    """A scenario of a barrier, a latch or an event: one worker for each program, each in its own process."""
 
     name: str
     about: str
     what: str
-    """"barrier", "latch" or "event"."""
+    """Kind of the primitive: "barrier", "latch" or "event"."""
     programs: tuple[Program, ...]
     faults: tuple[str, ...] = ()
     budget: int = 1
@@ -93,11 +99,11 @@ class RendezvousScenario:
 
     @property
     def number(self) -> int:
-        """Parties, or what is counted."""
+        """Number of parties of the barrier, or the initial count of the latch or event."""
         return len(self.programs) if self.what == "barrier" else 2 if self.what == "latch" else 1
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        """Its world, before anything has happened."""
+        """Build the world of the scenario, with its workers, before the first step."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=TTL, trace=trace)
         world.brisk = True
         server = Rendezvous(world)
@@ -112,7 +118,7 @@ class RendezvousScenario:
         return world
 
     def settle(self, world: Stepwise) -> None:
-        """Deliver the messages still under way, and let the leases run out."""
+        """End a history: deliver the messages under way, let the leases expire, and record the leftovers."""
         world.budget = 0
         until = world.now + 3 * TTL
         try:
@@ -124,18 +130,18 @@ class RendezvousScenario:
             world.note("left", note=what)
 
     def judge(self, history: list[Event]) -> list[Violation]:
-        """Return the violations of rules in a history."""
+        """Return the violations of the rules in a history of the scenario."""
         case = RendezvousHistory(history, self.number, TTL, self.acts, calm=not any(event.kind == "fault" for event in history))
         rules = {"barrier": judge.barrier, "latch": judge.latch, "event": judge.event}
         found = [Violation("B9", f"left behind: {event.note}") for event in history if event.kind == "left"]
         return found + list(rules[self.what](case))
 
     def explore(self, *, most: int = 1_000_000, stop_at: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
-        """Search all its schedules, see `explore.explore`."""
+        """Search all schedules (orders of events and faults) of the scenario, as `explore.explore` describes."""
         return explore(self.build, self.settle, most=most, stop_at=stop_at, progress=progress, judge=self.judge)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """The history of one schedule, judged."""
+        """Run one schedule, given as the choices at its steps. Return its history and the violations of rules."""
         return replay(lambda: self.build(trace=trace), self.settle, choices, judge=self.judge)
 
 
@@ -150,27 +156,34 @@ ACTING: Any = (meet(3.0, 0.1), meet(3.0, 0.1))
 RENDEZVOUS_SCENARIOS: dict[str, RendezvousScenario] = {
     gathering.name: gathering
     for gathering in (
-        RendezvousScenario("meet-two", "two meet", "barrier", (meet(), meet())),
-        RendezvousScenario("meet-three", "three meet", "barrier", (meet(), meet(), meet())),
-        RendezvousScenario("meet-acting", "two meet, and one acts", "barrier", (meet(takes=0.1), meet(takes=0.1)), acts=True),
-        *(RendezvousScenario(f"meet-{fault}", f"two meet; {fault}", "barrier", LIMITED, (fault,)) for fault in FAULTS),
+        RendezvousScenario("meet-two", "two parties of a barrier", "barrier", (meet(), meet())),
+        RendezvousScenario("meet-three", "three parties of a barrier", "barrier", (meet(), meet(), meet())),
+        RendezvousScenario("meet-acting", "a barrier with an action", "barrier", (meet(takes=0.1), meet(takes=0.1)), acts=True),
         *(
-            RendezvousScenario(f"meet-acting-{f}", f"two meet, and one acts; {f}", "barrier", ACTING, (f,), acts=True)
+            RendezvousScenario(f"meet-{fault}", f"two parties of a barrier; {fault}", "barrier", LIMITED, (fault,))
+            for fault in FAULTS
+        ),
+        *(
+            RendezvousScenario(f"meet-acting-{f}", f"a barrier with an action; {f}", "barrier", ACTING, (f,), acts=True)
             for f in FAULTS
         ),
-        RendezvousScenario("meet-late", "one leaves, and one comes", "barrier", LEFT, ("cancel", "slow"), 2),
+        RendezvousScenario("meet-late", "one party comes late, one may leave", "barrier", LEFT, ("cancel", "slow"), 2),
         RendezvousScenario(
-            "latch", "two count, one waits", "latch", (count(), count(), wait()), ("lost-reply", "duplicate", "deaf")
+            "latch",
+            "two count down, one waits",
+            "latch",
+            (count(), count(), wait()),
+            ("lost-reply", "duplicate", "deaf"),
         ),
         RendezvousScenario(
-            "event", "one sets and clears, two wait for a while", "event", (count(clears=True), wait(5.0), wait(5.0))
+            "event", "one client sets and clears an event, two wait", "event", (count(clears=True), wait(5.0), wait(5.0))
         ),
         *(
             RendezvousScenario(
-                f"event-{f}", f"one sets and clears, one waits for a while; {f}", "event", (count(clears=True), wait(5.0)), (f,)
+                f"event-{f}", f"one client sets and clears, one waits; {f}", "event", (count(clears=True), wait(5.0)), (f,)
             )
             for f in FAULTS
         ),
     )
 }
-"""By name."""
+"""The scenarios of barriers, latches and events, by name."""

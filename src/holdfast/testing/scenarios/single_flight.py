@@ -1,4 +1,4 @@
-"""Small scenarios of single flight, for the exhaustive search: as `scenarios` has them for a lock."""
+"""Small scenarios of single flight on a cached key, of which the exhaustive search runs every schedule."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ FOR_EVER, AT_ONCE = LookupPolicy(), LookupPolicy(wait=0.0)
 
 
 def get(policy: LookupPolicy = FOR_EVER, takes: float = 0.1, *, fails: bool = False) -> Program:
-    """Look for the value, and load it if that is what comes of it."""
+    """Return a program that looks up the value, and loads it in ``takes`` seconds if it gets the load lease.
+
+    With ``fails``, the load fails.
+    """
 
     async def program(client: CacheClient) -> None:
         await client.get(policy, takes, fails=fails)
@@ -36,7 +39,7 @@ def get(policy: LookupPolicy = FOR_EVER, takes: float = 0.1, *, fails: bool = Fa
 
 
 def change(how: str) -> Program:
-    """Write to the source, see that the key is invalidated, and look."""
+    """Return a program that writes a new version to the source, invalidates the key (``how``), and looks up the value."""
 
     async def program(client: CacheClient) -> None:
         await client.write(how)
@@ -47,7 +50,7 @@ def change(how: str) -> Program:
 
 @dataclass(frozen=True)
 class FlightScenario:
-    """One worker a program, each in a process of its own; at most ``budget`` of these faults."""
+    """A scenario of single flight: one worker for each program, each in its own process, and at most ``budget`` faults."""
 
     name: str
     about: str
@@ -57,7 +60,7 @@ class FlightScenario:
     face: Face = "threads"
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        """Its world, before anything has happened."""
+        """Build the world of the scenario, with its workers, before the first step."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=LEASE, trace=trace)
         world.brisk = True
         server = Server(world)
@@ -72,7 +75,7 @@ class FlightScenario:
         return world
 
     def settle(self, world: Stepwise) -> None:
-        """Deliver the messages still under way, and let the leases run out."""
+        """End a history: deliver the messages under way, let the leases expire, and record the leftovers."""
         world.budget = 0
         until = world.now + 3 * LEASE
         try:
@@ -83,17 +86,17 @@ class FlightScenario:
         write_the_end(world)
 
     def judge(self, history: list[Event]) -> list[Violation]:
-        """Return the violations of rules in a history."""
+        """Return the violations of the rules in a history of the scenario."""
         faults = [(0, event.note, 0.0) for event in history if event.kind == "fault"]
         case = Case(history, Profile(LEASE, TTL, 0.0, 0.0, 0.0, 0.0, faults=faults))
         return [violation for rule in RULES for violation in rule(case)]
 
     def explore(self, *, most: int = 1_000_000, stop_at: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
-        """Search all its schedules, see `explore.explore`."""
+        """Search all schedules (orders of events and faults) of the scenario, as `explore.explore` describes."""
         return explore(self.build, self.settle, most=most, stop_at=stop_at, progress=progress, judge=self.judge)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """The history of one schedule, judged."""
+        """Run one schedule, given as the choices at its steps. Return its history and the violations of rules."""
         return replay(lambda: self.build(trace=trace), self.settle, choices, judge=self.judge)
 
 
@@ -114,11 +117,11 @@ FLIGHT_SCENARIOS: dict[str, FlightScenario] = {
         ),
         FlightScenario(
             "flight-late",
-            "the same, a lease ends, and its request comes once more",
+            "one loads, one deletes; a load lease expires, and a request is repeated",
             (get(), change("drop")),
             ("duplicate", "pause"),
             2,
         ),
     )
 }
-"""By name."""
+"""The scenarios of single flight, by name."""

@@ -1,4 +1,4 @@
-"""Small scenarios of handing a lock over by a ticket, for the exhaustive search: as `scenarios` has them for a lock."""
+"""Small scenarios of a ticket, which hands a held lock over to another process; the search runs every schedule."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from holdfast.testing.sim.ticket_client import IssuedTicket, issue, out, redeem
 from holdfast.testing.sim.worker import Cancelled, Worker
 
 EXPIRES = 1.5
-"""Seconds for which a ticket is good; less than a lease."""
+"""Seconds after which a ticket expires; less than a lease."""
 
 
 def give(*to: int) -> Program:
-    """Take the lock and make a ticket of it. It is delivered to these processes, each of which redeems it."""
+    """Return a program that acquires the lock and turns the lease into a ticket, which each of the processes ``to`` redeems.
+
+    A process is named by its index in the world.
+    """
 
     async def program(worker: Worker, lock: Lock) -> None:
         lease: Lease | None = None
@@ -46,10 +49,10 @@ async def _take_over(slip: IssuedTicket, lock: Lock) -> None:
     lease: Lease | None = None
     try:
         lease = await redeem(lock, slip)
-        assert len(slip.taken) <= 1, "a ticket was redeemed twice"
+        assert len(slip.taken) <= 1, "the ticket was redeemed twice"
         if lease is None:
             return
-        assert lease.fence > slip.giver.fence, "no higher fence than the giver's"
+        assert lease.fence > slip.giver.fence, "the redeemed lease has no higher fence than the lease of the giver"
         lock.write(lease)
         held, lease = lease, None
         await lock.release(held)
@@ -60,15 +63,15 @@ async def _take_over(slip: IssuedTicket, lock: Lock) -> None:
 
 @dataclass(frozen=True)
 class TicketScenario(Scenario):
-    """A lock that is handed over."""
+    """A scenario of a lock that is handed over to another process by a ticket."""
 
     @property
     def limits(self) -> Limits:
-        """No waiter knows when a ticket expires, so it asks once a second."""
+        """The time limits of the rules: a waiter does not know when a ticket expires, so it asks once a second."""
         return replace(super().limits, handover=1.1)
 
     def settle(self, world: Stepwise) -> None:
-        """Tickets that are out end by themselves, then all else."""
+        """End a history: let the tickets that nobody has redeemed expire, then end it as `Scenario.settle` does."""
         world.budget = 0
         while steps := world.steps_now():
             steps[0].do()
@@ -87,16 +90,16 @@ TICKET_SCENARIOS: dict[str, TicketScenario] = {
     relay.name: relay
     for relay in (
         TicketScenario(
-            "relay", "one hands the lock over to another process, where somebody waits for it", ONE, warm=True, brisk=True
+            "relay", "a holder hands the lock over to another process, while a waiter waits", ONE, warm=True, brisk=True
         ),
-        TicketScenario("relay-two", "two redeem the same ticket", (*TWO, once()), warm=True, brisk=True),
-        TicketScenario("relay-lost", "nobody redeems the ticket, and somebody waits", LOST, warm=True, brisk=True),
+        TicketScenario("relay-two", "two processes redeem the same ticket", (*TWO, once()), warm=True, brisk=True),
+        TicketScenario("relay-lost", "nobody redeems the ticket, and a waiter waits", LOST, warm=True, brisk=True),
         *(
-            TicketScenario(f"relay-{fault}", f"one hands the lock over; {fault}", ONE, (fault,), warm=True, brisk=True)
+            TicketScenario(f"relay-{fault}", f"a holder hands the lock over; {fault}", ONE, (fault,), warm=True, brisk=True)
             for fault in FAULTS
         ),
     )
 }
-"""By name."""
+"""The scenarios of tickets, by name."""
 
 same_in_all_states(Issue)
