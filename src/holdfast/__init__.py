@@ -2,13 +2,14 @@
 
 General layout
 --------------
-`_api` has the public classes: for each, one module with what both APIs share, one for threads (``sync_*``), and one for asyncio
-(``aio_*``). The algorithms are in `_core`, each written once as an ``async def`` that does no input or output: it awaits the
-typed requests of `_core.requests`. `_core.lock.acquire` is the central file. `_runtime` carries the requests out: on the
-calling thread, in the calling task, or in the keeper, the background thread that renews leases and listens for hand-overs.
-`_net` opens connections and speaks the protocol. `_lua` has the scripts that run on the server. `_local` starts servers on this
-machine and ends commands with their owner. `schedule`, `cli`, `doctor`, `bench`, `legacy` (the timestamp lock) and `testing`
-(the simulator, the judge, a server in memory) stand on all of these.
+`_api` has the public classes. For each class there is one module with the part common to both APIs, one for threads
+(``sync_*``), and one for asyncio (``aio_*``). The algorithms are in `_core`. Each is written once, as an ``async def`` without
+input and output, which awaits the typed requests of `_core.requests`. `_core.lock.acquire` is the central file. `_runtime`
+carries out the requests: on the calling thread, in the calling task, or in the keeper, the background thread that renews leases
+and listens for hand-overs. `_net` opens connections and speaks the protocol. `_lua` has the scripts that run on the server.
+`_local` starts servers on this machine, and ends commands when the process that started them has ended. The packages
+`schedule`, `cli`, `doctor`, `bench`, `legacy` (the timestamp lock) and `testing` (the simulator, the test rules, a server in
+memory) use all of these.
 """
 
 from typing import TYPE_CHECKING
@@ -154,9 +155,10 @@ _LATER = {
     "transaction": "holdfast._api.sync_transaction",
     "transactional": "holdfast._api.transactional",
 }
-"""Modules of the names that are imported at their first use (PEP 562): a command line has forked its guardian by then."""
+"""Module of each public name that is imported at its first use (PEP 562). So a command forks its guardian before it
+imports them."""
 
-if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
+if not TYPE_CHECKING:  # a type checker that sees __getattr__ accepts any name as ours
     __getattr__ = later(globals(), _LATER)
 
     def __dir__():

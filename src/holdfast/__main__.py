@@ -1,4 +1,4 @@
-"""``python -m holdfast`` is ``holdfast``."""
+"""Run the command line: ``python -m holdfast`` does the same as ``holdfast``."""
 
 import sys
 

@@ -1,6 +1,8 @@
-"""The one source of local time: monotonic, and counting while the machine sleeps where the system offers that.
+"""The one source of local time: a monotonic clock, which also counts while the machine sleeps, if the system has such a
+clock.
 
-A lease goes on running on the server while a laptop is suspended; CLOCK_MONOTONIC does not.
+A lease keeps running on the server while a laptop is suspended. CLOCK_MONOTONIC stops during that time, CLOCK_BOOTTIME
+does not.
 """
 
 from __future__ import annotations
@@ -14,15 +16,18 @@ _read: Callable[[], float] = (
 )
 
 ahead = 0.0
-"""Seconds by which a test has moved this process's time (`holdfast.testing.clock`): as if the machine had slept."""
+"""Seconds by which a test has moved the clock of this process forward, as if the machine had slept
+(`holdfast.testing.clock`)."""
 
 
 def clock() -> float:
-    """Local time in seconds."""
+    """Return the local time in seconds, from an arbitrary start."""
     return _read() + ahead
 
 
 def wall() -> float:
-    """Unix time in seconds, as this machine's clock shows it. People and NTP set it: for nothing but to be compared with what
-    others read off theirs."""
+    """Return the Unix time in seconds, as this machine's clock shows it.
+
+    People and NTP change this clock. Use it only to compare with times that other machines read from their clocks.
+    """
     return time.time() + ahead

@@ -1,4 +1,4 @@
-"""Names of a module that are imported at their first use (PEP 562)."""
+"""Lazy imports: a module's ``__getattr__`` (PEP 562) that imports names at their first use."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 
 
 def later(names: MutableMapping[str, Any], homes: dict[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of the module with these ``names`` (its globals). ``homes``: where each of them comes from; a module
-    that is a name itself is its own."""
+    """Return a ``__getattr__`` for the module whose globals are ``names``.
+
+    The mapping ``homes`` gives, for each name, the module to import it from; for a submodule, the submodule itself.
+    """
 
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {names['__name__']!r} has no attribute {name!r}")
-        import importlib  # here: most that are asked for are there already
+        import importlib  # imported here, because most programs never call this function
 
         home = importlib.import_module(homes[name])
         found = names[name] = home if homes[name] == f"{names['__name__']}.{name}" else getattr(home, name)

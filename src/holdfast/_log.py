@@ -1,6 +1,7 @@
-"""Messages to the users of the library: loggers, and the line of their code that a warning is about.
+"""Log messages and warnings to the user of the library: lazy loggers, and the line of the user's code that a warning
+points to.
 
-Loggers load `logging` when there is something to say: a command under a lock is over sooner than that is imported.
+A logger imports `logging` at its first message, because a command under a lock is over sooner than that import.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ class _Unlogged:
 
 
 def logger(name: str) -> Logger:
-    """The same as ``logging.getLogger(name)`` to whoever uses it."""
+    """Return a stand-in for ``logging.getLogger(name)`` that imports `logging` at its first use."""
     return cast("Logger", _Later(name))
 
 
 def of_the_user() -> int:
-    """For ``warnings.warn``: the level of the line that is not ours."""
+    """Return the ``stacklevel`` for ``warnings.warn`` at which the warning points to the first line outside holdfast."""
     level, frame = 1, sys._getframe(1)  # noqa: SLF001
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("holdfast."):
         level, frame = level + 1, frame.f_back

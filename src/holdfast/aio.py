@@ -1,4 +1,4 @@
-"""Locks for asyncio: the same names and the same behaviour as in `holdfast`."""
+"""Locks for asyncio, with the same names and the same behaviour as those of `holdfast`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _LATER = {
     "transaction": "holdfast._api.aio_transaction",
     "transactional": "holdfast._api.transactional",
 }
-"""Modules of the names that locks do not need: imported at their first use."""
+"""Module of each public name that is imported at its first use, because locks do not need it."""
 
 if not TYPE_CHECKING:
     __getattr__ = later(globals(), _LATER)

@@ -21,57 +21,60 @@ from holdfast.errors import ConfigError, HoldfastWarning
 __all__ = ["ERROR", "Codec", "Undecodable", "decode_error", "encode_error", "exception_types", "find"]
 
 ERROR = "error"
-"""The kind of an exception that is remembered."""
+"""Kind of a stored exception, instead of the name of a codec."""
 
 
 class Undecodable(Exception):
-    """Stored by something else than this codec. Internal: to a cache, it is as if nothing was stored."""
+    """Stored bytes that this codec cannot read. Internal: a cache treats them as a missing value."""
 
 
 @runtime_checkable
 class Serializer(Protocol):
-    """A codec of the user's: any object, or module, with these two."""
+    """A codec supplied by the user: any object or module that has ``dumps`` and ``loads``."""
 
     def dumps(self, value: Any, /) -> bytes | str:
-        """Bytes, or text, for a value."""
+        """Return the bytes, or the text, to store for a value."""
 
     def loads(self, data: bytes, /) -> Any:
-        """The value again."""
+        """Return the value for the stored bytes."""
 
 
 class Codec:
-    """Makes bytes of values, and values of those bytes."""
+    """A codec, which turns values into bytes to store, and such bytes back into values."""
 
     def __init__(self, name: str, dumps: Callable[[Any], bytes], loads: Callable[[bytes], Any], kind: str = "") -> None:
         self.name = name
         self.kind = kind or name
-        """Of what it makes."""
+        """Word stored with each value, by which a reader recognises whether its own codec can read the value."""
         self._dumps, self._loads = dumps, loads
 
     def __repr__(self) -> str:
         return f"<codec {self.name}>"
 
     def encode(self, value: Any, what: str) -> bytes:
-        """Return what is stored for a value. Raises ConfigError, which begins with ``what``, if it would not come back."""
+        """Return the bytes to store for a value. Raises ConfigError, whose message begins with ``what``, if the
+        codec cannot restore it."""
         try:
             return self._dumps(value)
-        except Exception as error:  # whatever a codec of the user's raises
+        except Exception as error:  # a codec of the user may raise anything
             raise ConfigError(
                 f"{what}: codec {self.name!r} cannot store a value of type {type(value).__name__}: {error}", parameter="codec"
             ) from error
 
     def decode(self, kind: str, stored: bytes) -> Any:
-        """The value again. Raises Undecodable."""
+        """Return the value for stored bytes. Raises Undecodable if another codec has stored them, or if they cannot
+        be read."""
         if kind != self.kind:
-            raise Undecodable(f"it was stored with codec {kind!r}, not {self.name!r}")
+            raise Undecodable(f"the value was stored with codec {kind!r}, not {self.name!r}")
         try:
             return self._loads(stored)
         except Exception as error:
-            raise Undecodable(f"codec {self.name!r} cannot read it: {type(error).__name__}") from error
+            raise Undecodable(f"codec {self.name!r} cannot read the stored value: {type(error).__name__}") from error
 
 
 def find(which: object) -> Codec:
-    """The codec that an option ``codec=`` names. Raises ConfigError. Warns of pickle."""
+    """Return the codec for the value of an option ``codec=``. Raises ConfigError if there is no such codec. Warns of
+    pickle."""
     if isinstance(which, str):
         if which not in _MAKE:
             names = ", ".join(repr(name) for name in _MAKE)
@@ -94,11 +97,11 @@ _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # t
 
 
 def _from_json(data: bytes) -> Any:
-    """As json.loads, without what that does to find out about encodings and blanks: most of its time."""
+    """Return the value of JSON bytes, as json.loads does, but faster: without its checks for encodings and blanks."""
     text = data.decode()
     value, end = _scan(text, 0)
     if end != len(text):
-        raise ValueError("there is more behind it")
+        raise ValueError("more text follows the JSON value")
     return value
 
 
@@ -106,22 +109,23 @@ def _to_json(value: Any) -> bytes:
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     except RecursionError:
-        raise ValueError("it is nested too deeply, or contains itself") from None
+        raise ValueError("the value is nested too deeply for JSON, or contains itself") from None
     if json.loads(text) != value:
-        raise ValueError(_changed(value, "it") or "it would not come back as it is")
+        raise ValueError(_changed(value, "the value") or "JSON would not restore the value unchanged")
     return text
 
 
 def _changed(value: Any, where: str) -> str:
-    """Name the first part of a value that JSON would change, such as a tuple; "" if it finds none."""
+    """Return a sentence about the first part of a value that JSON would change, such as a tuple; "" if there is no
+    such part."""
     if isinstance(value, tuple):
-        return f"{where} is a tuple, which would come back as a list: store a list"
+        return f"{where} is a tuple, which JSON would restore as a list: store a list"
     if isinstance(value, list):
         return next(filter(None, (_changed(part, f"{where}[{number}]") for number, part in enumerate(value))), "")
     if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):
-                return f"{where} has the key {key!r}, which would come back as text"
+                return f"{where} has the key {key!r}, which JSON would restore as text"
             if found := _changed(part, f"{where}[{key!r}]"):
                 return found
     return ""
@@ -133,7 +137,7 @@ def _bytes() -> Codec:
 
 def _only_bytes(value: Any) -> bytes:
     if not isinstance(value, bytes):
-        raise TypeError("it stores bytes only")
+        raise TypeError("this codec stores only bytes")
     return value
 
 
@@ -143,7 +147,7 @@ def _str() -> Codec:
 
 def _only_text(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise TypeError("it stores str only")
+        raise TypeError("this codec stores only str")
     return value.encode()
 
 
@@ -161,7 +165,7 @@ def _msgpack() -> Codec:
     def dumps(value: Any) -> bytes:
         packed: bytes = msgpack.packb(value)
         if loads(packed) != value:
-            raise ValueError("it would not come back as it is; a tuple, for example, would come back as a list")
+            raise ValueError("msgpack would not restore the value unchanged; it restores a tuple, for example, as a list")
         return packed
 
     return Codec("msgpack", dumps, loads)
@@ -169,8 +173,8 @@ def _msgpack() -> Codec:
 
 def _pickle() -> Codec:
     warnings.warn(
-        "codec='pickle': whoever can write to this server can run code in every process that reads the key; use it only where "
-        "nobody else can, or codec='json'",
+        "codec='pickle': anyone who can write to this server can run code in every process that reads the key; use pickle only "
+        "if nobody else can write to it, or use codec='json'",
         HoldfastWarning,
         of_the_user(),
     )
@@ -191,11 +195,12 @@ _MAKE: dict[str, Callable[[], Codec]] = {
 }  # fmt: skip
 
 
-# Exceptions that are remembered
+# Exceptions that are stored like results
 
 
 def exception_types(given: object, parameter: str) -> tuple[type[Exception], ...]:
-    """A checked tuple of exception types; a single one will do."""
+    """Return a tuple of exception types from one type or a tuple of them. Raises ConfigError if anything else is in
+    it."""
     found = given if isinstance(given, tuple) else (given,)
     for one in found:
         if not (isinstance(one, type) and issubclass(one, Exception)):
@@ -204,43 +209,52 @@ def exception_types(given: object, parameter: str) -> tuple[type[Exception], ...
 
 
 def encode_error(error: Exception) -> bytes:
-    """Return what is stored for an exception: its type's name, its arguments and attributes; those that JSON cannot keep as
-    their `repr`. No pickle. Its kind is `ERROR`."""
+    """Return the bytes to store for an exception, without pickle: JSON of its type's name, its arguments and its
+    attributes.
+
+    Arguments and attributes that JSON cannot represent are stored as their `repr`. Such bytes are stored with the kind
+    `ERROR`.
+    """
     facts = {"type": _name(type(error)), "args": [_plain(arg) for arg in error.args], "facts": _plain_facts(vars(error))}
     return json.dumps(facts, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def decode_error(stored: bytes, types: Iterable[type[Exception]]) -> Exception:
-    """That exception again, if its type is one of these, or derived from one that is known here. Raises Undecodable."""
+    """Return the stored exception, if its type is one of ``types`` or is derived from one of them. Raises
+    Undecodable otherwise."""
     try:
         facts = json.loads(stored)
         name, args, more = facts["type"], facts["args"], facts["facts"]
         cls = next(cls for cls in _with_derived(types) if _name(cls) == name)
         error = cls.__new__(cls, *args)
-        # Not by way of its own __init__: that may want other arguments than those it hands on.
+        # The exception's own __init__ is not called: it may take other arguments than those that it passes to its base
+        # class.
         Exception.__init__(error, *args)
         error.__dict__.update(more)
     except StopIteration:
-        raise Undecodable(f"an exception {name} is remembered, which is not among those to be") from None
+        raise Undecodable(f"the stored exception is of type {name}, which is not among the types to be stored") from None
     except Exception as unreadable:
-        raise Undecodable(f"an exception is remembered, and cannot be made again: {unreadable}") from unreadable
+        raise Undecodable(f"the stored exception cannot be restored: {unreadable}") from unreadable
     return error
 
 
 def copied(error: Exception) -> Exception | None:
-    """A new exception of the same type, with the same arguments, attributes and notes, and ``error`` as its cause; None if none
-    can be made. Its constructor is called only where the exception cannot be made without."""
+    """Return a copy of an exception with the same type, arguments, attributes and notes, and the original as its cause.
+
+    The constructor is called only if the exception cannot be copied without it. Returns None if no faithful copy can be
+    created.
+    """
     for make in (_without_constructor, copy.copy):
         try:
             made = make(error)
-            made.args = error.args  # a constructor may have made other ones of them: "no article no article 7"
+            made.args = error.args  # a constructor may have changed them: "no article no article 7"
             made.__dict__.update(vars(error))
             if notes := getattr(error, "__notes__", None):
                 made.__notes__ = [*notes]  # each waiter can add notes to its own copy
             if type(made) is type(error) and made is not error and str(made) == str(error):
                 made.__cause__ = error
                 return made
-        except Exception:  # noqa: BLE001, S112 (whatever the methods of a user's class raise: it cannot be made in this way)
+        except Exception:  # noqa: BLE001, S112 (methods of a user's class may raise anything; then try the next way)
             continue
     return None
 

@@ -1,7 +1,7 @@
-"""Locks that are held until a transaction of Django has ended: given back after its commit, or its rollback.
+"""Locks that are held until a Django transaction has ended: they are released after its commit or its rollback.
 
-``locked_atomic`` is a lock around ``transaction.atomic``; ``hold`` is for code inside a transaction that others have begun.
-Wants Django (``holdfast[django]``).
+Use ``locked_atomic`` for a lock around ``transaction.atomic``, and ``hold`` inside a transaction that other code has
+begun. Needs Django (``holdfast[django]``).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["hold", "locked_atomic", "release_after"]
 
 @contextmanager
 def locked_atomic(lock: Lock, using: str | None = None) -> Iterator[Lease]:
-    """Take the lock, then begin a transaction; give the lock back after the commit, or the rollback.
+    """Acquire the lock, then begin a transaction. Release the lock after the commit or the rollback.
 
-    For ``with`` (the target is the lease), and as a decorator. The lease is looked at before the commit: if it is lost,
-    LeaseLost is raised, and all is rolled back. Raises RuntimeError inside another ``atomic``, as its commit would come after
-    the lock is given back: use `hold` there.
+    Use it in ``with`` (the target is the lease), or as a decorator. The lease is checked before the commit: if it is
+    lost, LeaseLost is raised and the transaction is rolled back. Raises RuntimeError inside another ``atomic`` block,
+    because the commit of that block would come after the release of the lock: use `hold` there.
     """
     committed, lease, before = False, None, depth(lock)
     try:
@@ -40,7 +40,7 @@ def locked_atomic(lock: Lock, using: str | None = None) -> Iterator[Lease]:
     except LeaseLost as lost:
         if not committed:
             raise
-        explain(lost, lease, committed)  # an error would have the caller do again what is done
+        explain(lost, lease, committed)  # the transaction is committed: an error would make the caller repeat it
     except BaseException as error:
         if unfinished(lock, lease, before):
             lock.__exit__(type(error), error, error.__traceback__)
@@ -48,13 +48,16 @@ def locked_atomic(lock: Lock, using: str | None = None) -> Iterator[Lease]:
 
 
 def hold(lock: Lock, using: str | None = None) -> Lease:
-    """Take a lock inside a transaction that others have begun (``ATOMIC_REQUESTS``, for example), and hold it until that has
-    been committed or rolled back; or until what was done in the ``atomic`` block around this has been rolled back.
+    """Acquire a lock inside a transaction that other code has begun, and hold the lock until that transaction has
+    ended.
 
-    Rows that the transaction has read before this may be old. Django tells nobody that it is about to commit: call ``check()``
-    of the lease after your last statement, or check its fence in what you write. Answers the lease; where the transaction has
-    the lock already, the one that it has. Raises LockTimeout, ServerError; TransactionManagementError where there is no
-    transaction.
+    With ``ATOMIC_REQUESTS``, for example, each request is such a transaction. The lock is released after the commit or
+    rollback. It is also released when the ``atomic`` block around this call is rolled back.
+
+    Rows that the transaction has read before this call may be outdated. Django does not announce that it is about to
+    commit. So call ``check()`` of the lease after your last statement, or check its fence in what you write. Returns
+    the lease. If the transaction holds the lock already, returns the lease that it has. Raises LockTimeout,
+    ServerError; TransactionManagementError if there is no transaction.
     """
     connection = _in_transaction(using)
     endings = [func for _, func, *_ in connection.run_on_commit if isinstance(func, _Ending)]
@@ -68,7 +71,10 @@ def hold(lock: Lock, using: str | None = None) -> Lease:
 
 
 def release_after(lease: Lease, using: str | None = None) -> None:
-    """The same for a lease that was taken by ``acquire``. Not for that of a ``with``, whose end would come first."""
+    """Release a lease after the transaction has ended. The lease must come from ``acquire``, not from a ``with`` block.
+
+    The end of a ``with`` block would release the lease before the transaction ends.
+    """
     connection = _in_transaction(using)
     ending = _Ending()
     ending.add(lease)
@@ -79,15 +85,18 @@ def _in_transaction(using: str | None) -> Any:
     connection = transaction.get_connection(using)
     if not connection.in_atomic_block:
         raise transaction.TransactionManagementError(
-            "there is no transaction that would give back the lock when it ends: use this inside transaction.atomic(), or "
+            "there is no transaction whose end would release the lock: call this inside transaction.atomic(), or use "
             "locked_atomic(lock)"
         )
     return connection
 
 
 class _Ending(Holding):
-    """Return what Django is to call after the commit. It has no such list for rollbacks, but forgets this one then, in
-    whichever way the transaction ends: the last thing that an object does is to be collected."""
+    """The leases of one transaction, as the function that Django calls after the commit.
+
+    Django calls nothing after a rollback. It then drops its reference to this object, so ``__del__`` releases the
+    leases.
+    """
 
     def __call__(self) -> None:
         self.committed = True

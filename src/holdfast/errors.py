@@ -1,26 +1,26 @@
-"""Every error holdfast raises: one tree, facts as attributes, whole sentences as messages.
+"""Every error that holdfast raises: one tree of classes, facts as attributes, whole sentences as messages.
 
 HoldfastError
-├── LockTimeout (also TimeoutError)   busy for as long as we were willing to wait
+├── LockTimeout (also TimeoutError)   the lock stayed busy for the whole time of ``wait``
 │   └── InProgress                    the same call is running already
-├── Deadlock                          those who wait for each other would wait for ever, and this one gives way
-├── ResultNotKept                     the call has run before, and its result could not be stored: nothing runs again
-├── LeaseLost                         held once, not any more: somebody else may hold it now
-├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
-│   └── ReleasedTooOften              (also ValueError) more permits of a semaphore than this object holds
-├── HolderChanged                     somebody else has the lock than was seen to: it was not taken away
-├── NoCandidate (also LookupError)     nobody of that name is campaigning; the leader goes on leading
-├── TicketRefused                     a ticket that is not good any more: used, expired, or the lock was taken away
-├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
-├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
+├── Deadlock                          several clients wait for each other's locks; this one gave up, so that the others go on
+├── ResultNotKept                     the call ran earlier and its result could not be stored; the function is not run again
+├── LeaseLost                         the lease has ended although it was not released: another client may hold the lock now
+├── NotHeld (also RuntimeError)       release or renewal of a lock that this process does not hold
+│   └── ReleasedTooOften              (also ValueError) release of more permits of a semaphore than this object holds
+├── HolderChanged                     the lock was not revoked, because another client than the expected one holds it
+├── NoCandidate (also LookupError)    no candidate of that name is campaigning; the leader continues to lead
+├── TicketRefused                     a ticket that is no longer valid: used, expired, or its lock was revoked
+├── QuorumError                       too few servers agreed; ``nodes`` has the answer of each server
+├── TransactionConflict               another client changed a watched key first: no command of the transaction was executed
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
-├── ServerError                       the server cannot be reached, or refused; the cause is attached
-├── ConfigError (also ValueError)     bad input, refused before anything was sent
-├── barrier.BrokenBarrier             not all of those come who are to meet (also threading.BrokenBarrierError)
-├── schedule.JobFailed                the command of a job ended with another exit code than 0, or could not be run
-└── schedule.Cancelled                a job ended early because it was told to
+├── ServerError                       the server cannot be reached, or it refused the command; ``__cause__`` has the details
+├── ConfigError (also ValueError)     an invalid argument, refused before anything was sent
+├── barrier.BrokenBarrier             too few participants arrived at a barrier (also threading.BrokenBarrierError)
+├── schedule.JobFailed                the command of a job ended with an exit code other than 0, or could not be started
+└── schedule.Cancelled                a job ended early because it was cancelled
 
-All of them survive pickling with their facts. None carries a token or a password.
+Every error keeps its facts when it is pickled. No error contains a token or a password.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from typing import Any
 
 
 class HoldfastError(Exception):
-    """Root of all errors of this package. Keyword facts become attributes: ``name``, ``key``, ``waited`` (seconds), …"""
+    """Base class of all errors of this package. Its keyword facts become attributes: ``name``, ``key``, ``waited``
+    (seconds), …"""
 
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
@@ -47,35 +48,40 @@ def _rebuild(cls: type[HoldfastError], args: tuple[Any, ...], facts: dict[str, A
 
 
 class LockTimeout(HoldfastError, TimeoutError):
-    """The lock was busy until ``wait`` ran out. The message says who holds it, where that is known."""
+    """The lock stayed busy until ``wait`` seconds had passed. The message names the holder, if it is known."""
 
     name: str
     key: str
     waited: float
-    """Seconds spent waiting."""
+    """Seconds spent waiting for the lock."""
     holder: str | None
-    """The holder of the lock, as ``host:pid (label)``; None when unknown, as with a client of another library."""
+    """The holder of the lock, as ``host:pid (label)``; None if it is unknown, for example a client of another library."""
     foreign: bool = False
-    """The holder is a client of another library."""
+    """True if the holder is a client of another library."""
     remaining: float | None
-    """Seconds until the holder's lease ends unless renewed; None when it has no end, or when the holder is unknown."""
+    """Seconds until the holder's lease ends unless it is renewed; None if the lease has no end, or if the holder is
+    unknown."""
 
 
 class InProgress(LockTimeout):
-    """The same call is running already, and no result came within ``wait``. A second click may try again later."""
+    """The same call is running already, and it returned no result within ``wait`` seconds. The caller may try again
+    later."""
 
     since: float
-    """Seconds since that call began."""
+    """Seconds since the running call began."""
 
 
 class ResultNotKept(HoldfastError):
-    """A call of `once` has run before, and its result was not stored: it is too large, or the codec or the server refused it.
-    So nothing has run now. ``reason`` says why. The caller of that run got its result, and a warning."""
+    """A call of `once` ran earlier, but its result could not be stored, so the function was not run again.
+
+    The result was too large, or the codec or the server refused it: ``reason`` says which. The caller of the earlier
+    run got the result, and a warning.
+    """
 
     name: str
     key: str
     fence: int
-    """Fence of the run that has happened."""
+    """Fence of the earlier run."""
     reason: str
 
 
@@ -93,7 +99,7 @@ class Deadlock(HoldfastError):
 
 
 class LeaseLost(HoldfastError):
-    """The lease ended or was taken away while it was held. ``reason`` says how that was noticed."""
+    """The lease ended or was revoked while its holder still used the lock. ``reason`` says how the loss was noticed."""
 
     name: str
     key: str
@@ -102,84 +108,88 @@ class LeaseLost(HoldfastError):
 
 
 class NotHeld(HoldfastError, RuntimeError):
-    """Release or renewal of a lock that is not held here: never taken, given back already, or taken before a fork."""
+    """Release or renewal of a lock that is not held here: never acquired, already released, or acquired before a fork."""
 
     name: str
     key: str
 
 
 class HolderChanged(HoldfastError):
-    """A lock was to be taken away from somebody who does not have it any more: somebody else does, and keeps it."""
+    """A lock was to be revoked from one holder, but another client holds it now. That client keeps the lock."""
 
     name: str
     key: str
 
 
 class ReleasedTooOften(NotHeld, ValueError):
-    """More permits were given back than are held here. A ValueError, as threading.BoundedSemaphore's."""
+    """More permits of a semaphore were released than this object holds. It is also a ValueError, like that of
+    threading.BoundedSemaphore."""
 
 
 class NoCandidate(HoldfastError, LookupError):
-    """Leadership was to be handed over to somebody who is not campaigning. Nothing has changed."""
+    """Leadership was to be handed over to a candidate that is not campaigning. The leader continues to lead."""
 
     name: str
     key: str
     candidate: str
-    """The candidate that was named."""
+    """Name of the candidate that was to lead."""
     candidates: tuple[str, ...]
     """The candidates that campaign, in the order of the queue."""
 
 
 class TicketRefused(HoldfastError):
-    """A ticket that cannot be redeemed any more."""
+    """A ticket (text that hands a held lock over to another process) that can no longer be redeemed."""
 
     name: str
     key: str
     reason: str
-    """``used``; ``expired``; ``gone``: the lock was taken away from it before its time; ``late``: the answer came too late."""
+    """Why the ticket is refused: ``used``; ``expired``; ``gone`` (the lock was revoked before the ticket expired);
+    ``late`` (the server's answer came too late)."""
 
 
 class QuorumError(HoldfastError):
-    """Too few of several servers agreed."""
+    """Too few of several servers granted the lock, or agreed to another request."""
 
     name: str
     nodes: dict[str, str]
-    """The answer of each server, by its address."""
+    """The answer of each server, by the server's address."""
 
 
 class TransactionConflict(HoldfastError):
-    """Another client changed a key that the transaction watches before EXEC. No command of the transaction was executed."""
+    """Before EXEC, another client changed a key that the transaction watches. No command of the transaction was
+    executed."""
 
     keys: tuple[str, ...]
-    """Keys that were watched."""
+    """Keys that the transaction watched."""
     tries: int
     waited: float
-    """Seconds from the first try on."""
+    """Seconds from the start of the first try to this error."""
 
 
 class CommandFailed(HoldfastError):
-    """EXEC carried out a transaction, and some of its commands failed. The others were carried out: there is no rollback."""
+    """EXEC carried out a transaction, and some of its commands failed. The others took effect: there is no rollback."""
 
     keys: tuple[str, ...]
-    """Keys that were watched."""
+    """Keys that the transaction watched."""
     results: list[Any]
-    """The replies of EXEC, command by command; for a failed command, its error."""
+    """The replies to EXEC, command by command; for a failed command, its error."""
     failed: dict[int, str]
-    """The failed commands: their numbers, from 0, and the reasons."""
+    """Reason of each failed command, by the number of the command in the transaction, from 0."""
 
 
 class ServerError(HoldfastError):
     """The server could not be reached, or it refused the command. The client's own error is the ``__cause__``."""
 
     address: str
-    """The address at which the server was expected, without the password."""
+    """Address at which the server was expected, without the password."""
 
 
 class ConfigError(HoldfastError, ValueError):
-    """Bad input, named by its parameter and refused before anything was sent."""
+    """An invalid argument, URL or client, refused before anything was sent. ``parameter`` is the name of the
+    parameter."""
 
     parameter: str
 
 
 class HoldfastWarning(UserWarning):
-    """Something worth knowing that is no reason to stop: a release that could not be confirmed, a lease too short to renew."""
+    """Warning of a problem that does not stop the call, such as an unconfirmed release, or a lease too short to renew."""

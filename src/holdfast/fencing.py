@@ -1,7 +1,7 @@
-"""Fences put to use: what a lock protects refuses writes of a holder who has been overtaken.
+"""Fence checks: a protected resource refuses a late write of a holder whose lock has passed to another client.
 
-For Redis or Valkey keys, `fenced_set` and `accept`; for a table, the predicate `SQL`. After M. Kleppmann, "How to do
-distributed locking" (2016).
+For keys of Redis or Valkey, use `fenced_set` and `accept`; for an SQL table, the predicate `SQL`. Source: M. Kleppmann,
+"How to do distributed locking" (2016).
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from holdfast.errors import ConfigError
 __all__ = ["KEEP_FENCE", "SQL", "accept", "fenced_set"]
 
 SQL = "fence <= :fence"
-"""For a table with a column ``fence``: ``UPDATE t SET value = :value, fence = :fence WHERE id = :id AND fence <= :fence``. No
-row updated means that a later holder has been there."""
+"""Fence check for an SQL table with a column ``fence``: it is false if a later holder has written the row.
+
+Example: ``UPDATE t SET value = :value, fence = :fence WHERE id = :id AND fence <= :fence``. If no row was updated,
+refuse the write.
+"""
 
 KEEP_FENCE = 7 * 86400.0
-"""Seconds for which the highest fence seen is remembered after the last write."""
+"""Seconds for which the server keeps the highest fence of a key after the last write."""
 
 
 def _read(raw: object) -> bool | Conflict:
@@ -53,10 +56,12 @@ def fenced_set(
     ttl: float | None = None,
     keep: float = KEEP_FENCE,
 ) -> bool:
-    """``SET key value`` unless a holder with a higher fence has written or been accepted before. True if written.
+    """Run ``SET key value``, unless a holder with a higher fence has written or been accepted before. Return True if
+    written.
 
-    ``ttl``: expiry of the key in seconds; ``keep``: seconds to remember the fence. Raises ConfigError, also where the key that
-    remembers the fence holds something that is no number; ServerError.
+    ``ttl``: expiry of the key in seconds; ``keep``: seconds for which the server keeps the fence. Raises ServerError.
+    Raises ConfigError for invalid arguments, or if the key that stores the fence contains something other than a
+    number.
     """
     if not isinstance(value, str | bytes):
         raise ConfigError(f"value must be str or bytes, not {type(value).__name__}", parameter="value")
@@ -66,12 +71,13 @@ def fenced_set(
 
 @hides_client()
 def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_FENCE) -> bool:
-    """Note that the holder with this fence is about to touch what ``key`` stands for; False if a higher one was here."""
+    """Record that the holder with this fence is about to use the resource ``key``. Return False if a higher fence is
+    recorded."""
     return _run(client, _call(key, fence, keep))
 
 
 def _run(client: object, call: Run[bool | Conflict]) -> bool:
     answer = Caller(client).run(retry_idempotent(call), call.keys[0], f"fence of {call.keys[0]!r}").value
     if isinstance(answer, Conflict):
-        raise ConfigError(f"nothing was written: {answer.why}", parameter="key")
+        raise ConfigError(f"the fence check wrote nothing: {answer.why}", parameter="key")
     return answer

@@ -1,7 +1,8 @@
-"""Locks that are held until a transaction of SQLAlchemy has ended: given back after its commit, or its rollback.
+"""Locks that are held until an SQLAlchemy transaction has ended: they are released after its commit or its rollback.
 
-``hold(session, lock)`` for sessions and connections, of threads and of asyncio. Just before the commit the lease is looked at:
-if it is lost, LeaseLost is raised, and nothing is committed. Wants SQLAlchemy 2 (``holdfast[sqlalchemy]``).
+``hold(session, lock)`` works with sessions and connections, of the sync API and of asyncio. The lease is checked just
+before the commit: if it is lost, LeaseLost is raised and nothing is committed. Needs SQLAlchemy 2
+(``holdfast[sqlalchemy]``).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["hold", "release_after"]
 
 KEY = "holdfast"
-"""Of what belongs to us in the ``info`` of sessions and of records of connections."""
+"""Key of our entry in the ``info`` dict of a session, and in that of a pooled connection."""
 
 
 @overload
@@ -40,17 +41,18 @@ def hold(target: Target, lock: sync_lock.Lock) -> sync_lock.Lease: ...
 @overload
 def hold(target: AsyncTarget, lock: aio.Lock) -> Coroutine[Any, Any, aio.Lease]: ...
 def hold(target: Any, lock: Any) -> Any:
-    """Take a lock, and hold it until the transaction of ``target`` has ended: a session, or a connection.
+    """Acquire a lock, and hold it until the transaction of ``target``, a session or a connection, has ended.
 
-    The transaction is begun if it has not; do this before it has read anything, or what it has read may be old. It ends
-    with the outermost commit or rollback, or when it is closed; savepoints end nothing, nor do sessions that have joined the
-    transaction of a connection: that one is waited for. A connection of its own, without a
-    session, tells nobody when it has committed: the lock is given back when it goes back to its pool, or begins anew. With
-    an asyncio session or connection, and a `holdfast.aio.Lock`, to be awaited.
+    The transaction is begun if there is none. Call this before the transaction has read anything, because rows that it
+    has read earlier may be outdated. The transaction ends with the outermost commit or rollback, or when it is closed.
+    The end of a savepoint does not count, nor does the end of a session that has joined the transaction of a
+    connection: the lock is held until the connection's transaction ends. A connection used without a session does not
+    report that it has committed. Its lock is released when it returns to its pool, or begins the next transaction. For
+    an asyncio session or connection, pass a `holdfast.aio.Lock` and await the result.
 
-    Answers the lease; where the transaction has the lock already, the one that it has. Raises LockTimeout and ServerError as
-    ``with lock`` does. The commit raises LeaseLost if the lease is lost, NotHeld if it was given back before: nothing is
-    committed then.
+    Returns the lease. If the transaction holds the lock already, returns the lease that it has. Raises LockTimeout and
+    ServerError as ``with lock`` does. The commit raises LeaseLost if the lease is lost, and NotHeld if it was released
+    before; then nothing is committed.
     """
     holding = _holding(target, lock)
     if inspect.iscoroutinefunction(getattr(lock, "release", None)):
@@ -68,23 +70,27 @@ def release_after(target: Target, lease: sync_lock.Lease) -> None: ...
 @overload
 def release_after(target: AsyncTarget, lease: aio.Lease) -> None: ...
 def release_after(target: Any, lease: Any) -> None:
-    """The same for a lease that was taken by ``acquire``: it is given back after the transaction of ``target`` has ended. Not
-    for that of a ``with``, whose end would come first."""
+    """Release a lease after the transaction of ``target`` has ended. The lease must come from ``acquire``, not from a
+    ``with`` block.
+
+    The end of a ``with`` block would release the lease before the transaction ends.
+    """
     _holding(target, lease).add(lease)
 
 
 def _holding(target: Any, what: Any) -> Holding:
-    """Return the locks that are held until this one's transaction has ended; the transaction is begun. Raises TypeError."""
+    """Return the leases held until the transaction of ``target`` has ended; begin that transaction if necessary.
+    Raises TypeError."""
     if hasattr(target, "registry"):
-        target = target()  # of a scoped session
+        target = target()  # a scoped session is called to get its session
     inner = getattr(target, "sync_session", None) or getattr(target, "sync_connection", None)
     asynchronous = inspect.iscoroutinefunction(getattr(what, "release", None))
     if asynchronous != (inner is not None):
-        theirs, ours = ("an asyncio", "holdfast.aio.Lock") if inner is not None else ("not an asyncio", "holdfast.Lock")
-        raise TypeError(f"{type(target).__name__} is {theirs} one, so it goes with a {ours}, not with {what!r}")
+        theirs, ours = ("an asyncio", "holdfast.aio.Lock") if inner is not None else ("a synchronous", "holdfast.Lock")
+        raise TypeError(f"{type(target).__name__} is {theirs} object, so pass a {ours}, not {what!r}")
     target = inner or target
     if not isinstance(target, Session | Connection):
-        raise TypeError(f"a lock is held for a session or a connection of SQLAlchemy, not for {target!r}")
+        raise TypeError(f"target must be a session or a connection of SQLAlchemy, not {target!r}")
     if not target.in_transaction():
         target.begin()
     joined = _joined(target) if isinstance(target, Session) else None
@@ -99,12 +105,14 @@ def _holding(target: Any, what: Any) -> Holding:
 
 
 def _joined(session: Session) -> Connection | None:
-    """The connection whose transaction was begun before the session came: the session's commit does not commit it."""
+    """Return the connection whose transaction the session has joined, so that the session's commit does not commit
+    it; or None."""
     bind = session.bind
     if not isinstance(bind, Connection):
         return None
     fully = session.join_transaction_mode == "control_fully"
-    # A session tells nothing else of a transaction that it has begun by itself; and asyncio would have to await a connect.
+    # A session reports only the transactions that it has begun itself, and asking it in asyncio would have to await a
+    # connect.
     begun: Any = getattr(session.get_transaction(), "_connections", {}).values()
     if begun:
         ends = all(commits and bind.get_transaction() is transaction for _, transaction, commits, _ in begun)
@@ -115,14 +123,14 @@ def _joined(session: Session) -> Connection | None:
 
 class _Of(Holding):
     def _await(self, lease: Any, given_back: Coroutine[Any, Any, None]) -> None:
-        if in_greenlet():  # as whatever asyncio sessions and connections do
+        if in_greenlet():  # as asyncio sessions and connections do themselves
             await_only(given_back)
         else:
             super()._await(lease, given_back)
 
 
 class _OfSession(_Of):
-    """The locks that are held until the transaction of one session has ended."""
+    """The leases that are held until the transaction of one session has ended."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -132,7 +140,7 @@ class _OfSession(_Of):
 
     def before_commit(self, session: Session) -> None:
         if self.leases:
-            session.flush()  # first, as it takes time
+            session.flush()  # flushed before the check, because it takes time
             self.check()
 
     def after_commit(self, session: Session) -> None:
@@ -140,7 +148,7 @@ class _OfSession(_Of):
 
     def after_transaction_create(self, _session: Session, transaction: SessionTransaction) -> None:
         if transaction.parent is None:
-            self.end()  # the last one could not be closed, as its connection was broken
+            self.end()  # the last transaction could not be closed, because its connection was broken
 
     def after_transaction_end(self, _session: Session, transaction: SessionTransaction) -> None:
         if transaction.parent is None:
@@ -148,8 +156,11 @@ class _OfSession(_Of):
 
 
 class _OfConnection(_Of):
-    """The locks that are held until the transaction of one connection has ended. It tells before it commits, and not after:
-    that is known when it begins anew, or goes back to its pool."""
+    """The leases that are held until the transaction of one connection has ended.
+
+    A connection reports a commit only before it happens. The leases are released when the connection begins the next
+    transaction, or returns to its pool.
+    """
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -173,7 +184,7 @@ class _OfConnection(_Of):
 def _of_connection(connection: Connection) -> Holding:
     info = connection.connection.record_info
     if info is None:
-        raise TypeError("a detached connection never goes back to its pool: nobody would give back the lock")
+        raise TypeError("a detached connection never returns to its pool, so its lock would not be released: use a pooled one")
     if KEY not in info:
         info[KEY] = _OfConnection(connection)
         pool = connection.engine.pool
@@ -184,7 +195,7 @@ def _of_connection(connection: Connection) -> Holding:
 
 
 def _checked_in(_connection: object, record: Any) -> None:
-    """A connection is back in its pool, rolled back if need be."""
+    """Release the leases of a connection that has returned to its pool: its transaction was committed or rolled back."""
     holding = record.record_info.pop(KEY, None)
     if holding is not None:
         holding.end()

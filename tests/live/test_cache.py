@@ -180,12 +180,12 @@ def test_one_of_another_codec_is_loaded_anew(
     assert cache.get_or_load("a", lambda: 2) == 2
     assert cache.get_or_load("a", never) == 2
     assert cache.statistics().unreadable == 2
-    assert f"cache '{name}', key 'a': what is stored is ignored: it was stored with codec 'str', not 'json'" in caplog.text
+    assert f"cache '{name}', key 'a': what is stored is ignored: the value was stored with codec 'str', not 'json'" in caplog.text
 
 
 def test_a_value_that_the_codec_cannot_keep(server: PrivateServer, name: str, make: Make, look: redis.Redis) -> None:
     cache = make(server.url, name, load_ttl=60)
-    with pytest.raises(ConfigError, match=f"cache '{name}', key 'a': codec 'json' cannot store .*: it is a tuple"):
+    with pytest.raises(ConfigError, match=f"cache '{name}', key 'a': codec 'json' cannot store .*: the value is a tuple"):
         cache.get_or_load("a", lambda: (1, 2))
     assert cache.get_or_load("a", lambda: 1, wait=5) == 1, "the load was given back"
     with pytest.raises(ConfigError, match="key 'a': codec 'json'"):

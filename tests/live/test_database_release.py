@@ -569,7 +569,7 @@ def test_an_asyncio_lease_lost_before_the_commit(file: Bank, server: PrivateServ
 def test_what_does_not_go_together(file: Bank, server: PrivateServer, name: str) -> None:
     wrong: Any = aio.Lock(server.url, name)
     with Session(file.engine) as session:
-        with pytest.raises(TypeError, match=r"Session is not an asyncio one, so it goes with a holdfast\.Lock"):
+        with pytest.raises(TypeError, match=r"Session is a synchronous object, so pass a holdfast\.Lock"):
             hold(session, wrong)
         with pytest.raises(TypeError, match="belongs to the thread or task that takes it"):
             hold(session, RLock(server.url, name))
@@ -582,5 +582,5 @@ def test_what_does_not_go_together(file: Bank, server: PrivateServer, name: str)
             hold(file.engine, Lock(server.url, name))  # type: ignore[call-overload]
     engine = create_async_engine(file.url.replace("sqlite:", "sqlite+blocking:"), poolclass=NullPool)
     session_of_asyncio: Any = AsyncSession(engine)
-    with pytest.raises(TypeError, match=r"AsyncSession is an asyncio one, so it goes with a holdfast\.aio\.Lock"):
+    with pytest.raises(TypeError, match=r"AsyncSession is an asyncio object, so pass a holdfast\.aio\.Lock"):
         hold(session_of_asyncio, Lock(server.url, name))

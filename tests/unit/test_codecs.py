@@ -36,11 +36,11 @@ def test_comes_back_as_it_was(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ((1, 2), r"it is a tuple, .* store a list"),
-        (Point(1, 2), "it is a tuple"),
-        ({"a": [1, (2,)]}, r"it\['a'\]\[1\] is a tuple"),
-        ({1: "a"}, "the key 1, which would come back as text"),
-        ({"a": {None: 1}}, r"it\['a'\] has the key None"),
+        ((1, 2), r"the value is a tuple, .* store a list"),
+        (Point(1, 2), "the value is a tuple"),
+        ({"a": [1, (2,)]}, r"the value\['a'\]\[1\] is a tuple"),
+        ({1: "a"}, "the key 1, which JSON would restore as text"),
+        ({"a": {None: 1}}, r"the value\['a'\] has the key None"),
         (datetime.datetime(2026, 1, 1), "not JSON serializable"),  # noqa: DTZ001
         (float("nan"), "not JSON compliant"),
         (b"x", "not JSON serializable"),
@@ -104,7 +104,7 @@ def test_none_reads_what_another_has_stored() -> None:
         for other in found[:number] + found[number + 1 :]:
             with pytest.raises(codecs.Undecodable):
                 other.decode(codec.kind, stored)
-    with pytest.raises(codecs.Undecodable, match="cannot read it: JSONDecodeError"):
+    with pytest.raises(codecs.Undecodable, match="cannot read the stored value: JSONDecodeError"):
         codecs.find("json").decode("json", b"{")
     with pytest.raises(codecs.Undecodable):
         codecs.find("json").decode("json", b"")
@@ -143,7 +143,7 @@ def test_exceptions_of_python(error: Exception) -> None:
 
 
 def test_only_those_that_are_expected_are_made() -> None:
-    with pytest.raises(codecs.Undecodable, match="not among those"):
+    with pytest.raises(codecs.Undecodable, match="not among the types"):
         codecs.decode_error(codecs.encode_error(KeyError("a")), (ValueError,))
     for broken in (b"", b"{}", b'{"type":"os.system","args":["true"],"facts":{}}', b"[]"):
         with pytest.raises(codecs.Undecodable):
