@@ -180,7 +180,9 @@ def test_one_of_another_codec_is_loaded_anew(
     assert cache.get_or_load("a", lambda: 2) == 2
     assert cache.get_or_load("a", never) == 2
     assert cache.statistics().unreadable == 2
-    assert f"cache '{name}', key 'a': what is stored is ignored: the value was stored with codec 'str', not 'json'" in caplog.text
+    assert (
+        f"cache '{name}', key 'a': what is stored is ignored: the value was stored with codec 'str', not 'json'" in caplog.text
+    )
 
 
 def test_a_value_that_the_codec_cannot_keep(server: PrivateServer, name: str, make: Make, look: redis.Redis) -> None:

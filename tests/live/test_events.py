@@ -268,7 +268,7 @@ def test_workers_count_down_from_several_processes(server: PrivateServer, name: 
 @faces
 def test_several_servers_are_refused_with_the_reason(face: str, kind: str) -> None:
     more = () if kind == "Event" else (2,)
-    with pytest.raises(ConfigError, match=f"{kind} stands on one server, not on several independent ones") as caught:
+    with pytest.raises(ConfigError, match=f"{kind} needs one server, not several independent ones") as caught:
         Either(face, kind, ["redis://a", "redis://b", "redis://c"], "x", *more)
     assert caught.value.parameter == "client"
     with pytest.raises(ConfigError, match=r"keep must be between 1 and"):

@@ -138,7 +138,7 @@ def test_one_sentinel_alone_is_not_believed_where_the_client_says_so(sentinels: 
             with lock:
                 pass
         else:
-            with pytest.raises(ServerError, match="sees 2 other Sentinels, of 3 that"):
+            with pytest.raises(ServerError, match="sees 2 other Sentinels, but the client wants 3"):
                 lock.acquire()
 
 

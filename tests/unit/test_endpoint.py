@@ -226,11 +226,11 @@ def test_tls_verifies_unless_told_otherwise() -> None:
     context = from_url("rediss://h").ssl_context()
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
-    with pytest.warns(HoldfastWarning, match="its server is not verified"):
+    with pytest.warns(HoldfastWarning, match="the server is not verified"):
         context = from_url("rediss://h?ssl_cert_reqs=none").ssl_context()
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
-    with pytest.warns(HoldfastWarning, match="its server is not verified"):
+    with pytest.warns(HoldfastWarning, match="the server is not verified"):
         context = from_url("rediss://h?ssl_check_hostname=false").ssl_context()
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, False)
@@ -240,12 +240,12 @@ def test_tls_verifies_unless_told_otherwise() -> None:
 @pytest.mark.parametrize(
     ("reason", "said"),
     [
-        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "it wants a client certificate"),
-        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "does it want a client certificate"),
-        ("TLSV1_ALERT_UNKNOWN_CA", "it does not trust the CA of our client certificate"),
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "the server requires a client certificate"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "does it require a client certificate"),
+        ("TLSV1_ALERT_UNKNOWN_CA", "the server does not trust the CA of our client certificate"),
         ("SSLV3_ALERT_CERTIFICATE_EXPIRED", r"our client certificate \(ssl_certfile\) has expired"),
         ("TLSV1_ALERT_PROTOCOL_VERSION", "no version of TLS"),
-        ("WRONG_VERSION_NUMBER", r"does not speak TLS on this port: is it a redis:// server\?"),
+        ("WRONG_VERSION_NUMBER", r"does not use TLS on this port: is it a redis:// server\?"),
         ("SOMETHING_NEW", "TLS: SOMETHING_NEW"),
     ],
 )

@@ -143,7 +143,7 @@ def test_a_leader_takes_no_option_that_would_mean_nothing(make: Callable[..., ob
 
 @pytest.mark.parametrize("make", [Lock, FairLock, aio.Lock, aio.FairLock])
 def test_several_servers_are_refused_by_name(make: type[Any]) -> None:
-    with pytest.raises(ConfigError, match=f"client: {make.__name__} stands on one server.*Redlock") as caught:
+    with pytest.raises(ConfigError, match=f"client: {make.__name__} needs one server.*Redlock") as caught:
         make([URL, URL], "x")
     assert caught.value.parameter == "client"
 

@@ -1,6 +1,7 @@
-"""Connections to one server: where it is (`endpoint`), the bytes of its protocol (`protocol`), connections for threads
-(`sync_connection`, `sync_pool`) and for asyncio (`aio_connection`).
+"""Connections to servers: addresses, the wire protocol, and connections for threads and for asyncio.
 
-Ours, not the user's: opened with the settings of the client that was given, outside its pool, without its retries. So a
-lock never competes with the application for pooled connections, and nothing is sent twice behind our back.
+Addresses are in `endpoint`, the protocol is in `protocol`, the connections are in `sync_connection`, `sync_pool` and
+`aio_connection`. Holdfast opens them itself, with the settings of the user's client, but outside its pool and without
+its retries. So a lock never competes with the application for pooled connections, and no request is sent twice
+unnoticed.
 """

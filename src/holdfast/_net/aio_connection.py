@@ -1,7 +1,7 @@
-"""One connection per event loop and server, shared by all its tasks: commands leave in order, replies come in order.
+"""One connection per event loop and server, shared by all tasks of the loop: commands and replies keep their order.
 
-All requests of one turn of the loop leave in one write. A cancelled task takes nothing with it: its reply is read and
-dropped, and what it sends to undo its request goes behind it on the same connection.
+All requests of one iteration of the loop leave in one write. If a task is cancelled, its reply is still read, and
+dropped. The request that undoes the cancelled one follows it on the same connection.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ from holdfast._net.system import SYSTEM, System
 from holdfast.errors import ServerError
 
 MAX_IN_FLIGHT = 1000
-"""Requests sent and not answered at one time; the others wait for their turn, in order. Enough to keep any server busy, few
-enough for the last of them to be answered long before a time limit, and for the buffers on both sides to stay small."""
+"""Most requests that are sent and unanswered at one time; later requests wait, in order.
+
+That is enough to keep any server busy. It is few enough for the last one to be answered long before a time limit, and
+for the buffers on both sides to stay small.
+"""
 
 READ_SIZE = 65536
 
 
 class _Protocol(asyncio.BufferedProtocol):
-    """The open connection. In flight: a future and its deadline for each request not answered yet."""
+    """The open connection, as an asyncio protocol. ``in_flight`` has a future and a deadline for each unanswered
+    request."""
 
     def __init__(
         self, endpoint: Endpoint, on_room: Callable[[], None], on_lost: Callable[[_Protocol], None], system: System
@@ -50,16 +54,17 @@ class _Protocol(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._flushing = False
         self.quiet_since = 0.0
-        """When the last answer came, or the first request after all were answered was sent (monotonic)."""
+        """Time of the last reply, or of the first request sent since all were answered (seconds of the loop's
+        monotonic clock)."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Other event loops (uvloop) have transports that inherit nothing of asyncio's: what is used of one is all that counts.
+        # Other event loops (uvloop) have transports that do not inherit from asyncio's; they only have the methods used here.
         self.transport = cast("asyncio.Transport", transport)
 
     def send(self, packed: bytes, timeout: float, future: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
-        """Send a request before this turn of the loop is over; the future is its reply."""
+        """Send a request before this iteration of the loop ends. Return a future of its reply."""
         assert self.transport is not None
         if future is None:
             future = self.loop.create_future()
@@ -74,12 +79,12 @@ class _Protocol(asyncio.BufferedProtocol):
             self._flush_soon()
         else:
             self.quiet_since = now
-            self.transport.write(packed)  # nobody else is here whose request could share this write
+            self.transport.write(packed)  # no other request could share this write
         self.in_flight.append((future, deadline))
         return future
 
     def greet(self, commands: Handshake, timeout: float) -> list[asyncio.Future[Any]]:
-        """Send the commands that open the connection; the futures are their replies."""
+        """Send the commands that open the connection. Return the futures of their replies."""
         replies = [self.loop.create_future() for _ in range(len(commands))]
         deadline = self._monotonic() + timeout
         if replies:
@@ -115,9 +120,10 @@ class _Protocol(asyncio.BufferedProtocol):
                 if not future.done():
                     future.set_result(reply)
         except (hiredis.ProtocolError, IndexError):
-            self.abort("an answer that cannot be read")
+            self.abort("the reply cannot be parsed")
         if asked - len(self.in_flight) > 1 and not self._flushing:
-            # Behind the tasks that are woken now, in the same turn of the loop: what they ask next leaves together.
+            # The flush is scheduled behind the tasks that wake now, in the same iteration of the loop, so their next requests
+            # leave together.
             self._flush_soon()
         self._on_room()
 
@@ -133,7 +139,8 @@ class _Protocol(asyncio.BufferedProtocol):
             return
         first = min(deadline for _, deadline in self.in_flight)
         if first <= self._monotonic():
-            # A server that owes one answer is not to be trusted with more requests; all of them are asked again.
+            # A server that has not answered one request in time gets no more on this connection. All open requests are sent
+            # again.
             self.abort("no answer in time")
         else:
             self._set_timer(first)
@@ -172,13 +179,13 @@ class _Waiting:
         self.timeout = timeout
         self.future = future
         self.connects = connects
-        """There was no connection when it came: the time that takes is part of its own."""
+        """True if there was no connection when the request came: its timeout then includes the time for connecting."""
         self.limit: asyncio.TimerHandle | None = None
         self.sent = 0.0
 
 
 class AioConnection:
-    """The connection of one loop to one server, opened on first use and again after it was lost."""
+    """The connection of one event loop to one server. It is opened at its first use, and again after a loss."""
 
     def __init__(self, endpoint: Endpoint, system: System = SYSTEM) -> None:
         self.endpoint = endpoint
@@ -190,19 +197,22 @@ class AioConnection:
         self._opening_since = 0.0
         self._tried = False
         self.told: set[str] = set()
-        """Scripts that were sent whole on this connection, by those who may not be there to read that one is unknown."""
+        """Hashes of scripts whose text was sent on this connection by a caller that may not wait for a NOSCRIPT reply."""
         self._waiting: deque[_Waiting] = deque()
 
     def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any] | None:
-        """Send one command: the future is its reply (an error reply is a result), or fails with Unknown if there is none
-        within ``timeout`` seconds. None: not now, as there is no connection or too much in flight; `exchange` waits."""
+        """Send one command now, and return a future of its reply; an error reply is a result.
+
+        The future fails with Unknown if no reply arrives within ``timeout`` seconds. Returns None if there is no
+        connection or too many requests are in flight; then use `exchange`, which waits.
+        """
         protocol = self._protocol
         if protocol is None or self._waiting or len(protocol.in_flight) >= MAX_IN_FLIGHT:
             return None
         return protocol.send(packed, timeout)
 
     def silent_for(self) -> float:
-        """Seconds for which the server has owed an answer, or a connection."""
+        """Return the seconds for which a reply, or a connection, has been outstanding; 0 if nothing is."""
         if self._opening is not None:
             return self._monotonic() - self._opening_since
         protocol = self._protocol
@@ -210,14 +220,15 @@ class AioConnection:
 
     @property
     def begins(self) -> bool:
-        """Its first connection is being opened."""
+        """Return True while the first connection is being opened."""
         return self._opening is not None and not self._tried
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
-        """Send one command, in its turn: its reply (an error reply is returned, not raised) and the time it was sent.
+        """Send one command, after those before it, and return its reply and the local time at which it was sent.
 
-        Raises Unknown if there is no answer within ``timeout`` seconds after that (or after the call, where a connection was
-        to be opened first), NotSent if it cannot be sent within them, Refused if the server does not let us in.
+        An error reply is returned, not raised. Raises Unknown if no reply arrives within ``timeout`` seconds after
+        sending, or after the call if a connection had to be opened first. Raises NotSent if the command cannot be sent
+        in that time. Raises Refused if the server refuses the login.
         """
         sent = self._clock()
         future = self.send(packed, timeout)
@@ -235,7 +246,8 @@ class AioConnection:
             limit.cancel()
 
     def _too_late(self, request: _Waiting) -> None:
-        # If it was sent, the connection stays, and is given the whole time to answer: it has cost enough to get it.
+        # The connection of a sent request stays open and gets its full timeout, because reconnecting would cost even more
+        # time.
         address = self.endpoint.address
         if not request.future.done():
             why = self.endpoint.why(TimeoutError("no connection in time"))
@@ -243,7 +255,7 @@ class AioConnection:
             request.future.set_exception(error or NotSent(f"{address}: {why}", address))
 
     def _drain(self) -> None:
-        """Send what waits, as far as there is room."""
+        """Send the waiting requests, as many as MAX_IN_FLIGHT allows."""
         waiting, protocol = self._waiting, self._protocol
         if not waiting or protocol is None:
             return
@@ -257,7 +269,8 @@ class AioConnection:
                 protocol.send(request.packed, request.timeout, request.future)
 
     def _lost(self, protocol: _Protocol) -> None:
-        """Requests that were sent are unknown; the others go over the next connection."""
+        """Handle the loss of a connection. The outcome of sent requests is unknown; waiting ones go over the next
+        connection."""
         if self._protocol is protocol:
             self._protocol = None
             self.told.clear()
@@ -265,7 +278,8 @@ class AioConnection:
                 self._open()
 
     def _open(self) -> None:
-        """Open the connection, once for all who want it. Nobody's cancellation ends it for the others."""
+        """Start to open the connection, once for all callers. The cancellation of one caller does not stop it for
+        the others."""
         if self._protocol is None and self._opening is None:
             self._opening_since = self._monotonic()
             self._opening = asyncio.create_task(self._connect(min(CONNECT_TIMEOUT, self.endpoint.timeout)))
@@ -285,13 +299,14 @@ class AioConnection:
         self._refuse(error)
 
     def _refuse(self, error: BaseException) -> None:
-        """Tell those who wait that they wait in vain."""
-        self.told.clear()  # none of what they were to send has been sent
+        """Fail all waiting requests with an error."""
+        self.told.clear()  # the scripts that they announced were not sent
         address = self.endpoint.address
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
             if not request.future.done():
-                # Each its own: one that is raised in many places collects the tracebacks of all.
+                # Each request gets its own exception, because one raised in several places would collect all their
+                # tracebacks.
                 own = type(error)(str(error), address) if isinstance(error, WireError) else error
                 own.__cause__ = error.__cause__
                 request.future.set_exception(own)
@@ -308,7 +323,7 @@ class AioConnection:
                 for reply in await asyncio.gather(*protocol.greet(commands, timeout)):
                     if isinstance(reply, hiredis.ReplyError):
                         raise Refused(str(reply), endpoint.address)
-                protocol.why = str  # it is in: what ends it from now on has nothing to do with certificates
+                protocol.why = str  # logged in: later failures have nothing to do with certificates
         except BaseException as error:
             protocol.abort("closed")
             if isinstance(error, OSError | TimeoutError | Unknown | ServerError):
@@ -318,16 +333,16 @@ class AioConnection:
         return protocol
 
     def drop(self) -> None:
-        """Close the connection, to a server that is not the one we want any more: the next request goes over a new one."""
+        """Close the connection because its server is no longer the primary. The next request opens a new one."""
         if self._protocol is not None:
-            self._protocol.abort("it is not the primary any more")
+            self._protocol.abort("the server is no longer the primary")
 
     async def close(self) -> None:
-        """Close, and let the loop finish doing so."""
+        """Close the connection, and wait until the loop has finished closing it."""
         opening = self._opening
         if opening is not None:
             opening.cancel()
-            await asyncio.wait([opening])  # or the loop might end before it has let go of its socket
+            await asyncio.wait([opening])  # otherwise the loop might end before the socket is closed
         protocol, self._protocol = self._protocol, None
         self._refuse(NotSent(f"{self.endpoint.address}: closed", self.endpoint.address))
         if protocol is not None and protocol.transport is not None:

@@ -1,10 +1,13 @@
-"""Clients whose connections holdfast cannot open itself: it calls their own `execute_command` instead.
+"""Transports by the user's client, for clients whose connections holdfast cannot open itself: they call
+`execute_command`.
 
-That works with every client, and costs more: a trip through its pool and its retries for each request, time limits that are the
-client's own, and a helper thread for each of the keeper's two lines, because such a client blocks whoever calls it. Its retries
-do no harm, as scripts may be sent twice. A failed request is always unknown: nobody can say whether an earlier try has arrived.
+This works with every client, and has a cost. Each request goes through the client's pool and its retries, and the
+client's own time limits apply. The keeper needs a helper thread for each of its two connections, because such a client
+blocks its caller. Retries do no harm, because scripts may be sent twice. The outcome of a failed request is always
+unknown, because an earlier try may have arrived.
 
-An asyncio client can only be used in its event loop. The keeper's lines ask there too, so renewals depend on that loop.
+An asyncio client can be used only in its event loop. The keeper's requests run there too, so renewals depend on that
+loop.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import is_noscript, pack, value
 
 POLL = 0.2
-"""Seconds after which the thread that listens looks whether there is something else to do."""
+"""Seconds after which the listening thread checks for other work."""
 
 _CODES = {
     "NoScriptError": "NOSCRIPT",
@@ -43,11 +46,11 @@ _CODES = {
     "TryAgainError": "TRYAGAIN",
     "ResponseError": "ERR",
 }
-"""Clients cut the first word off some errors, and make a class of it."""
+"""Error code of each exception class of redis-py, which removes the code from the text of some errors."""
 
 
 def _parts(packed: bytes) -> list[bytes]:
-    """The words of a command: bytes, so that clients leave the reply as it is."""
+    """Return the words of an encoded command as bytes, for which clients do not decode the reply."""
     reader = hiredis.Reader()
     reader.feed(packed)
     parts: list[bytes] = reader.gets()
@@ -55,7 +58,7 @@ def _parts(packed: bytes) -> list[bytes]:
 
 
 def _error_reply(error: Exception, address: str) -> hiredis.ReplyError:
-    """Return the server's reply, from what the client made of it. Raises Unknown if it said nothing."""
+    """Return the server's error reply, restored from the client's exception. Raises Unknown if no reply came."""
     kinds = {cls.__name__ for cls in type(error).__mro__}
     for kind, code in _CODES.items():
         if kind in kinds:
@@ -67,27 +70,28 @@ def _error_reply(error: Exception, address: str) -> hiredis.ReplyError:
 
 
 class ClientCalls:
-    """In the place of a pool of connections: every call is the client's."""
+    """A stand-in for a pool of connections that sends every request by the user's client."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
 
-    def exchange(self, packed: bytes, timeout: float) -> Any:  # noqa: ARG002 - the time limits are the client's
-        """Send one command: its reply; an error reply is returned, not raised. Raises Unknown."""
+    def exchange(self, packed: bytes, timeout: float) -> Any:  # noqa: ARG002 - the client's own time limits apply
+        """Send one command and return its reply. An error reply is returned, not raised. Raises Unknown."""
         try:
             return self.endpoint.client.execute_command(*_parts(packed), NEVER_DECODE=True)
-        except Exception as error:  # noqa: BLE001 - every client has its own
+        except Exception as error:  # noqa: BLE001 - every client has its own exceptions
             return _error_reply(error, self.endpoint.address)
 
     def clear(self) -> None:
-        """The connections are the client's."""
+        """Do nothing, because the connections belong to the client."""
 
     def sockets(self) -> list[socket.socket]:
         return []
 
 
 class AioClientCalls(AioConnection):
-    """In the place of the connection of an event loop: every call is the client's, in the task that makes it."""
+    """A stand-in for the connection of an event loop that sends every request by the user's client, in the calling
+    task."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
@@ -95,43 +99,49 @@ class AioClientCalls(AioConnection):
         self._under_way: set[asyncio.Future[Any]] = set()
 
     def send(self, packed: bytes, timeout: float) -> None:
-        """Never at once."""
+        """Return None: a request is never sent at once."""
 
     def silent_for(self) -> float:
-        """Nobody knows: the client may wait for a connection of its own."""
+        """Return 0: the client may be waiting for a connection of its own, so the server's silence is unknown."""
         return 0.0
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
-        """Send one command: its reply (an error reply is returned, not raised) and the time it was sent. Raises Unknown."""
+        """Send one command, and return its reply and the local time at which it was sent. Raises Unknown.
+
+        An error reply is returned, not raised.
+        """
         sent = clock()
-        # In a task of its own: a client that is cancelled closes its connection, and some swallow it (redis-py 8).
+        # The call is a task of its own: a cancelled client closes its connection, and redis-py 8 sometimes swallows the
+        # cancellation.
         task = asyncio.ensure_future(self.endpoint.client.execute_command(*_parts(packed), NEVER_DECODE=True))
         self._under_way.add(task)
         task.add_done_callback(self._ended)
         try:
             async with asyncio.timeout(timeout):
                 return await asyncio.shield(task), sent
-        except Exception as error:  # noqa: BLE001 - every client has its own
+        except Exception as error:  # noqa: BLE001 - every client has its own exceptions
             return _error_reply(error, self.endpoint.address), sent
 
     def _ended(self, task: asyncio.Future[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # or the loop would complain that nobody has asked
+            task.exception()  # otherwise the loop would warn of an exception that was never retrieved
 
     async def close(self) -> None:
-        """The loop ends, and the keeper's subscriptions with it. The other connections are the client's."""
+        """End the keeper's subscriptions in this loop, because the loop ends. The other connections belong to the
+        client."""
         if _loops.get(self.endpoint) is self._loop:
             del _loops[self.endpoint]
-        subscriptions = _subscriptions.pop(self._loop, ())  # before their thread hears of it, which would drop them unclosed
+        # Removed first, because the listening thread would otherwise drop them unclosed.
+        subscriptions = _subscriptions.pop(self._loop, ())
         if listening := _listening.pop(self._loop, None):
             for task in listening:
-                task.cancel()  # one that is just connecting anew would leave that connection open
+                task.cancel()  # a task that is just reconnecting would leave its connection open
             await asyncio.wait(listening, timeout=POLL)
         for pubsub in subscriptions:
             try:
                 await pubsub.aclose()
-            except Exception:  # noqa: BLE001, S110 - it has ended, one way or the other
+            except Exception:  # noqa: BLE001, S110 - the subscription has ended in any case
                 pass
 
 
@@ -141,11 +151,11 @@ _loops: dict[Endpoint, asyncio.AbstractEventLoop] = {}
 _subscriptions: dict[asyncio.AbstractEventLoop, list[Any]] = {}
 
 _listening: dict[asyncio.AbstractEventLoop, set[asyncio.Task[Any]]] = {}
-"""Tasks of each loop that the keeper's inboxes wait for."""
+"""Tasks of each event loop in which the keeper waits for notifications."""
 
 
 async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:
-    """Until `AioClientCalls.close` ends it."""
+    """Await a call of the listening thread in the client's event loop, until `AioClientCalls.close` cancels it."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if _loops.get(endpoint) is not loop or task is None:
         result.close()
@@ -161,13 +171,13 @@ async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:
 
 
 class ClientLineKeeper(Protocol):
-    """The keeper, as its lines see it."""
+    """The keeper, as the connections see it that use a client."""
 
     def call(self, what: Callable[[], None]) -> None:
-        """Have the keeper thread call this soon."""
+        """Call ``what`` soon, in the keeper thread."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Do something of which nobody else's lease may depend."""
+        """Run an action whose failure must not affect other leases: log an exception and return False."""
 
 
 class _Job:
@@ -182,7 +192,7 @@ class _Job:
 
 
 class ClientLine:
-    """A line of the keeper: a thread that makes its calls, one after the other."""
+    """A stand-in for a keeper's connection: a thread that sends its calls by the user's client, one after the other."""
 
     sock: socket.socket | None = None
     begins = False
@@ -203,10 +213,10 @@ class ClientLine:
         self._thread: threading.Thread | None = None
         self._reset = self._closed = self._listening = False
 
-    # In the keeper's thread
+    # Methods for the keeper's thread
 
     def call(self, call: Call, then: Then, _packed: bytes | None = None) -> None:
-        """Make a call. ``then`` is called exactly once, by the keeper thread, with the typed reply or the WireError."""
+        """Queue a call. The keeper thread calls ``then`` exactly once, with the typed reply or a WireError."""
         job = _Job(call, then)
         self._pending.append(job)
         self._todo.put(job)
@@ -216,12 +226,12 @@ class ClientLine:
             self._thread.start()
 
     def owes_since(self) -> float:
-        """Since when an answer is awaited (local seconds); infinity if there is nothing to be answered."""
+        """Return the local time since which a reply has been outstanding; infinity if none is."""
         return min((job.sent for job in [*self._pending] if not job.done), default=float("inf"))
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is awaited."""
+        """Return True while a reply is outstanding."""
         return any(not job.done for job in [*self._pending])
 
     def _settle(self, job: _Job, answer: Any) -> None:
@@ -236,10 +246,10 @@ class ClientLine:
         return False
 
     def reclaim(self) -> None:
-        """Nobody else can listen."""
+        """Do nothing, because this socket cannot be lent."""
 
     def overdue(self, now: float) -> None:
-        """The client may take longer than we can wait."""
+        """Fail the calls whose deadline has passed, even if the client still waits for their replies."""
         for job in [job for job in self._pending if now >= job.deadline]:
             self._settle(job, self._unknown("no answer in time"))
 
@@ -262,7 +272,7 @@ class ClientLine:
     def _unknown(self, why: str) -> Unknown:
         return Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address)
 
-    # In its own
+    # Methods for the client's thread
 
     def _answer(self) -> None:
         while not self._closed:
@@ -279,7 +289,7 @@ class ClientLine:
             return value(call, reply, self._endpoint)
         except WireError as error:
             return error
-        except Exception as error:  # noqa: BLE001 - whatever the client may raise, the keeper must hear of it
+        except Exception as error:  # noqa: BLE001 - the keeper must be notified, whatever the client raises
             return self._unknown(repr(error))
 
     def _exchange(self, packed: bytes) -> Any:
@@ -287,11 +297,11 @@ class ClientLine:
             return self._result(self._endpoint.client.execute_command(*_parts(packed), NEVER_DECODE=True))
         except WireError:
             raise
-        except Exception as error:  # noqa: BLE001 - every client has its own
+        except Exception as error:  # noqa: BLE001 - every client has its own exceptions
             return _error_reply(error, self._endpoint.address)
 
     def _result(self, result: Any, *, listens: bool = False) -> Any:
-        """Wait for the result of an asyncio client in its loop; return that of another client as it is."""
+        """Wait for the result of an asyncio client in its loop; return the result of a sync client unchanged."""
         if not inspect.iscoroutine(result):
             return result
         loop = _loops.get(self._endpoint)
@@ -322,14 +332,14 @@ class ClientLine:
                 open_ones.remove(pubsub)
         try:
             self._result(pubsub.aclose() if hasattr(pubsub, "aclose") else pubsub.close())
-        except Exception:  # noqa: BLE001, S110 - it is lost anyway
+        except Exception:  # noqa: BLE001, S110 - the subscription is lost anyway
             pass
 
     def _done(self, job: _Job, answer: Any) -> None:
         self._keeper.call(lambda: self._settle(job, answer))
 
     def _listen(self) -> None:
-        """The inbox: subscribes when it is told to, and passes on what is published."""
+        """Run the inbox: subscribe on request, and deliver the published messages to the keeper."""
         pubsub: Any = None
         subscribing: _Job | None = None
         while not self._closed:
@@ -354,7 +364,7 @@ class ClientLine:
                         self._done(job, b"PONG")
                 if pubsub is not None:
                     subscribing = self._heard(self._result(pubsub.get_message(timeout=POLL), listens=True), subscribing)
-            except Exception as error:  # noqa: BLE001 - every client has its own
+            except Exception as error:  # noqa: BLE001 - every client has its own exceptions
                 self._lose(pubsub, error, subscribing or job)
                 pubsub = subscribing = None
         if pubsub is not None:
@@ -372,7 +382,7 @@ class ClientLine:
             self._done(subscribing, None)
             return None
         elif message["type"] == "subscribe":
-            self._deaf()  # the client has connected anew by itself: what was published meanwhile is lost
+            self._deaf()  # the client has reconnected by itself, so messages published meanwhile are lost
         return subscribing
 
     def _deaf(self) -> None:

@@ -1,10 +1,10 @@
-"""Pipelines of redis-py and valkey-py, where they are not good enough for a transaction.
+"""Corrections to the pipelines of redis-py and valkey-py, which are not reliable enough for a transaction.
 
-* When the answer to EXEC is lost, they raise WatchError, as if a key had changed. Trying again may do everything twice
-  then. `chain` tells the two apart.
-* A connection that is closed in between is opened again without a word, and EXEC goes through without the WATCH. `Tripwire`
-  lets it fail before anything is sent.
-* Those of clusters send MULTI and EXEC again on a new connection, which watches nothing: they are not used at all.
+* When the answer to EXEC is lost, they raise WatchError, as if a key had changed. A retry could then execute everything
+  twice. `chain` distinguishes the two cases.
+* When a connection is closed between WATCH and EXEC, they reopen it silently, and EXEC succeeds without the WATCH.
+  `Tripwire` makes such a transaction fail before anything is sent.
+* The pipelines of clusters send MULTI and EXEC again on a new connection, which watches nothing. So holdfast does not use them.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 LOST = {"ConnectionError", "TimeoutError", "OSError"}
-"""Kinds of errors, of whichever client, that say nothing of what the server did."""
+"""Names of client exceptions after which nobody knows what the server has executed."""
 
 NOT_SENT = {"DataError", "UnicodeEncodeError"}
-"""Those of a value that is none for the server. All commands are packed before anything is sent."""
+"""Names of client exceptions for a value that cannot be encoded. No command was sent, because all are encoded first."""
 
 MOVED = {"MovedError", "AskError", "ClusterDownError", "TryAgainError"}
-"""Those that say: not here, or not now."""
+"""Names of client exceptions by which a Cluster refuses a command: its slot is elsewhere, or is not available now."""
 
 
 _NOT_FOR_USERS = {"watch", "unwatch", "multi", "exec", "execute", "discard", "reset", "pipeline", "transaction"}
-"""They would end a transaction, or begin another one. The same as words, for `execute_command`."""
+"""Client methods and commands that would end a transaction or begin another one, so users may not call them in one."""
 
 
 def check_word(command: str | bytes) -> None:
-    """Refuse one of them as the first word of a command."""
+    """Raise AttributeError if the first word of a command is one that a transaction does not allow, such as MULTI."""
     word = command.decode(errors="replace") if isinstance(command, bytes) else str(command)
     if word.strip().lower() in _NOT_FOR_USERS:
         _refuse(word)
@@ -37,12 +37,12 @@ def check_word(command: str | bytes) -> None:
 
 def _refuse(name: str) -> NoReturn:
     raise AttributeError(
-        f"{name!r} is no command of a transaction: it has those of the client, but for WATCH, MULTI, EXEC and DISCARD"
+        f"{name!r} is not allowed in a transaction: call a command method of the client other than watch, multi, exec, discard"
     )
 
 
 CUT = "the connection that watched its keys was lost before EXEC"
-MOVING = "its slot is moving"
+MOVING = "the slot of its keys is moving"
 
 
 class Commands:
@@ -59,17 +59,19 @@ class Commands:
 
 @functools.lru_cache(1024)
 def is_command(pipeline: type, name: str) -> bool:
-    """A client has its commands from classes that hold nothing else, in a package of that name."""
+    """Return True if ``name`` is a command method: the client inherits it from a class in a package named "commands"."""
     commands = (cls for cls in pipeline.__mro__ if ".commands." in cls.__module__)
     return name == "execute_command" or any(name in vars(cls) for cls in commands)
 
 
 class Reconnected(Exception):
-    """The connection was opened anew between WATCH and EXEC. Not of the client's kind, or it would try again."""
+    """A connection was reopened between WATCH and EXEC. It is no exception of the client's library, or the client
+    would retry."""
 
 
 class Tripwire:
-    """Lets a connection that watches keys fail rather than be opened anew, which would forget them."""
+    """A callback that makes a connection with watched keys fail instead of reconnecting, because the server drops
+    the watches."""
 
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
@@ -77,27 +79,29 @@ class Tripwire:
         self._connection.register_connect_callback(self.tripped)
 
     def tripped(self, connection: Any) -> None:
-        """Called by the client, while it connects: perhaps for somebody else, who has it from the pool already."""
+        """Raise Reconnected if this pipeline's connection reconnects. A client calls this for each connect, also for
+        another pipeline."""
         if self._pipeline.connection is connection:
             raise Reconnected("the connection was closed while it watched keys")
 
     def remove(self) -> None:
-        """It may be opened anew again."""
+        """Let the connection reconnect again."""
         self._connection.deregister_connect_callback(self.tripped)
 
 
 def unread(connection: Any) -> Any:
-    """Whether something has come that nobody asked for: its end, mostly. In asyncio, to be awaited."""
+    """Return True if a connection has unread data: mostly its end. For asyncio, return an awaitable."""
     return (getattr(connection, "can_read", None) or connection.can_read_destructive)()
 
 
 def kinds(error: BaseException) -> set[str]:
-    """Of the client's errors, whichever client it is."""
+    """Return the names of an exception's class and its base classes, because redis-py and valkey-py have different
+    classes."""
     return {cls.__name__ for cls in type(error).__mro__}
 
 
 def chain(error: BaseException, before: BaseException | None) -> list[BaseException]:
-    """The error and what it was raised upon, up to what was being handled before."""
+    """Return an error and the errors in its context, up to ``before``, the error that was being handled earlier."""
     found: list[BaseException] = []
     at: BaseException | None = error
     while at is not None and at is not before and at not in found:
@@ -107,43 +111,45 @@ def chain(error: BaseException, before: BaseException | None) -> list[BaseExcept
 
 
 def named(command: Any) -> str:
-    """A queued command, without its values."""
+    """Return the name and the key of a queued command, without its values."""
     words = command[0]
     return f"{words[0]} {words[1]!r}" if len(words) > 1 else str(words[0])
 
 
 def brief(error: BaseException) -> str:
-    """Return the server's error without the values that clients and servers repeat in it."""
+    """Return the server's error text without the values that clients and servers repeat in it."""
     text = str(error).partition(", with args beginning with")[0]
     found = re.search(r"^Command # (\d+) .* of pipeline caused error: (?:\(['\"])?(.*?)(?:['\"],\))?$", text, re.DOTALL)
     return f"command {found[1]}: {found[2]}" if found else text
 
 
 def is_moving(error: BaseException, slot: int | None) -> bool:
-    """Whether it is the slot of the watched keys that is elsewhere, and not that of another key. None: not in a Cluster."""
+    """Return True if the slot of the watched keys is moving, not that of another key. ``slot`` is None outside a
+    Cluster."""
     return slot is not None and bool(kinds(error) & MOVED) and getattr(error, "slot_id", slot) == slot
 
 
 class Verdict(NamedTuple):
-    """Return what came of an EXEC that failed."""
+    """The outcome of an EXEC that failed."""
 
     conflict: bool
-    """Nothing was carried out, and doing it again may help."""
+    """True if no command was executed and a retry may succeed."""
     why: str
 
 
 def verdict(error: BaseException, before: BaseException | None, slot: int | None) -> Verdict | BaseException:
-    """Of a failed EXEC; what is to be raised as it is, if the client or the server has no part in it.
+    """Return the outcome of a failed EXEC, or the exception to raise instead if neither client nor server caused the
+    failure.
 
-    ``before``: what was being handled then.
+    ``before``: the exception that was being handled when EXEC was sent.
     """
     upon = chain(error, before)
     found = set().union(*map(kinds, upon))
-    # The client cleans up after any failure, and may come upon the tripwire then.
+    # The client cleans up after any failure, and this cleanup may trigger the tripwire.
     first = next((one for one in upon if not isinstance(one, Exception) or kinds(one) & (LOST | NOT_SENT)), upon[-1])
     why = (
-        f"no answer to EXEC that can be read: {first}. It may or may not have been carried out, as a whole, and is not "
-        "tried again by itself: look at what it writes before you do"
+        f"no readable answer to EXEC: {first}. The transaction may or may not have been carried out, as a whole. It is not "
+        "repeated automatically: check the keys that it writes before you repeat it"
     )
     if not isinstance(first, Exception) or kinds(first) & NOT_SENT:
         return first
@@ -152,11 +158,11 @@ def verdict(error: BaseException, before: BaseException | None, slot: int | None
     elif isinstance(first, Reconnected):
         return Verdict(True, CUT)
     elif "WatchError" in found:
-        return Verdict(True, "a key that it watches was changed by somebody else before EXEC")
+        return Verdict(True, "another client changed a watched key before EXEC")
     elif is_moving(error, slot):
         return Verdict(True, f"{MOVING} ({brief(error)})")
     elif "EXEC without MULTI" in str(error):
-        why = "MULTI was refused, and its commands were carried out one by one, whatever others have changed meanwhile"
+        why = "MULTI was refused, and its commands were executed one by one, without regard to changes by other clients"
     elif "ResponseError" in found:
         hint = "a key of another slot: " if found & MOVED else ""
         why = f"refused: {hint}{brief(error)}; nothing was carried out"

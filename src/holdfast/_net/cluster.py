@@ -1,8 +1,8 @@
-"""A Cluster: who owns which slot, and where a request has to go.
+"""A Redis Cluster: the owner of each slot, and the redirection of requests to it.
 
-A request goes to the owner of its key's slot, over the connections that this process has to that server. The state of a
-process's locks (`_core.lock.node`) does not depend on the slot's owner: it is kept by `Shard`, all locks whose slots had the
-same owner when they were first used.
+A request goes to the owner of its key's slot, over the connections of this process to that server. The state of a
+process's locks (`_core.lock.node`) does not depend on the slot's owner. It belongs to a `Shard`: all locks whose slots
+had the same owner when the locks were first used.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from holdfast._net.sync_connection import Connection
 Address = tuple[str, int]
 
 REFRESH_EVERY_S = 0.1
-"""Seconds between two questions who owns what, at least."""
+"""Least seconds between two requests for the owners of the slots (CLUSTER SLOTS)."""
 
 ASK_WITHIN_S = 0.5
-"""Seconds for one server's answer to that."""
+"""Seconds to wait for one server's answer to CLUSTER SLOTS."""
 
 LEAST_TIMEOUT_S = 0.05
-"""Seconds that each step of a request has at least, however long the way before it has taken."""
+"""Least seconds that each step of a redirected request gets, regardless of the time that earlier steps took."""
 
 _HALF_MOVED = "access a non local key"
-"""Said in a slot that is being moved, of a script that writes a key which it has deleted."""
+"""Part of the error for a script that writes a key which it has deleted, while the key's slot is being moved."""
 
 HOPS = 8
-"""So often a request is sent on, at most."""
+"""Most times that one request is redirected."""
 
 _ASK_ANEW = {"CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING"}
-"""Error codes of servers that do not own the slot any more, or not for the moment."""
+"""Error codes of servers that no longer own a slot, or cannot serve it at the moment."""
 
 
 class Part(Endpoint):
-    """A Cluster as a whole: what a lock is given before it is known who looks after it."""
+    """The endpoint of a whole Cluster, for a lock whose shard is not known yet."""
 
     __slots__ = ("cluster",)
 
@@ -59,12 +59,13 @@ class Part(Endpoint):
         return self.cluster.address
 
     def find(self, timeout: float) -> Endpoint:
-        """Any of its servers."""
+        """Return any server of the Cluster that answers. Raises NotSent or Refused."""
         return self.cluster.some(timeout)
 
 
 class Shard(Part):
-    """The locks that are looked after together, because one server owned their slots. Its inbox is where ``anchor`` is."""
+    """The endpoint of the locks that one server owned at their first use. Slot ``anchor`` has the inbox for their
+    notifications."""
 
     __slots__ = ("anchor", "sharded")
 
@@ -72,7 +73,7 @@ class Shard(Part):
         super().__init__(cluster)
         self.anchor = anchor
         self.sharded = sharded
-        """The inbox is a channel of sharded pub/sub."""
+        """True if the inbox is a channel of sharded pub/sub."""
 
     @property
     def address(self) -> str:
@@ -80,34 +81,35 @@ class Shard(Part):
         return owner.address if owner is not None else self.cluster.address
 
     def find(self, timeout: float) -> Endpoint:
-        """Return the owner of the inbox's slot now. Raises NotSent."""
+        """Return the server that owns the inbox's slot now. Raises NotSent."""
         self.cluster.refresh(timeout)
         owner = self.cluster.owner(self.anchor)
         if owner is None:
-            raise NotSent(f"{self.cluster.address}: nobody serves slot {self.anchor}", self.cluster.address)
+            raise NotSent(f"{self.cluster.address}: no server owns slot {self.anchor}", self.cluster.address)
         return owner
 
     def near(self, key: bytes) -> bool:
-        """The inbox is on the server that has this key; as far as is known."""
+        """Return True if the server of this key also has the inbox, as far as is known."""
         cluster = self.cluster
         return cluster.stale or cluster.owner(slot_of(key)) is cluster.owner(self.anchor)
 
     def identity(self, process_id: str) -> str:
-        """The id under which a process listens here."""
+        """Return the id under which a process subscribes to notifications on this shard."""
         return id_within(process_id, self.anchor) if self.sharded and "{" not in process_id else process_id
 
 
 class Hop(NamedTuple):
-    """To do: send this call to this server. ``asking``: behind an ASKING."""
+    """One step of a redirected request: send ``call`` to ``endpoint``, after an ASKING command if ``asking`` is set."""
 
     endpoint: Endpoint
     call: Call
     asking: bool
 
     def within(self, seconds: float) -> Hop:
-        """The same, to be answered sooner: a request has one time limit for its whole way."""
+        """Return this step with a timeout of at most ``seconds``, because the timeout of a request covers all its
+        steps."""
         if seconds > self.call.timeout - LEAST_TIMEOUT_S:
-            return self  # nearly all of it is left: the first step, as a rule
+            return self  # nearly the whole timeout is left, as at the first step
         call = copy(self.call)
         call.timeout = seconds
         return self._replace(call=call)
@@ -116,20 +118,24 @@ class Hop(NamedTuple):
 ASKING = Command(("ASKING",), ASK_WITHIN_S)
 
 Redirects = Generator[Hop | None, Answer[Any] | WireError | bool, Answer[Any]]
-"""Yields what to do. Is sent the answer to a step, or its failure. None: find out who owns what; is sent whether that is known
-now. Returns the answer; raises WireError."""
+"""Type of a generator that directs one request through a Cluster, and returns its answer or raises WireError.
+
+The generator yields a Hop, and receives its answer or failure. It yields None to have the owners of the slots asked
+for, and receives True if they are known afterwards.
+"""
 
 
 class Cluster:
-    """The owner of each slot, as far as is known. Any thread may call the methods; `refresh` alone asks, and blocks."""
+    """The known owner of each slot of one Cluster. Any thread may call the methods; only `refresh` sends requests
+    and blocks."""
 
     def __init__(self, seeds: tuple[Address, ...], facts: dict[str, Any], remap: Callable[[Address], Address] | None) -> None:
         self.address = "cluster at " + ", ".join(f"{host}:{port}" for host, port in seeds)
         self.facts = facts
-        """How to log in, and how long to wait: as for `Endpoint`."""
+        """Keyword arguments of `Endpoint` for each server: the login, TLS and the timeout."""
         self.whole = Part(self)
         self.stale = True
-        """Somebody has found that what is known may not be so any more."""
+        """True if the known owners may be outdated."""
         self._remap = remap
         self._owners: list[Endpoint | None] = [None] * SLOTS
         self._seeds = seeds
@@ -144,9 +150,10 @@ class Cluster:
         _clusters.add(self)
 
     def reset(self) -> None:
-        """In a forked child: somebody else may have had them, who is not here."""
+        """Replace the locks and flags in a forked child, because a thread that exists only in the parent may have
+        held them."""
         self._asking = False
-        self._mutex = threading.RLock()  # a signal handler may use locks, too
+        self._mutex = threading.RLock()  # re-entrant, because a signal handler may use locks, too
         self._turn = threading.RLock()
 
     # Owners of slots
@@ -157,18 +164,18 @@ class Cluster:
 
     @property
     def sharded(self) -> bool:
-        """Its servers have sharded pub/sub."""
+        """Return True if the servers of the Cluster have sharded pub/sub."""
         return bool(self._sharded)
 
     def owner(self, slot: int) -> Endpoint | None:
         return self._owners[slot]
 
     def primaries(self) -> list[Endpoint]:
-        """All that own slots, as far as is known."""
+        """Return all primaries that own slots, as far as is known."""
         return list(dict.fromkeys(owner for owner in self._owners if owner is not None))
 
     def shard(self, slot: int) -> Shard:
-        """Return the server that looks after the locks of a slot: the same one for as long as possible."""
+        """Return the shard that handles the locks of a slot; the same one for as long as possible."""
         owners, shard = self._owners, self._shard_of.get(slot)
         if shard is not None and (self.stale or owners[shard.anchor] is owners[slot]):
             return shard
@@ -181,13 +188,16 @@ class Cluster:
             return near[0]
 
     def some(self, timeout: float) -> Endpoint:
-        """One that answers. Raises NotSent or Refused."""
+        """Return a server of the Cluster that answers. Raises NotSent or Refused."""
         self.refresh(timeout)
         return self._last
 
     def refresh(self, timeout: float) -> None:
-        """Ask one server after the other, until one answers who owns what; not if that was just done. Raises NotSent if none
-        answers, Refused if they will not say."""
+        """Ask one server after the other for the owners of the slots, until one answers.
+
+        If that was done within the last REFRESH_EVERY_S seconds, its outcome is used again. Raises NotSent if no server
+        answers, and Refused if they refuse to answer.
+        """
         with self._turn:
             if clock() < self._asked_at + REFRESH_EVERY_S:
                 if self._failure is not None:
@@ -205,13 +215,14 @@ class Cluster:
                 self._asked_at = clock()
 
     def refresh_soon(self) -> None:
-        """As `refresh`, for one who cannot wait: in a thread of its own, one at a time."""
+        """Ask for the owners of the slots in a background thread, for a caller that must not block. One such thread
+        runs at a time."""
 
         def ask() -> None:
             try:
                 self.refresh(4 * ASK_WITHIN_S)
             except WireError:
-                pass  # who needs it will say so
+                pass  # the next request reports the failure
             finally:
                 self._asking = False
 
@@ -219,7 +230,7 @@ class Cluster:
             self._asking = True
             try:
                 threading.Thread(target=ask, name="holdfast-cluster", daemon=True).start()
-            except (RuntimeError, MemoryError):  # no more threads, or the interpreter is shutting down
+            except (RuntimeError, MemoryError):  # no thread can be started, or the interpreter is shutting down
                 self._asking = False
 
     def _ask(self, deadline: float) -> None:
@@ -228,7 +239,7 @@ class Cluster:
             left = deadline - clock()
             if left <= 0:
                 break
-            self._nodes.rotate(-1)  # another one each time: one that is cut off from the others goes on answering
+            self._nodes.rotate(-1)  # another server each time, because one that is cut off from the others still answers
             node = self._endpoint(self._nodes[-1])
             try:
                 self._learn(node, *self._view(node, min(left, ASK_WITHIN_S)))
@@ -241,7 +252,7 @@ class Cluster:
         if isinstance(why, Refused):
             raise Refused(str(why), self.address)
         silent = why is None or why.silent
-        raise NotSent(f"{self.address}: nobody answers; the last one: {why}", self.address, silent=silent)
+        raise NotSent(f"{self.address}: no server answers; the last error: {why}", self.address, silent=silent)
 
     def _view(self, node: Endpoint, timeout: float) -> tuple[list[Any], bool]:
         connection = Connection(node, timeout)
@@ -252,7 +263,8 @@ class Cluster:
             sharded = self._sharded
             if sharded is None:
                 probe = connection.exchange(protocol.command("PUBSUB", "SHARDNUMSUB"))  # since Redis 7
-                # A user without the right to ask gets the same kind of error as one that asks for an unknown part of PUBSUB.
+                # A user without the permission gets the same class of error as one that names an unknown subcommand of
+                # PUBSUB.
                 sharded = type(probe) is not protocol.ReplyError or "pubsub|shardnumsub" in str(probe)
             return ranges, sharded
         finally:
@@ -272,7 +284,8 @@ class Cluster:
             self.stale = False
 
     def _address(self, host: bytes | None, port: int, told_by: Endpoint) -> Address:
-        """A server that does not know what it is called says nothing, or a question mark: then it is where we have asked."""
+        """Return the address of a server. One that does not know its own host answers "" or "?": use the host that
+        was asked."""
         name = (host or b"").decode()
         address = (name if name not in {"", "?"} else told_by.host, port)
         return self._remap(address) if self._remap is not None else address
@@ -280,10 +293,10 @@ class Cluster:
     def _endpoint(self, address: Address) -> Endpoint:
         return interned(**self.facts | {"host": address[0], "port": address[1]})
 
-    # The way of a request
+    # Redirection of a request
 
     def redirects(self, call: Call) -> Redirects:
-        """The way of one request to who can answer it."""
+        """Direct one request to the server that can answer it: yield each step, and receive its answer or failure."""
         key = call.keys[0] if type(call) is Run else call.args[1]
         slot = slot_of(key if isinstance(key, bytes) else str(key).encode())
         if self.stale:
@@ -292,7 +305,8 @@ class Cluster:
         retried = False
         for _ in range(HOPS):
             inner: Call = hop.call
-            if hop.asking and isinstance(inner, Run):  # an ASKING is for one command: none is left to send the script's text
+            # ASKING applies to one command only, so the text of the script is sent at once.
+            if hop.asking and isinstance(inner, Run):
                 answer = yield hop._replace(call=protocol.in_full(inner))
                 if isinstance(answer, Answer):
                     answer.value = protocol.parsed(inner, answer.value)
@@ -310,17 +324,17 @@ class Cluster:
             if onward is None:
                 raise answer
             hop = onward
-        raise Refused(f"TRYAGAIN slot {slot} goes from server to server", self.address)
+        raise Refused(f"TRYAGAIN slot {slot}: the servers redirect the request to each other", self.address)
 
     def _home(self, slot: int, call: Call) -> Hop:
         owner = self._owners[slot]
         if owner is None:
             self.stale = True
-            raise Refused(f"CLUSTERDOWN nobody serves slot {slot}", self.address)
+            raise Refused(f"CLUSTERDOWN no server owns slot {slot}", self.address)
         return Hop(owner, call, False)
 
     def _onward(self, hop: Hop, slot: int, call: Call, failure: WireError) -> Hop | None:
-        """Return where the request that led to this goes next; None: nowhere."""
+        """Return the next step of a request after this failure; None if the failure is final."""
         if not isinstance(failure, Refused):
             self.stale = True
             return None
@@ -328,11 +342,11 @@ class Cluster:
         if failure.code in {"MOVED", "ASK"} and len(words) == 3:
             host, _, port = words[2].rpartition(":")
             if not _is_place(host, port):
-                return None  # nonsense: the user is told what the server has answered
+                return None  # malformed: the error shows the server's answer as it is
             there = self._endpoint(self._address(host.encode(), int(port), hop.endpoint))
             if failure.code == "MOVED":
                 self._owners[slot] = there
-                self.stale = True  # hardly the only one
+                self.stale = True  # other slots have probably moved, too
             return Hop(there, hop.call, failure.code == "ASK")
         half = _HALF_MOVED in str(failure)
         if half:
@@ -344,22 +358,29 @@ class Cluster:
         return None
 
     def _elsewhere(self, hop: Hop, slot: int, failure: NotSent) -> Hop:
-        """The owner cannot be reached, and others say who that is: another one by now, or there will be one soon."""
+        """Return the next step after the owner could not be reached and the Cluster named its slots' owners again.
+
+        Raises Refused if the owner is still the same: a failover may follow.
+        """
         home = self._home(slot, hop.call)
         if home.endpoint is hop.endpoint:
-            raise Refused(f"CLUSTERDOWN the owner of slot {slot} is away: {failure}", failure.address)
+            raise Refused(f"CLUSTERDOWN the owner of slot {slot} cannot be reached: {failure}", failure.address)
         return home
 
 
 def _is_place(host: str, port: str) -> bool:
-    """A server may be there: whoever has answered chooses the text. Names as in the Domain Name System, or an address."""
+    """Return True if host and port are well-formed. The answering server chooses the text, so it may be anything.
+
+    A host is a DNS name or an address.
+    """
     plain = host.isascii() and host.isprintable() and " " not in host and len(host) <= 253
     named = host in {"", "?"} or (plain and all(0 < len(label) < 64 for label in host.split(".")))
     return named and port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) <= 65535
 
 
 def _ranges(said: Any, told_by: Endpoint) -> list[tuple[int, int, list[tuple[bytes | None, int]]]]:
-    """Read the owners of slots from the answer to CLUSTER SLOTS. Raises Refused for anything else."""
+    """Return the slot ranges with their servers, from the answer to CLUSTER SLOTS. Raises Refused for a malformed
+    answer."""
     found = []
     for row in said if isinstance(said, list) else [None]:
         match row:
@@ -368,7 +389,7 @@ def _ranges(said: Any, told_by: Endpoint) -> list[tuple[int, int, list[tuple[byt
                 if len(places) == len(served) and all(_is_told(*place) for place in places):
                     found.append((first, last, places))
                     continue
-        raise Refused(f"{told_by.address} answers CLUSTER SLOTS with something else than who owns which slots", told_by.address)
+        raise Refused(f"{told_by.address} sent a malformed answer to CLUSTER SLOTS", told_by.address)
     return found
 
 
@@ -395,7 +416,7 @@ _known: dict[tuple[Any, ...], Cluster] = {}
 def cluster_at(
     seeds: list[Address], *, remap: Callable[[Address], Address] | None = None, credentials: Any = None, **facts: Any
 ) -> Endpoint:
-    """The Cluster that has these servers: the same each time."""
+    """Return the endpoint of the Cluster with these servers; the same object for the same servers and settings."""
     places = tuple(dict.fromkeys(seeds))
     key = (frozenset(places), remap, id(credentials), *sorted(facts.items(), key=lambda fact: fact[0]))
     cluster = _known.get(key)

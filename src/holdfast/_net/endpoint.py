@@ -1,4 +1,4 @@
-"""The address of a server, and how to log in."""
+"""The address of a server, the login data for it, and the settings of its connections."""
 
 from __future__ import annotations
 
@@ -9,47 +9,52 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 DEFAULT_TIMEOUT = 5.0
-"""Seconds for an answer, where the client sets none. The lock's own time-out is usually shorter."""
+"""Seconds to wait for an answer, if the client sets no timeout. A lock's own timeout is usually shorter."""
 
 
 class Finder(Protocol):
-    """Knows which server is meant, where that changes: the primary behind Sentinel, the owner of a slot."""
+    """Finds the server behind an endpoint whose server changes: the primary that Sentinels name, or the owner of a
+    Cluster slot."""
 
     @property
     def address(self) -> str:
-        """For messages: never with a password."""
+        """Return the address for messages, without a password."""
 
     def find(self, timeout: float) -> Endpoint:
-        """The server to connect to now; may ask others, and block, for ``timeout`` seconds at most. Raises NotSent, Refused."""
+        """Return the server to connect to now. May ask other servers and block for up to ``timeout`` seconds. Raises
+        NotSent, Refused."""
 
 
 class Topology(Protocol):
-    """A Cluster (`_net.cluster`), as those see it who use its servers."""
+    """The topology of a Cluster, as the users of its servers see it; implemented in `_net.cluster`."""
 
     @property
     def known(self) -> bool:
-        """It is known who owns which slot."""
+        """Return True if the owners of all slots are known."""
 
     @property
     def sharded(self) -> bool:
-        """Its servers have sharded pub/sub."""
+        """Return True if the servers of the Cluster have sharded pub/sub."""
 
     def owner(self, slot: int) -> Endpoint | None:
-        """Return the owner of a slot, as far as is known."""
+        """Return the server that owns a slot, as far as is known; None if unknown."""
 
     def primaries(self) -> Sequence[Endpoint]:
-        """All that own slots, as far as is known."""
+        """Return all primaries that own slots, as far as is known."""
 
     def shard(self, slot: int) -> Endpoint:
-        """Return the server that looks after the locks of a slot: the same one for as long as possible."""
+        """Return the server that handles the locks of a slot; the same server for as long as possible."""
 
     def refresh(self, timeout: float) -> None:
-        """Ask who owns what, for ``timeout`` seconds at most. Blocks; raises NotSent, Refused."""
+        """Ask the servers which of them owns which slot, for up to ``timeout`` seconds. Blocks; raises NotSent,
+        Refused."""
 
 
 class Handshake:
-    """The commands that open a connection. Not a list: error reporters show what the variables of a frame contain, and one of
-    these is a password."""
+    """The commands that open a connection, such as AUTH.
+
+    They are not in a list, because error reporters send the variables of each frame, and one command has the password.
+    """
 
     __slots__ = ("_commands",)
 
@@ -63,15 +68,16 @@ class Handshake:
         return len(self._commands)
 
     def packed(self, pack: Callable[..., bytes]) -> bytes:
-        """Return all commands as bytes; ``pack`` encodes each of them."""
+        """Return all commands as bytes, each encoded by ``pack``."""
         return b"".join(pack(*command) for command in self._commands)
 
 
 class Endpoint:
-    """One server. The same object for everybody who means the same one (see `interned`): they share its connections."""
+    """One server: its address, login and settings. All users of the server share one object (see `interned`), and
+    its connections."""
 
     cluster: Topology | None = None
-    """The Cluster's topology, where the endpoint is a Cluster or a part of one."""
+    """Topology of the Cluster, if the endpoint is a Cluster or one of its servers."""
 
     __slots__ = (
         "client",
@@ -107,34 +113,34 @@ class Endpoint:
         self.host = host
         self.port = port
         self.path = path
-        """Unix socket, instead of host and port."""
+        """Path of the server's Unix socket, used instead of host and port."""
         self.local = local
-        """URL of this machine's own server, started when needed; its socket is ``path``."""
+        """``local://`` URL of a server on this machine that is started when needed; its socket is ``path``."""
         self.db = db
         self.username = username
         self.password = password
         self.credentials = credentials
-        """A credential provider: asked for user name and password at each connection."""
+        """Credential provider, asked for the user name and password at each connection."""
         self.tls = tls
         self.timeout = timeout
         self.client = client
-        """A client whose own calls are to be used, because its connections cannot be opened without it."""
+        """Client whose own calls are used, because its connections cannot be opened without it."""
         self.finder = finder
-        """Asked for the server at each connection, instead of host and port."""
+        """Finder that names the server at each connection, used instead of host and port."""
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.address}>"
 
     @property
     def address(self) -> str:
-        """For messages: never with a password."""
+        """Return the address for messages, without a password."""
         if self.finder is not None:
             return self.finder.address
         where = self.local or (f"unix:{self.path}" if self.path else f"{self.host}:{self.port}")
         return f"{where}/{self.db}" if self.db else where
 
     def handshake(self) -> Handshake:
-        """The commands that open a connection, if any."""
+        """Return the commands to send first on a new connection; they may be none."""
         commands = Handshake()
         user, password = self.username, self.password
         if self.credentials is not None:
@@ -146,13 +152,14 @@ class Endpoint:
         if self.db:
             commands.append(("SELECT", str(self.db)))
         if self.tls is not None and not commands:
-            # Whether it accepts our certificate, a server says only after the handshake: had it been a request of a lock, that
-            # would be unknown, and asked again.
+            # A server rejects our certificate only after the handshake. If the first request were that of a lock, its outcome
+            # would be unknown, and it would be repeated.
             commands.append(("PING",))
         return commands
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Certificate and host name are verified unless the client's settings say otherwise."""
+        """Return the TLS settings of a connection, or None. They verify certificate and host name unless the
+        client's settings do not."""
         if self.tls is None:
             return None
         from holdfast._net import tls
@@ -160,7 +167,7 @@ class Endpoint:
         return tls.context(dict(self.tls))
 
     def why(self, error: BaseException) -> str:
-        """Return the error that tells of a failed connection."""
+        """Return an explanation of the error by which a connection to this server failed."""
         if self.tls is None:
             return str(error)
         from holdfast._net import tls
@@ -177,7 +184,7 @@ endpoints: dict[tuple[Any, ...], Endpoint] = {}
 
 
 def interned(**facts: Any) -> Endpoint:
-    """The endpoint with these facts: the same object each time."""
+    """Return the endpoint with these attributes; the same object for the same attributes."""
     endpoint = Endpoint(**facts)
     key = tuple(id(endpoint.credentials) if name == "credentials" else getattr(endpoint, name) for name in Endpoint.__slots__)
     return endpoints.setdefault(key, endpoint)

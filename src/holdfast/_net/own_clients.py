@@ -1,4 +1,5 @@
-"""Clients of redis-py that holdfast opens itself, for those who give a URL: what goes by the commands that users know."""
+"""Clients of redis-py that holdfast opens itself for users who pass a URL, where it needs the client's command
+methods."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from holdfast._net.sentinel import Sentinel
 
 
 def open_client(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode: bool = False) -> Any:
-    """A new client for one server, or for the primary that Sentinels name. ``decode``: its replies are str."""
+    """Return a new redis-py client for one server, or for the primary that Sentinels name. ``decode``: its replies
+    are str."""
     package = "redis" if face == "sync" else "redis.asyncio"
     options = {**_options(endpoint, package), "decode_responses": decode}
     redis = importlib.import_module(package)
@@ -26,7 +28,7 @@ def open_client(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode:
 
 
 def closable(client: Any) -> list[Any]:
-    """The client, and those of its Sentinels, which it leaves open."""
+    """Return the client and the clients of its Sentinels, which its own ``close`` leaves open."""
     manager = getattr(client.connection_pool, "sentinel_manager", None)
     return [client, *(manager.sentinels if manager is not None else ())]
 
@@ -43,7 +45,7 @@ def _options(endpoint: Endpoint, package: str) -> dict[str, Any]:
         "credential_provider": endpoint.credentials,
         "socket_timeout": endpoint.timeout,
         "socket_connect_timeout": endpoint.timeout,
-        # Once more: a connection of the pool may have been closed meanwhile by the server, or by what is in between.
+        # One retry, because the server or a proxy may have closed an idle connection of the pool.
         "retry": retry.Retry(NoBackoff(), 1),
         **tls,
     }

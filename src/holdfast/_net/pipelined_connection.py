@@ -1,4 +1,5 @@
-"""A pipelined connection of the keeper: never blocks the thread that uses it, not even while it is opened."""
+"""A pipelined connection of the keeper (background thread). It never blocks its thread, not even while it is being
+opened."""
 
 from __future__ import annotations
 
@@ -26,32 +27,33 @@ log = logger("holdfast.keeper")
 READ_SIZE = 16384
 
 CONNECTED_WITHIN = 0.2
-"""Seconds that a connection may take at least, however soon an answer is wanted."""
+"""Least seconds to wait for a connection to open, however short a request's timeout is."""
 
 
 class ConnectionKeeper(Protocol):
-    """The owner of connections, as they see it: the keeper, or a thread that asks several servers itself."""
+    """The owner of pipelined connections: the keeper, or a thread that sends to several servers itself."""
 
     @property
     def selector(self) -> selectors.BaseSelector:
-        """Tells when there is something to read."""
+        """Return the selector that reports which sockets are readable."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Held while somebody else may use a connection."""
+        """Return the lock to hold while another thread may use a connection's socket."""
 
     def call(self, what: Callable[[], None]) -> None:
-        """Call this soon, in the thread that looks after the connection."""
+        """Call ``what`` soon, in the thread that runs the connection."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Do something of which nobody else's lease may depend."""
+        """Run an action whose failure must not affect other leases: log an exception and return False."""
 
     def moved(self, endpoint: Endpoint, where: object) -> None:
-        """A connection was opened to this one of the servers that the endpoint may mean."""
+        """Note that a connection to ``endpoint`` now leads to the server at address ``where``; None: that server is
+        unknown."""
 
 
 class _Request:
-    """Something that was asked, or is to be."""
+    """A request that is queued, or sent and unanswered."""
 
     __slots__ = ("call", "deadline", "packed", "sent", "then", "whole")
 
@@ -61,11 +63,11 @@ class _Request:
         self.then = then
         self.sent = self.deadline = 0.0
         self.whole = False
-        """With the text of its script: the server did not know it."""
+        """True if the script's text is sent, because the server does not have it cached."""
 
 
 class PipelinedConnection:
-    """Used by the keeper thread alone, except for the socket that a helper thread opens for it."""
+    """A connection used by the keeper thread alone. Only its socket is opened by a helper thread."""
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class PipelinedConnection:
         self._closed = False
         self._retry_at = 0.0
         self._silent = False
-        """It was not opened in time, when that was tried last."""
+        """True if the latest try to open the connection failed by a timeout."""
         self._backoff = 0.0
         self._reader = Reader()
         self._not_now: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
@@ -101,26 +103,31 @@ class PipelinedConnection:
         self._lent: Waiter | None = None
         """Waiter that reads the socket instead of the selector."""
         self.returned = False
-        """The waiter has stopped reading: the socket can be taken back."""
+        """True if the waiter has stopped reading, so that the selector can have the socket again."""
         self._whole_first = whole_first
-        """Each connection is told a script with its first use: there may be nobody to read that the server does not know it."""
+        """If set, the text of each script is sent at its first use on a connection, because nobody may read a
+        NOSCRIPT reply."""
         self._told: set[str] = set()
         self._out = b""
         self._queued: list[_Request] = []
         self._sent: deque[_Request] = deque()
         self._due = float("inf")
-        """No later than the first deadline of what was sent and not answered, or waits for the connection."""
+        """Local time of the earliest deadline of an unanswered or queued request, or an earlier time."""
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
-        """Send a call, opening the connection if need be. ``then`` is called exactly once, by the keeper thread, with the typed
-        reply or the WireError instead of one. ``packed``: its bytes, where others get the same."""
+        """Send a call, opening the connection if necessary. ``then`` gets the typed reply, or a WireError.
+
+        The keeper thread calls ``then`` exactly once. ``packed``: the bytes of the call, if they are sent to several
+        servers.
+        """
         whole = self._whole_first and isinstance(call, Run) and call.script.sha not in self._told
         request = _Request(call, pack(call, whole=True) if whole else packed or pack(call), then)
         request.whole = whole
         self._send(request)
 
     def _settle(self, request: _Request, reply: Any) -> None:
-        """There is an answer."""
+        """Handle the reply to a request. If the server does not know the script, send the request again with the
+        script's text."""
         if type(reply) is not hiredis.ReplyError:
             try:
                 answer = parsed(request.call, reply)
@@ -137,17 +144,17 @@ class PipelinedConnection:
                 self._keeper.moved(self._endpoint, None)
 
     def owes_since(self) -> float:
-        """Since when the server has owed an answer, or a connection (local seconds); infinity if it owes nothing."""
+        """Return the local time since which a reply, or a connection, has been outstanding; infinity if nothing is."""
         return self._sent[0].sent if self._sent else self._queued[0].sent if self._queued else float("inf")
 
     @property
     def begins(self) -> bool:
-        """Its first connection is being opened."""
+        """Return True while the first connection is being opened."""
         return self._opening and self._tries == 1
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is awaited."""
+        """Return True while a reply, or a connection, is outstanding."""
         return bool(self._sent or self._queued or self._opening)
 
     def _send(self, request: _Request) -> None:
@@ -160,17 +167,18 @@ class PipelinedConnection:
             request.then(NotSent(f"no connection to {address}", address, silent=self._silent), now)
             return
         self._queued.append(request)
-        # When packets vanish, the kernel asks again after a second, and a short lease would end meanwhile: we try anew.
+        # When packets are lost, the kernel retries a connect only after a second, and a short lease would end meanwhile. So
+        # we give up early and connect anew.
         self._due = min(self._due, now + max(request.call.timeout, CONNECTED_WITHIN))
         if not self._opening:
             self._opening = True
             self._tries += 1
             try:
                 self._system.start(self._open, self._tries, name="holdfast-connect")
-            except (RuntimeError, MemoryError) as error:  # no more threads
+            except (RuntimeError, MemoryError) as error:  # no thread can be started
                 if threading.main_thread().is_alive():
                     self._opened(NotSent(str(error), self._endpoint.address), self._tries)
-                else:  # the program ends, and wants what it holds given back: Python 3.12.1 starts no thread any more
+                else:  # at its end the program releases its leases, and Python 3.12.1 starts no thread any more
                     self._open(self._tries)
 
     def _open(self, number: int) -> None:
@@ -179,11 +187,11 @@ class PipelinedConnection:
             result: socket.socket | WireError = open_socket(self._endpoint, CONNECT_TIMEOUT, self._system)
         except WireError as error:
             result = error
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting commands must be answered
+        except BaseException as error:  # noqa: BLE001 - whatever the error is, the waiting commands must be answered
             result = NotSent(f"{self._endpoint.address}: {error!r}", self._endpoint.address)
         self._keeper.call(lambda: self._opened(result, number))
         if self._closed and isinstance(result, socket.socket):
-            result.close()  # the keeper may have ended, and looks at nothing any more
+            result.close()  # the keeper may have ended, and would never close the socket
 
     def _opened(self, result: socket.socket | WireError, number: int) -> None:
         if number != self._tries or not self._opening:
@@ -223,7 +231,7 @@ class PipelinedConnection:
         self.on_writable(idle=not waiting)
 
     def on_writable(self, *, idle: bool = False) -> None:
-        """Send what is to be sent. ``idle``: nobody has asked to be told when there is room."""
+        """Send as much as the socket accepts. ``idle``: the selector is not watching for room to write."""
         if self.sock is None:
             return
         try:
@@ -237,7 +245,7 @@ class PipelinedConnection:
         if idle and not self._out:
             return
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
-        with self._keeper.mutex:  # somebody may borrow the socket just now
+        with self._keeper.mutex:  # a waiter may borrow the socket at this moment
             if self._out:
                 self.reclaim()
             key = self._keeper.selector.get_map().get(self.sock)
@@ -245,7 +253,7 @@ class PipelinedConnection:
                 self._keeper.selector.modify(self.sock, wanted, self)
 
     def on_readable(self) -> None:
-        """Read all there is: what TLS has decrypted already would not wake the selector again."""
+        """Read until nothing is left, because the selector does not report bytes that TLS has decrypted already."""
         while self.sock is not None:
             try:
                 data = self.sock.recv(READ_SIZE)
@@ -260,7 +268,7 @@ class PipelinedConnection:
             self._reader.feed(data)
             self._dispatch()
             if len(data) < READ_SIZE and self._endpoint.tls is None:
-                return  # that was all: asking once more would only say so
+                return  # the socket is empty: another recv would only confirm that
 
     def _dispatch(self) -> None:
         try:
@@ -272,7 +280,7 @@ class PipelinedConnection:
                     self.fail("the slot of the inbox was moved to another server")
                     return
                 if not self._sent:
-                    self.fail("an answer to nothing")
+                    self.fail("a reply without a request")
                     return
                 request = self._sent.popleft()
                 self._keeper.safely(self._settle, request, reply)
@@ -288,7 +296,7 @@ class PipelinedConnection:
             return
         self._due = self._first_deadline()
         if now >= self._due and self._lent is None:
-            self.on_readable()  # this thread may have been held up meanwhile, and what has come is no silence
+            self.on_readable()  # this thread may have been delayed, and the reply may have arrived meanwhile
             self._due = self._first_deadline()
         if now >= self._due:
             self.fail("no answer in time", silent=True)
@@ -300,7 +308,7 @@ class PipelinedConnection:
         return self._due
 
     def fail(self, why: str, *, silent: bool = False) -> None:
-        with self._keeper.mutex:  # or it would be borrowed, or given back, in the middle of this
+        with self._keeper.mutex:  # held so that no waiter borrows or returns the socket during these steps
             sock, self.sock = self.sock, None
             lent, self._lent = self._lent, None
             if sock is not None and sock in self._keeper.selector.get_map():
@@ -323,8 +331,11 @@ class PipelinedConnection:
         return self._endpoint is endpoint
 
     def leave_for(self, place: Any) -> None:
-        """The server is at ``place`` now, another line has found out. Elsewhere one would listen to a server to which nobody
-        speaks any more."""
+        """Close the connection if it leads to another server than ``place``, the primary that another connection has
+        found.
+
+        On the old server this connection would wait for notifications that nobody publishes there any more.
+        """
         try:
             elsewhere = self.sock is not None and self.sock.getpeername() != place
         except OSError:
@@ -333,18 +344,21 @@ class PipelinedConnection:
             self.fail("the primary is another server now")
 
     def has_unread(self) -> bool:
-        """Something has come that nobody has read yet. Any thread may ask."""
+        """Return True if the socket has unread bytes. Any thread may call this."""
         sock = self.sock
         if sock is None or self._endpoint.tls is not None:
             return False
         try:
             return bool(sock.recv(1, socket.MSG_PEEK))
         except OSError:
-            return False  # nothing; or closed just now
+            return False  # nothing to read; or it was closed just now
 
     def lend_socket(self, waiter: Waiter) -> socket.socket | None:
-        """The socket, for a waiter to look at instead of the selector. None where that is not possible. The keeper's mutex is
-        held, as for `reclaim`."""
+        """Lend the socket to a waiter, which then reads it instead of the selector. Return None if that is not
+        possible.
+
+        The caller holds the keeper's mutex, as for `reclaim`.
+        """
         if self.sock is None or self._lent is not None or self._out or self._endpoint.tls is not None:
             return None
         self._lent, self.returned = waiter, False
@@ -352,19 +366,19 @@ class PipelinedConnection:
         return self.sock
 
     def lent_to(self, waiter: Waiter) -> bool:
-        """This one looks at it."""
+        """Return True if the socket is lent to this waiter."""
         return self._lent is waiter
 
     def reclaim(self) -> None:
-        """Have the selector look at the socket again, if it is lent."""
+        """End the lending of the socket, if it is lent: the selector watches it again."""
         self.returned = False
         if self._lent is not None and self.sock is not None:
             try:
                 self._keeper.selector.register(self.sock, selectors.EVENT_READ, self)
             except KeyError:
-                pass  # an interrupt had hit just before this was noted
-            except OSError:  # or in the middle of the selector's own books: a new socket sets them right
-                self._keeper.call(lambda: self.fail("the selector has lost it"))
+                pass  # already registered: an interrupt came just before this was noted
+            except OSError:  # an interrupt left the selector inconsistent; a new socket repairs that
+                self._keeper.call(lambda: self.fail("the selector lost the socket"))
             self._lent = None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Commands as bytes, and what an error reply means."""
+"""The wire protocol: requests encoded as bytes, replies parsed, and the meaning of error replies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import hiredis
-from hiredis import ReplyError as ReplyError  # noqa: PLC0414 - the drivers look for it, too
+from hiredis import ReplyError as ReplyError  # noqa: PLC0414 - the drivers import it from here
 
 from holdfast._core.requests import Call, Command, Refused, Run, Unknown, WireError
 from holdfast._lua import Script
@@ -15,39 +15,41 @@ from holdfast._net.endpoint import Endpoint
 
 
 class Reader(hiredis.Reader):
-    """The parser of replies. Bytes that it cannot read raise ``hiredis.ProtocolError``."""
+    """The parser of replies. Raises ``hiredis.ProtocolError`` for bytes that are no RESP."""
 
     def gets(self, *args: bool) -> Any:
-        """Return the next reply; False if it has not come as a whole."""
+        """Return the next complete reply, or False if it has not arrived completely."""
         try:
             return super().gets(*args)
         except TypeError as error:
-            # RESP3: a map whose key is an array or another map. hiredis makes a dict of it.
-            raise hiredis.ProtocolError(f"a map has a key that is no plain value ({error})") from error
+            # RESP3 allows a map whose key is an array or another map, but hiredis puts each map into a dict.
+            raise hiredis.ProtocolError(f"a map in the reply has a key that is not a plain value ({error})") from error
 
 
 def command(*parts: bytes | str | int) -> bytes:
-    """The bytes of one command."""
-    # Never an int: hiredis would make text of it, in which Python looks for signals, and crashes if a handler raises then.
+    """Return one command encoded as bytes."""
+    # No int is passed: hiredis would convert it by a call that runs Python's signal handlers, and crash if one raises.
     return hiredis.pack_command(tuple(str(p) if isinstance(p, int) else p for p in parts))  # type: ignore[arg-type, no-any-return]
 
 
 @functools.lru_cache(4096)
 def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str | int, ...], size: int) -> tuple[bytes, bytes]:
-    """The bytes of a request before and after a token of ``size`` characters: only the token is new each time."""
+    """Return the bytes of a request before and after its token, which has ``size`` characters. Only the token
+    changes each time."""
     whole = command("EVALSHA", script.sha, len(keys), *keys, b"\0" * size, *rest)
-    # By its place: what stands before and after it may be anybody's text, and hold as many NULs.
+    # The token is found by its position, because the keys and arguments may be any text, and may contain as many NULs.
     after = command("EVALSHA", *rest).partition(b"EVALSHA")[2]
     return whole[: -len(after) - size], after
 
 
 def in_full(call: Run[Any]) -> Command:
-    """The command that runs a script of which the server may know nothing."""
+    """Return the EVAL command for a script that the server may not have cached."""
     return Command(("EVAL", call.script.body, len(call.keys), *call.keys, *call.args), call.timeout)
 
 
 def pack(call: Call, *, whole: bool = False) -> bytes:
-    """The bytes of a request. ``whole``: with the text of the script, for a server that has forgotten it."""
+    """Return the bytes of a request. ``whole``: send the script's text, for a server that no longer has the script
+    cached."""
     if type(call) is Command:
         call.packed = call.packed or command(*call.args)
         return call.packed
@@ -61,17 +63,19 @@ def pack(call: Call, *, whole: bool = False) -> bytes:
 
 
 def is_noscript(reply: object) -> bool:
-    """The server does not know the script: it restarted, or somebody flushed its scripts. Send it whole."""
+    """Return True if the reply is NOSCRIPT: after a restart or SCRIPT FLUSH, the server needs the script's text."""
     return type(reply) is ReplyError and str(reply).startswith("NOSCRIPT")
 
 
 def is_demoted(error: WireError, endpoint: Endpoint) -> bool:
-    """The server is not the one that is wanted (any more), and the finder knows which is: the connection is to be dropped."""
+    """Return True if the server is no longer the primary and the endpoint's finder can name another one: drop the
+    connection."""
     return endpoint.finder is not None and isinstance(error, Refused) and error.code in {"READONLY", "MASTERDOWN", "LOADING"}
 
 
 def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: None) -> None:
-    """Raises Refused for an error reply. ``drop``: leaves a server that is not the one that is wanted."""
+    """Raise Refused if a reply is an error. Call ``drop`` to close the connection if the server is no longer the
+    primary."""
     if type(reply) is ReplyError:
         error = Refused(str(reply), endpoint.address)
         if is_demoted(error, endpoint):
@@ -80,17 +84,18 @@ def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: 
 
 
 def parsed(call: Call, reply: object) -> Any:
-    """The typed reply of a call."""
+    """Return the typed reply of a call: what the script's parser makes of it, or the reply as it is. Raises Unknown
+    if it is malformed."""
     if type(call) is not Run:
         return reply
     try:
         return call.script.parse(reply)
     except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # No server of these answers so: a proxy, or somebody else's server. Nobody knows what it has done.
-        raise Unknown(f"the answer to {call.script.name!r} is none that this script gives") from error
+        # Only a proxy, or a server of another kind, replies so. Nobody knows what it has executed.
+        raise Unknown(f"the answer to the script {call.script.name!r} is malformed: is a proxy in between?") from error
 
 
 def value(call: Call, reply: object, endpoint: Endpoint) -> Any:
-    """The typed reply of a call. Raises Refused for an error reply."""
+    """Return the typed reply of a call. Raises Refused for an error reply, and Unknown for a malformed one."""
     check(reply, endpoint)
     return parsed(call, reply)

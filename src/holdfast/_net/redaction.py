@@ -1,4 +1,4 @@
-"""Errors of calls that are passed a client: its URL may have a password, which is in no frame that a traceback shows."""
+"""Redaction of errors: tracebacks of calls that get a client contain no frame whose variables may include a password."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ T = TypeVar("T")
 
 
 def hides_client(name: str = "") -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate what is passed a client: its errors show none of its frames, whose variables error reporters send along.
+    """Decorate a function that gets a client: remove its frames from tracebacks, because error reporters send their
+    variables.
 
-    ``name``: what users are told where Python itself finds a mistake in the arguments; the function's own if empty.
+    ``name``: the function's name in Python's own errors about wrong arguments; if empty, the name that it has.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:

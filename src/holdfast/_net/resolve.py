@@ -1,4 +1,4 @@
-"""Finds the server that a user means: by a URL, or by a client that already exists."""
+"""Resolves the ``client`` argument of locks, a URL or an existing client, to the server that it stands for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ log = logger("holdfast.wire")
 
 
 def _of_foreign(client: Any, what: str) -> Endpoint:
-    """One whose every call is the client's; the same for all clients that share a pool."""
+    """Return an endpoint that uses the client's own calls; the same endpoint for all clients that share a connection
+    pool."""
     key = ("client", id(client.connection_pool))
     endpoint = endpoints.get(key)
     if endpoint is None:
@@ -26,34 +27,35 @@ def _of_foreign(client: Any, what: str) -> Endpoint:
             db=int(options.get("db") or 0),
             client=client,
         )
-        import inspect  # here: the command line does without
+        import inspect  # imported here, because the command line does not need it
 
         log.info(
-            "%s: holdfast cannot open connections of %s itself and uses the client's own calls: locks compete for its "
+            "%s: holdfast cannot open connections of %s itself, so it uses the client's own calls: locks compete for its "
             "connections, each request takes longer, and %s",
             endpoint.address,
             what,
-            "leases are renewed only while its event loop runs"
+            "leases are renewed only while the client's event loop runs"
             if inspect.iscoroutinefunction(client.execute_command)
-            else "time limits are the client's",
+            else "the client's time limits apply",
         )
     return endpoint
 
 
 def _is_foreign(thing: type) -> bool:
-    """A subclass may connect in a way of its own."""
+    """Return True if a class is not redis-py's or valkey-py's own: a subclass may connect in another way."""
     return thing.__module__.split(".")[0] not in {"redis", "valkey"}
 
 
 def from_client(client: Any) -> Endpoint:
-    """Of a ``redis.Redis``, ``redis.asyncio.Redis``, their clusters, or their namesakes of valkey-py."""
+    """Return the endpoint of a client of redis-py or valkey-py: sync or asyncio, of one server or of a Cluster.
+    Raises ConfigError."""
     pool = getattr(client, "connection_pool", None)
     options = getattr(pool, "connection_kwargs", None)
     if hasattr(client, "nodes_manager"):
         return _of_cluster(client)
     if not isinstance(options, dict):
         raise ConfigError(
-            "client must be a redis.Redis or RedisCluster, a valkey.Valkey or ValkeyCluster, one of their asyncio namesakes "
+            "client must be a redis.Redis or RedisCluster, a valkey.Valkey or ValkeyCluster, one of their asyncio variants, "
             f"or a URL, not {type(client).__module__}.{type(client).__name__}",
             parameter="client",
         )
@@ -81,7 +83,8 @@ def _login(options: dict[str, Any], *, is_tls: bool) -> dict[str, Any]:
 
 
 def _of_cluster(client: Any) -> Endpoint:
-    """Of a ``redis.RedisCluster``, its asyncio namesake, or those of valkey-py: where it has started."""
+    """Return the endpoint of a Cluster, from the startup nodes of a client of redis-py or valkey-py. Raises
+    ConfigError."""
     from holdfast._net.cluster import cluster_at
 
     nodes = client.nodes_manager
@@ -89,8 +92,8 @@ def _of_cluster(client: Any) -> Endpoint:
     opens = options.get("connection_class")
     if _is_foreign(type(client)) or (opens is not None and _is_foreign(opens)):
         raise ConfigError(
-            f"client: the connections of {type(client).__name__} cannot be opened without it; "
-            "give holdfast a redis.RedisCluster, or a URL redis+cluster://host:port",
+            f"client: holdfast cannot open the connections of {type(client).__name__} itself; "
+            "pass a redis.RedisCluster, or a URL redis+cluster://host:port",
             parameter="client",
         )
     is_tls = bool(options.get("ssl")) or (opens is not None and "SSLConnection" in {cls.__name__ for cls in opens.__mro__})
@@ -99,59 +102,65 @@ def _of_cluster(client: Any) -> Endpoint:
 
 
 def _of_sentinel(client: Any, facts: dict[str, Any]) -> Endpoint:
-    """Of a client made by ``Sentinel.master_for``."""
-    from holdfast._net import sentinel  # here: most have none
+    """Return the endpoint of a client that ``Sentinel.master_for`` has created. Raises ConfigError if it reads from
+    replicas."""
+    from holdfast._net import sentinel  # imported here, because most programs use no Sentinel
 
     pool = client.connection_pool
     if not pool.is_master:
         raise ConfigError(
-            "client: it reads from replicas, which may not know yet who holds a lock; use the Sentinel's master_for",
+            "client: this client reads from replicas, which may not know the holder of a lock yet; use Sentinel.master_for",
             parameter="client",
         )
     return sentinel.of_client(client, facts, from_client)
 
 
 def check_face(client: object, face: Literal["sync", "asyncio"]) -> None:
-    """Refuse a client of the other face. Raises ConfigError."""
-    import inspect  # here: the command line, which has a URL, does without
+    """Raise ConfigError for an asyncio client passed to the sync API, or a synchronous client passed to the asyncio
+    API."""
+    import inspect  # imported here, because the command line passes a URL, and does not need it
 
     call = getattr(client, "execute_command", None)
     is_async = inspect.iscoroutinefunction(call)
     if call is not None and is_async != (face == "asyncio"):
         here, there = ("holdfast", "holdfast.aio") if face == "sync" else ("holdfast.aio", "holdfast")
         raise ConfigError(
-            f"client: {here} takes {'an asyncio' if face == 'asyncio' else 'a synchronous'} client; for this one use {there}",
+            f"client: {here} needs {'an asyncio' if face == 'asyncio' else 'a synchronous'} client; for this one use {there}",
             parameter="client",
         )
 
 
 def are_several(client: object) -> TypeGuard[Sequence[object] | Mapping[str, object]]:
-    """Whether these are several servers: a lock over them is a `holdfast.Redlock`, and little else goes by them."""
+    """Return True if ``client`` is a list or mapping of several independent servers, as `holdfast.Redlock` takes them."""
     return isinstance(client, list | tuple | Mapping)
 
 
 def on_one_server(what: str, why: str, instead: str, parameter: str = "client") -> ConfigError:
-    """The error for what there is on one server only, where several were given."""
+    """Return the error for several servers passed to a class that works on one server only."""
     return ConfigError(
-        f"{parameter}: {what} stands on one server, not on several independent ones: {why}; {instead}", parameter=parameter
+        f"{parameter}: {what} needs one server, not several independent ones: {why}; {instead}", parameter=parameter
     )
 
 
-def one_place(client: object, what: str = "what is used here") -> object:
-    """The client, unless these are several: refused for the reason that nearly all have. Raises ConfigError."""
+def one_place(client: object, what: str = "this object") -> object:
+    """Return the client unchanged. Raises ConfigError if it is several independent servers, because their answers
+    could contradict each other."""
     if are_several(client):
         raise on_one_server(
             what,
-            "what some of them know and others do not has neither happened nor not",
-            "a lock over several servers is a holdfast.Redlock; for anything else that is to outlive a server, give Sentinels "
-            "or a Cluster, which are one client",
+            "if only some of them record a change, nobody can tell whether it happened",
+            "use holdfast.Redlock for a lock over several servers; for anything else, pass one client of Sentinels or of a "
+            "Cluster, which outlive a server",
         )
     return client
 
 
 def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:
-    """The server meant by ``client`` (a client, a URL, or something that has one, as a server of `holdfast.testing`), for the
-    given face. Raises ConfigError."""
+    """Return the endpoint of ``client``: a client, a URL, or an object with a ``url``, such as a server of
+    `holdfast.testing`.
+
+    Raises ConfigError if it is none of these, or if it is a client of the other API than ``face`` (sync or asyncio).
+    """
     one_place(client)
     url = getattr(client, "url", client)
     if isinstance(url, str):

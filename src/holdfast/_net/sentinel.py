@@ -1,7 +1,8 @@
-"""The primary of a service that Sentinels watch: they are asked at each connection, so a failover is followed at the next one.
+"""The primary of a service that Sentinels monitor: they are asked at each connection, so the next one follows a
+failover.
 
-Source: the guidelines for Sentinel clients, redis.io/docs/latest/develop/reference/sentinel-clients: ask one after the other,
-verify the role of the server that was named, ask again whenever a connection is made.
+Source: the guidelines for Sentinel clients, redis.io/docs/latest/develop/reference/sentinel-clients: ask one after the
+other, verify the role of the server that was named, ask again whenever a connection is opened.
 """
 
 from __future__ import annotations
@@ -19,15 +20,20 @@ from holdfast._net.endpoint import Endpoint, endpoints, interned
 from holdfast._net.sync_connection import Connection
 
 LIMIT = 0.5
-"""Seconds for one Sentinel, or the server it names, to answer: the others are asked instead. Half of what is left at most, so
-that there is time for that."""
+"""Seconds for one Sentinel, or the server that it names, to answer before the next Sentinel is asked.
+
+The limit is at most half of the time left, so that there is time for the next one.
+"""
 
 PORT = 26379
 
 
 class Sentinel:
-    """Finds the primary of one service. ``facts``: how to log in there; ``seen_by``: how many other Sentinels one has to see,
-    to be believed."""
+    """The finder of the primary of one service, by its Sentinels.
+
+    ``facts``: the attributes of the primary's endpoint, such as the login; ``seen_by``: the number of other Sentinels
+    that one has to see for its answer to count.
+    """
 
     def __init__(
         self, service: str, watchers: list[Endpoint], facts: dict[str, Any], seen_by: int = 0, host: str | None = None
@@ -37,17 +43,21 @@ class Sentinel:
         self._facts = facts
         self._seen_by = seen_by
         self._host = host
-        """The primary's, whatever the Sentinels call it: behind a tunnel."""
+        """Host of the primary that replaces the host named by the Sentinels, for example behind a tunnel; None:
+        theirs."""
         self._last: Endpoint | None = None
 
     @property
     def address(self) -> str:
-        """For messages."""
+        """Return the name of the service, with the last known address of its primary, for messages."""
         return f"sentinel:{self.service}" + (f" (at {self._last.address})" if self._last is not None else "")
 
     def find(self, timeout: float) -> Endpoint:
-        """The primary, which says itself that it is one. Raises NotSent where no Sentinel answers; Refused where they name
-        none, as MASTERDOWN if what they name is none just now: a failover may be under way."""
+        """Return the primary, after it has confirmed its role. Raises NotSent if no Sentinel answers.
+
+        Raises Refused if the Sentinels name no primary. Its code is MASTERDOWN if the named server is not a primary
+        now: a failover may be under way.
+        """
         deadline = monotonic() + timeout
         said: list[str] = []
         failures: list[WireError] = []
@@ -68,7 +78,8 @@ class Sentinel:
                 said.append(str(error))
                 continue
             if not doubt:
-                # The Sentinel that was right is asked first the next time. A copy, because other threads go through the list.
+                # The Sentinel that was right is asked first the next time. The list is replaced, because other threads
+                # iterate over it.
                 self.watchers = [watcher, *(other for other in self.watchers if other is not watcher)]
                 self._last = found
                 return found
@@ -76,8 +87,10 @@ class Sentinel:
         raise self._not_found(said, failures, named=bool(doubtful))
 
     def _ask(self, watcher: Endpoint, limit: float) -> tuple[str, int] | None:
-        """Host and port of the primary, as this Sentinel knows it; None if it does not know the service. Raises NotSent,
-        Unknown, and Refused, also where it sees too few others."""
+        """Return host and port of the primary, as one Sentinel knows it; None if it does not know the service.
+
+        Raises NotSent, Unknown, and Refused; Refused also if the Sentinel sees too few others.
+        """
         with closing(Connection(watcher, limit)) as connection:
             named = _reply(connection, watcher, limit, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
             if not named:
@@ -85,11 +98,11 @@ class Sentinel:
             if self._seen_by:
                 others = len(_reply(connection, watcher, limit, "SENTINEL", "SENTINELS", self.service))
                 if others < self._seen_by:
-                    raise Refused(f"{watcher.address} sees {others} other Sentinels, of {self._seen_by} that the client wants")
+                    raise Refused(f"{watcher.address} sees {others} other Sentinels, but the client wants {self._seen_by}")
         match named:
             case [bytes(host), bytes(port)] if port.isdigit() and 0 < len(port) <= 5 and host.isascii():
                 return self._host or host.decode(), int(port)
-        raise Refused(f"{watcher.address} answers with something else than the address of a primary", watcher.address)
+        raise Refused(f"{watcher.address} did not answer with the address of a primary", watcher.address)
 
     def _endpoint(self, host: str, port: int) -> Endpoint:
         return Endpoint(host=host, port=port, **self._facts)
@@ -98,11 +111,9 @@ class Sentinel:
         address = f"sentinel:{self.service}"
         why = "; ".join(dict.fromkeys(said))
         if named:
-            return Refused(f"MASTERDOWN {address}: the primary is not there, a failover may be under way: {why}", address)
+            return Refused(f"MASTERDOWN {address}: no primary answers, a failover may be under way: {why}", address)
         if not failures:
-            return Refused(
-                f"{address}: no Sentinel knows a service of this name: see SENTINEL MASTERS for those it knows", address
-            )
+            return Refused(f"{address}: no Sentinel knows a service of this name: SENTINEL MASTERS lists the names", address)
         if len(failures) == len(self.watchers) and all(isinstance(error, Refused) for error in failures):
             return Refused(f"{address}: the Sentinels refuse to answer: {why}", address)
         return NotSent(f"{address}: no Sentinel answers: {why}", address, silent=all(error.silent for error in failures))
@@ -116,7 +127,8 @@ def _reply(connection: Connection, endpoint: Endpoint, limit: float, *words: str
 
 
 def _doubt(found: Endpoint, limit: float) -> str:
-    """Why this server is not taken for the primary; empty if it says that it is, or is not allowed to say."""
+    """Return why a server does not count as the primary; "" if it says that it is one, or does not permit the
+    question."""
     try:
         with closing(Connection(found, limit)) as connection:
             connection.set_timeout(limit)
@@ -132,11 +144,12 @@ def _doubt(found: Endpoint, limit: float) -> str:
 def watched(
     service: str, watchers: list[Endpoint], facts: dict[str, Any], seen_by: int = 0, host: str | None = None
 ) -> Endpoint:
-    """The primary of a service, wherever it is: the same endpoint for all who mean the same, in whatever order they name the
-    Sentinels."""
+    """Return the endpoint of the primary of a service. It is the same object for all who name the same Sentinels, in
+    any order."""
     in_order = sorted(watchers, key=lambda watcher: (watcher.host, watcher.port))
     known = tuple(id(value) if name == "credentials" else value for name, value in sorted(facts.items()))
-    key = ("sentinel", service, *map(id, in_order), *known, seen_by, host)  # watchers are interned, and so never collected
+    # The ids stay unique, because interned watchers are never garbage-collected.
+    key = ("sentinel", service, *map(id, in_order), *known, seen_by, host)
     endpoint = endpoints.get(key)
     if endpoint is None:
         finder = Sentinel(service, watchers, facts, seen_by, host)
@@ -145,8 +158,10 @@ def watched(
 
 
 def of_client(client: Any, facts: dict[str, Any], endpoint_of: Callable[[Any], Endpoint]) -> Endpoint:
-    """The service of a client of redis-py or valkey-py, by its ``Sentinel.master_for``. ``endpoint_of``: makes an endpoint of
-    the client of one Sentinel."""
+    """Return the endpoint of the service of a client that ``Sentinel.master_for`` of redis-py or valkey-py has created.
+
+    ``endpoint_of``: function that returns the endpoint of the client of one Sentinel.
+    """
     pool = client.connection_pool
     manager = pool.sentinel_manager
     return watched(
@@ -159,7 +174,10 @@ def of_client(client: Any, facts: dict[str, Any], endpoint_of: Callable[[Any], E
 
 
 def of_url(service: str, places: list[tuple[str, int]], facts: dict[str, Any], login: dict[str, Any]) -> Endpoint:
-    """The service of a URL: ``places`` of the Sentinels, and how to log in to them, with TLS if the servers want it."""
+    """Return the endpoint of a service in a URL. The Sentinels are at ``places``; they use TLS if the servers do.
+
+    ``login``: user name and password for the Sentinels.
+    """
     shared = {"tls": facts["tls"], "timeout": facts["timeout"]}
     watchers = [interned(host=host or "localhost", port=port or PORT, **shared, **login) for host, port in places]
     return watched(service, watchers, facts)

@@ -1,4 +1,4 @@
-"""Blocking connections, one thread at a time on each, and the stack of idle ones."""
+"""Blocking connections, each used by one thread at a time, and the pool of idle ones."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ CONNECT_TIMEOUT = 2.0
 READ_SIZE = 16384
 
 KERNEL_WAIT_S = 0.005
-"""Seconds for which the kernel waits for a reply by itself, which saves the system call by which Python would look first.
-Nearly all replies come by then. It begins anew with each signal, so it is no time limit; and where signals come faster than
-that, the limit is kept only when one is late."""
+"""Seconds for which recv itself blocks in the kernel, which saves a poll system call before it.
+
+Nearly all replies arrive within this time. The kernel restarts it after each signal, so it is no time limit. If signals
+come faster than this, the real time limit is enforced only once they pause.
+"""
 
 
 def open_socket(endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> socket.socket:
-    """A connected socket, logged in. Raises NotSent or Refused."""
+    """Return a connected socket, logged in to the server. Raises NotSent or Refused."""
     timeout = min(timeout, endpoint.timeout)
     if endpoint.finder is not None:
         endpoint = endpoint.finder.find(timeout)
     try:
         sock = system.dial(endpoint, timeout)
-    except (OSError, ServerError) as error:  # ServerError: this machine's own server did not start
+    except (OSError, ServerError) as error:  # ServerError: a ``local://`` server did not start
         silent = isinstance(error, TimeoutError)
         raise NotSent(f"no server at {endpoint.address}: {endpoint.why(error)}", endpoint.address, silent=silent) from error
     try:
@@ -50,7 +52,7 @@ def open_socket(endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> 
                 raise Refused(str(reply), endpoint.address)
     except hiredis.ProtocolError as error:
         sock.close()
-        raise NotSent(f"{endpoint.address} is no Redis or Valkey server: {error}", endpoint.address) from error
+        raise NotSent(f"{endpoint.address} is not a Redis or Valkey server: {error}", endpoint.address) from error
     except OSError as error:
         sock.close()
         silent = isinstance(error, TimeoutError)
@@ -65,9 +67,13 @@ _silent_kinds: dict[str, type[socket.socket]] = {}
 
 
 def _silent(kind: type[socket.socket]) -> type[socket.socket]:
-    """The same class of sockets, but one that is dropped is closed without a ResourceWarning: connections are dropped by an
-    interrupt, or by their last user after `Pool.clear`. By a function that is not written in Python: CPython ignores what
-    signal handlers raise in one that is, so a Ctrl-C would have no effect there."""
+    """Return a subclass of a socket class whose objects are closed without a ResourceWarning when they are
+    garbage-collected.
+
+    Connections are dropped by an interrupt, or by their last user after `Pool.clear`. ``__del__`` is a function written
+    in C: CPython ignores what a signal handler raises during a ``__del__`` written in Python, so a Ctrl-C would be lost
+    there.
+    """
     found = _silent_kinds.get(kind.__name__)
     if found is None:
         found = type(kind.__name__, (kind,), {"__slots__": (), "__del__": socket.SocketType.close})
@@ -76,7 +82,7 @@ def _silent(kind: type[socket.socket]) -> type[socket.socket]:
 
 
 class Connection:
-    """One connection, used by one thread at a time."""
+    """One blocking connection, used by one thread at a time."""
 
     __slots__ = ("_polls", "_reader", "_recv", "_send", "_system", "_timeout", "address", "sock")
 
@@ -96,13 +102,13 @@ class Connection:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, int(KERNEL_WAIT_S * 1e6)))
 
     def set_timeout(self, seconds: float) -> None:
-        """Limit how long a reply is waited for."""
+        """Set the seconds to wait for each reply."""
         if self._polls and seconds != self._timeout:
             self.sock.settimeout(seconds)
         self._timeout = seconds
 
     def exchange(self, packed: bytes) -> Any:
-        """Send one command and read its reply; an error reply is returned, not raised. Raises Unknown."""
+        """Send one command and return its reply. An error reply is returned, not raised. Raises Unknown."""
         try:
             self._send(packed)
             reader, recv = self._reader, self._recv
@@ -121,14 +127,15 @@ class Connection:
             raise self._unknown(error) from error
 
     def send(self, packed: bytes) -> None:
-        """Send commands, whose replies are to be received. Raises Unknown."""
+        """Send commands without waiting for their replies. Raises Unknown."""
         try:
             self._send(packed)
         except OSError as error:
             raise self._unknown(error) from error
 
     def receive(self) -> list[Any]:
-        """The next replies, as many as there are, perhaps none yet. Raises Unknown."""
+        """Return the replies that have arrived, after waiting for some bytes; perhaps no reply is complete yet.
+        Raises Unknown."""
         try:
             try:
                 data = self._recv(READ_SIZE)
@@ -145,7 +152,7 @@ class Connection:
             raise self._unknown(error) from error
 
     def _later(self, size: int) -> bytes:
-        """The reply has not come at once."""
+        """Wait for a reply that did not arrive within KERNEL_WAIT_S, and return up to ``size`` bytes of it."""
         if not self._system.readable(self.sock, self._timeout - KERNEL_WAIT_S):
             raise TimeoutError
         return self._recv(size)
@@ -155,12 +162,12 @@ class Connection:
 
     def _unknown(self, error: Exception) -> Unknown:
         if isinstance(error, hiredis.ProtocolError):
-            return Unknown(f"{self.address} is no Redis or Valkey server: {error}", self.address)
+            return Unknown(f"{self.address} is not a Redis or Valkey server: {error}", self.address)
         silent = isinstance(error, BlockingIOError | TimeoutError)
         return Unknown(f"{self.address}: {'no answer in time' if silent else error}", self.address, silent=silent)
 
     def hang_up(self) -> None:
-        """Have the thread that reads hear that the connection has ended. For any thread."""
+        """Shut down the connection, so that the thread that reads from it sees its end. Any thread may call this."""
         try:
             self._system.hang_up(self.sock)
         except OSError:
@@ -171,20 +178,21 @@ class Connection:
 
 
 FULL = object()
-"""Instead of a reply: all connections are in use."""
+"""Marker returned instead of a reply: all connections of the pool are in use."""
 
 
 class ConnectionPool:
-    """Connections to one server, each with one user at a time: as many as are needed at once, up to a limit."""
+    """Connections to one server, each used by one thread at a time: as many as are needed at once, up to a limit."""
 
     def __init__(self, endpoint: Endpoint, limit: int | None = None, system: System = SYSTEM) -> None:
         self.endpoint = endpoint
         self._system = system
         self._limited = limit is not None
-        self._idle: list[Connection | None] = [None] * (limit or 0)  # None: one that may be opened
+        self._idle: list[Connection | None] = [None] * (limit or 0)  # None: a connection that may be opened
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
-        """Send one command on a connection of its own, or answer FULL. Raises NotSent, Unknown or Refused."""
+        """Send one command on an idle or a new connection, and return its reply or FULL. Raises NotSent, Unknown or
+        Refused."""
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -197,7 +205,7 @@ class ConnectionPool:
             connection.set_timeout(timeout)
             reply = connection.exchange(packed)
         except BaseException:
-            # Interrupted: its reply may still come, so nobody may use this connection again.
+            # After an interrupt the reply may still arrive, so nobody may use this connection again.
             if connection is not None:
                 connection.close()
             if self._limited:
@@ -207,7 +215,7 @@ class ConnectionPool:
         return reply
 
     def clear(self) -> None:
-        """Close those that are idle."""
+        """Close the idle connections."""
         idle, places = self._idle, 0
         try:
             while True:

@@ -1,11 +1,13 @@
-"""The connections of all threads: some for one thread at a time, and one that all share when these do not suffice.
+"""Connections of all threads to a server: some for one thread at a time, and one that all share when these do not
+suffice.
 
-Up to some sixteen threads are quickest on a connection each. More of them share one: their requests queue up, one thread sends
-them in batches and reads for everybody, until it has its own reply and hands that on. That saves most of the system calls, and
-with them many of the fights for the interpreter's lock; and the server sees eighteen connections, not hundreds.
+Up to about sixteen threads are quickest with a connection each. More threads share one connection. Their requests queue
+up; one thread sends them in batches and reads the replies for all, until it has its own reply and hands on this task.
+That saves most system calls, and much contention for the interpreter lock. The server sees eighteen connections instead
+of hundreds.
 
-Signal handlers run in the main thread, wherever it happens to be; they may take any time, raise, and use locks themselves. So
-the main thread has a connection of its own, and nobody else ever waits for it.
+Signal handlers run in the main thread, at any point. They may take any time, raise, and use locks. So the main thread
+has a connection of its own, and no other thread ever waits for it.
 """
 
 from __future__ import annotations
@@ -23,27 +25,30 @@ from holdfast._net.system import SYSTEM, System
 from holdfast._net.wait_connection import Dedicated
 
 _AGAIN = object()
-"""Instead of a reply: the connection was lost, and the request never sent."""
+"""Marker returned instead of a reply: the connection was lost, and the request was never sent."""
 
 _ELSEWHERE = object()
-"""Instead of a reply: this very thread is in the middle of a request (a finaliser asks, for example)."""
+"""Marker returned instead of a reply: this thread is already inside a request, for example because a finaliser calls."""
 
 ROUNDS = 2
-"""How often a thread that has its own reply sends and reads once more for those who are waiting already: to wake one of them
-for that costs more than it takes."""
+"""Rounds that a thread with its own reply still sends and reads for waiting threads, which is cheaper than waking
+one of them."""
 
 READ_WITHIN_S = 0.1
-"""Seconds that whoever reads for all has for what has come, when somebody's time is over."""
+"""Seconds that the reading thread gets to read replies that have arrived, when another thread's time limit has passed."""
 
 OWN = 16
-"""So many threads at a time have a connection to themselves. When these do not suffice everybody shares, until nobody waits: a
-mixture has the costs of both. Measured in locks per second, against a connection for each thread: 64 threads 1.5 times as many,
-32 threads 1.4. If all always shared, sixteen threads would get from two thirds to 1.2 times as many, depending on how busy the
-machine is otherwise, and two to four threads always less."""
+"""Number of threads that use a connection of their own at the same time.
+
+If more threads send requests, all share one connection until no thread waits, because a mixture has the costs of both.
+Measured in locks per second, against a connection for each thread: 1.5 times as many with 64 threads, 1.4 times with
+32. If all threads always shared, sixteen threads would reach from two thirds to 1.2 times as many, depending on the
+load of the machine, and two to four threads always fewer.
+"""
 
 
 class _Request:
-    """The reply that one thread waits for."""
+    """The request of one thread on the shared connection, and its reply."""
 
     __slots__ = ("answered", "bell", "error", "left", "packed", "reply", "sent", "timeout")
 
@@ -55,7 +60,7 @@ class _Request:
         self.error: WireError | None = None
         self.answered = False
         self.left = False
-        """Its thread waits no more."""
+        """True if the thread of this request no longer waits."""
         self.bell = bell
         self.bell.acquire()
 
@@ -64,18 +69,20 @@ class _Request:
             self.reply, self.error, self.answered = reply, error, True
 
     def wake(self) -> None:
-        """Have its thread look what there is: its answer, or the turn to be taken."""
+        """Wake the thread of this request, which then looks for its reply, or takes its turn at the connection."""
         try:
             self.bell.release()
         except RuntimeError:
-            pass  # woken before, and not awake yet
+            pass  # it was woken before, and has not run yet
 
 
 class _SharedConnection:
-    """A connection and those who use it. When the connection is lost the lane is over, and the next one is new.
+    """A connection and the threads that share it. When the connection is lost, this object is over, and a new one
+    replaces it.
 
-    An exception may be raised in any thread at any point (`PyThreadState_SetAsyncExc`). The order of the steps is such that
-    no reply ever meets the wrong request. Should a turn not be handed on, the others' own time limits end the lane.
+    An exception may be raised in any thread at any point (`PyThreadState_SetAsyncExc`). The order of the steps ensures
+    that no reply is ever matched with the wrong request. If a turn is not handed on, the time limits of the other
+    threads close the connection.
     """
 
     def __init__(self, endpoint: Endpoint, system: System) -> None:
@@ -84,8 +91,8 @@ class _SharedConnection:
         self._clock = system.clock
         self.connection: Connection | None = None
         self.over = False
-        # The thread that has the turn may send, read, and take requests from these; any thread may add to the queue.
-        # Re-entrant: a thread that was interrupted can then find out, without a gap, whether it has it.
+        # The thread with the turn may send, read, and remove requests from these queues; any thread may add to the queue. The
+        # lock is re-entrant, so that an interrupted thread can find out without a gap whether it has the turn.
         self._turn = threading.RLock()
         self.busy = False
         self._queue: deque[_Request] = deque()
@@ -119,7 +126,7 @@ class _SharedConnection:
         return _ELSEWHERE if get_ident() in self._waiting else self._follow(_Request(packed, timeout, self._system.lock()))
 
     def _follow(self, mine: _Request) -> Any:
-        """Wait until somebody else has read our reply, or the turn is ours."""
+        """Wait until another thread has read the reply to this request, or this thread gets the turn."""
         ident = get_ident()
         deadline = self._clock() + mine.timeout
         try:
@@ -131,7 +138,8 @@ class _SharedConnection:
                     self._lead(mine)
                 elif not mine.bell.acquire(True, max(0.0, deadline - self._clock())):
                     deadline = max(deadline, mine.sent + mine.timeout)
-                    # Once more: where all were held up, what has come is no silence, and whoever reads is just getting to it.
+                    # Wait once more. If all threads were held up, the reply may have arrived, and the reading thread is about
+                    # to read it.
                     if self._clock() >= deadline and not mine.bell.acquire(True, READ_WITHIN_S) and not mine.answered:
                         raise self._too_late()
             mine.left = True
@@ -145,8 +153,8 @@ class _SharedConnection:
         return _outcome(mine)
 
     def _lead(self, mine: _Request) -> None:
-        """Send and read for everybody until our own request is answered, and a little longer. The turn is ours, and is free
-        afterwards."""
+        """Send and read for all threads until the request ``mine`` is answered, and for a few more rounds. The
+        calling thread has the turn, which is free afterwards."""
         if self.over:
             self._end(Unknown(f"{self.endpoint.address}: the connection was lost", self.endpoint.address))
             self._pass_on()
@@ -157,26 +165,29 @@ class _SharedConnection:
         while not mine.answered:
             self._send_and_receive(connection, mine)
         mine.left = True
-        self._wake_next()  # if it was our turn to be woken
+        self._wake_next()  # continue the chain of wake-ups, if this thread was the next to be woken
         try:
             for _ in range(ROUNDS):
                 if not (self._queue or self._in_flight):
                     break
                 self._send_and_receive(connection, (self._in_flight or self._queue)[0])
         except WireError as error:
-            self._end(error)  # theirs; we have our reply
+            self._end(error)  # the error belongs to the other threads; this one has its reply
         self._pass_on()
 
     def _send_and_receive(self, connection: Connection, first: _Request) -> None:
-        """One round, in which ``first`` may be answered. Those who are, are woken one by one, each by the one before: if they
-        all woke now, they would only fight for the interpreter."""
+        """Send and read once; ``first`` may be answered in this round.
+
+        The threads that are answered are woken one by one, each by the one before. If all woke now, they would contend
+        for the interpreter lock.
+        """
         in_flight = self._in_flight
         if self._queue:
             connection.send(self._batch())
         connection.set_timeout(max(first.sent + first.timeout - self._clock(), 0.001))
         for reply in connection.receive():
             if not in_flight:
-                raise Unknown(f"{self.endpoint.address}: an answer to nothing", self.endpoint.address)
+                raise Unknown(f"{self.endpoint.address}: a reply without a request", self.endpoint.address)
             request = in_flight[0]
             request.settle(reply)
             self._answered.append(request)
@@ -184,7 +195,7 @@ class _SharedConnection:
         self._wake_next()
 
     def _batch(self) -> bytes:
-        """Take the requests out of the queue: they are in flight from now on."""
+        """Remove all requests from the queue, note them as in flight, and return their bytes."""
         queue, now, batch = self._queue, self._clock(), []
         while queue:
             request = queue[0]
@@ -196,19 +207,20 @@ class _SharedConnection:
         return b"".join(batch)
 
     def _wake_next(self) -> None:
-        """Wake one of those who are answered; it wakes the next."""
+        """Wake one of the threads that are answered; that thread wakes the next one."""
         answered = self._answered
         while answered:
             try:
                 request = answered.popleft()
             except IndexError:
-                return  # another thread took it
+                return  # another thread removed it
             if not request.left:
                 request.wake()
                 return
 
     def _pass_on(self) -> None:
-        """Our turn is over. If somebody waits, wake the last in line to take it: it will be of use for the longest time."""
+        """End the turn of this thread. If threads wait, wake the last in the queue for the turn, because it stays
+        the longest."""
         self.busy = False
         self._turn.release()
         if self._queue or self._in_flight:
@@ -221,54 +233,62 @@ class _SharedConnection:
                 return
 
     def _leave(self, error: BaseException) -> None:
-        """After an exception: the turn, if it is ours, is free afterwards; in the middle of something, the lane is over."""
-        if self._turn.acquire(False):  # ours, or nobody's
+        """Clean up after an exception: free the turn if this thread has it, and close the connection if a request
+        was in progress."""
+        if self._turn.acquire(False):  # acquired if the turn was this thread's, or free
             if self.busy or self.over:
                 self._end(error)
             try:
                 while True:
                     self._turn.release()
             except RuntimeError:
-                pass  # so it was released as often as it was taken
+                pass  # the lock was released as often as it was acquired
         self._wake_all()
 
     def _end(self, error: BaseException) -> None:
-        """Close the connection and answer everybody. The turn is ours."""
+        """Close the connection and answer every request with an error. The calling thread has the turn."""
         self.over = True
         self.busy = False
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()
         address = self.endpoint.address
-        why = str(error) if isinstance(error, WireError) else f"{address}: the thread that read for all was interrupted"
+        why = (
+            str(error)
+            if isinstance(error, WireError)
+            else f"{address}: the thread that read the replies for all threads was interrupted"
+        )
         while self._in_flight:
             self._in_flight[0].settle(None, Unknown(why, address))
             self._in_flight.popleft()
         while self._queue:
-            # Without a connection: they would not get one either. Otherwise they go over the next.
+            # If no connection could be opened, the queued requests fail with the same error. Otherwise they are sent over the
+            # next connection.
             own = type(error)(why, address) if isinstance(error, NotSent | Refused) else None
             self._queue[0].settle(_AGAIN, own)
             self._queue.popleft()
         self._wake_all()
 
     def _wake_all(self) -> None:
-        """A thread that should have been woken and was not, is now; the others look, and go on waiting."""
+        """Wake every waiting thread. A missed wake-up is made good; the threads without a reply continue to wait."""
         for request in [*self._waiting.values()]:
             request.wake()
 
     def _too_late(self) -> Unknown:
-        """Our time limit has passed: the connection is not to be trusted any more. (Nobody can say whether our request is just
-        being sent.)"""
+        """Return the error for a request whose time limit has passed, and mark the connection as unusable.
+
+        The connection cannot be used further, because the request may be half sent at this moment.
+        """
         connection = self.connection
         if connection is not None:
             self.over = True
-            connection.hang_up()  # whoever reads hears of it
-        elif self._clock() > self._made + CONNECT_TIMEOUT:  # while it is opened there is no hurry
+            connection.hang_up()  # the reading thread sees the end
+        elif self._clock() > self._made + CONNECT_TIMEOUT:  # while the connection is being opened, its own limit applies
             self.over = True
         return Unknown(f"{self.endpoint.address}: no answer in time", self.endpoint.address, silent=True)
 
     def close(self) -> None:
-        """Close the connection, if it is idle; otherwise it closes with its last user."""
+        """Close the connection if it is idle; otherwise its last user closes it."""
         if self._turn.acquire(False):
             if not (self.busy or self._queue or self._in_flight):
                 self._end(NotSent(f"{self.endpoint.address}: closed", self.endpoint.address))
@@ -282,21 +302,23 @@ def _outcome(request: _Request) -> Any:
 
 
 class Pool:
-    """The connections of a process to one server: of the main thread, of some others at a time, and the shared one."""
+    """The connections of a process to one server: those of the main thread, of up to OWN other threads, and the
+    shared one."""
 
     def __init__(self, endpoint: Endpoint, system: System = SYSTEM) -> None:
         self.endpoint = endpoint
         self._system = system
         self._main = threading.main_thread().ident
-        # Without limit: a signal handler may ask while the thread is asking, and so may a finaliser, in any thread.
+        # Without limit, because a signal handler or a finaliser may send a request while its thread is inside one.
         self._of_main = ConnectionPool(endpoint, system=system)
         self._of_few = ConnectionPool(endpoint, OWN, system)
         self._lane = _SharedConnection(endpoint, system)
-        self._mutex = threading.RLock()  # a signal handler may use locks, too
+        self._mutex = threading.RLock()  # re-entrant, because a signal handler may use locks, too
         self.dedicated = Dedicated(endpoint)
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
-        """Send one command: its reply; an error reply is returned, not raised. Raises NotSent, Unknown or Refused."""
+        """Send one command and return its reply. An error reply is returned, not raised. Raises NotSent, Unknown or
+        Refused."""
         try:
             if get_ident() == self._main:
                 return self._of_main.exchange(packed, timeout)
@@ -306,7 +328,7 @@ class Pool:
                     return reply
             return self._share(packed, timeout)
         except WireError:
-            self._close_idle()  # they are most likely dead too, and each would cost a round of asking again
+            self._close_idle()  # the other connections are most likely dead too, and each would cost another round of retries
             raise
 
     def _share(self, packed: bytes, timeout: float) -> Any:
@@ -330,7 +352,7 @@ class Pool:
         self._of_few.clear()
 
     def clear(self) -> None:
-        """Close what is idle. A connection in use is closed after its use."""
+        """Close the idle connections. A connection in use is closed after its use."""
         lane = self._lane
         self._replace(lane)
         lane.close()
@@ -338,7 +360,7 @@ class Pool:
         self.dedicated.clear()
 
     def sockets(self) -> list[socket.socket]:
-        """For a forked child to let go of."""
+        """Return the sockets of all connections, which a forked child closes."""
         connection = self._lane.connection
         shared = [connection.sock] if connection is not None else []
         return self._of_main.sockets() + self._of_few.sockets() + self.dedicated.sockets() + shared

@@ -1,7 +1,7 @@
-"""The machine as drivers and connections need it: time, randomness, sockets and threads.
+"""The operating system, as drivers and connections use it: time, randomness, sockets and threads.
 
-They get it as a constructor argument. Production passes `SYSTEM`; the histories of `holdfast.testing.wired` pass a machine
-whose time is virtual and whose sockets are scripted.
+They get it as a constructor argument. In production it is `SYSTEM`. The simulator in `holdfast.testing.wired` passes a
+system with virtual time and scripted sockets.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
 
 class Looper(Protocol):
-    """The keeper, as the machine runs it: turns, and between them a wait for its selector."""
+    """The keeper (background thread), as the system runs it: it takes turns, and waits for its selector in between."""
 
     selector: selectors.BaseSelector
 
     def run(self) -> None:
-        """Take turns until it is told to stop."""
+        """Take turns until the keeper is stopped."""
 
     def before_wait(self) -> float | None:
-        """Do what is due; return how many seconds to wait for the selector (None: until something happens)."""
+        """Do the work that is due, and return the seconds to wait for the selector; None to wait without a limit."""
 
     def after_wait(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> None:
-        """Read and write where the selector says so."""
+        """Read from and write to the sockets that the selector reports as ready."""
 
 
 class System:
-    """The machine as it is."""
+    """The real operating system."""
 
     clock: Callable[[], float] = staticmethod(clock)
-    """Local time in seconds, as `holdfast._clock` has it."""
+    """Return the local time in seconds, from `holdfast._clock`."""
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
-    """The time of event loops, in seconds."""
+    """Return the time in seconds of the clock that event loops use."""
     sleep: Callable[[float], None] = staticmethod(time.sleep)
     urandom: Callable[[int], bytes] = staticmethod(os.urandom)
     lock: Callable[[], Any] = staticmethod(threading.Lock)
@@ -50,10 +50,10 @@ class System:
     socketpair: Callable[[], tuple[socket.socket, socket.socket]] = staticmethod(socket.socketpair)
 
     def dial(self, endpoint: Endpoint, timeout: float) -> socket.socket:
-        """Return a connected socket, without having sent anything of ours. Raises OSError, ServerError."""
+        """Return a connected socket on which no command was sent yet. Raises OSError, ServerError."""
         if endpoint.path is None:
             context = endpoint.ssl_context()
-            # As bytes: a str goes through the IDNA codec, even if it is an address, and that loads tables of all characters.
+            # Passed as bytes: for a str, even an address, Python loads the IDNA codec with its tables of all characters.
             host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
             sock = socket.create_connection((host, endpoint.port), timeout)  # type: ignore[arg-type]
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -75,22 +75,24 @@ class System:
             return _dial_unix(local.ensure(endpoint.local), timeout)
 
     def readable(self, sock: socket.socket, seconds: float) -> bool:
-        """Wait until there is something to read, for so many seconds at most; False if there is nothing by then. This is
-        Python's own poll, which keeps to the time limit whatever signals come."""
+        """Wait until a socket has something to read, at most ``seconds`` seconds. Return False if it has not.
+
+        Python's own poll is used, because signals do not extend its time limit.
+        """
         poll = select.poll()
         poll.register(sock, select.POLLIN)
         return bool(poll.poll(max(0.0, 1000 * seconds)))
 
     def hang_up(self, sock: socket.socket) -> None:
-        """End a connection, for whoever reads from it, too. Raises OSError."""
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, which is that thread's
+        """Shut down a connection, so that a thread that reads from it sees its end. Raises OSError."""
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, whose state belongs to the reading thread
 
     def start(self, what: Callable[..., object], *args: Any, name: str) -> None:
-        """Call it in a thread of its own. Raises RuntimeError or MemoryError where there are no more threads."""
+        """Call ``what`` in a thread of its own. Raises RuntimeError or MemoryError if no thread can be started."""
         threading.Thread(target=what, args=args, name=name, daemon=True).start()
 
     def keep(self, keeper: Looper) -> threading.Thread:
-        """Run the keeper, in a thread of its own."""
+        """Run the keeper in a thread of its own, and return that thread."""
         thread = threading.Thread(target=keeper.run, name="holdfast-keeper", daemon=True)
         thread.start()
         return thread

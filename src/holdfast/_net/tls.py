@@ -1,4 +1,4 @@
-"""TLS: the settings of a connection, and what its failures mean for whoever has to mend them."""
+"""TLS: the settings of a connection, and explanations of its failures for the person who has to fix them."""
 
 from __future__ import annotations
 
@@ -7,37 +7,38 @@ from collections.abc import Mapping
 from typing import Any
 
 _CERTIFICATE = {
-    9: "its certificate is not valid yet: are the clocks of both machines right?",
-    10: "its certificate has expired: renew it on the server",
-    18: "its certificate is self-signed, and not trusted here: give it, or the CA that should have signed it, as ssl_ca_certs",
-    62: "its certificate is for another host than {host!r}: use a name that is in it, or have it issued for this one",
+    9: "the server's certificate is not valid yet: are the clocks of both machines right?",
+    10: "the server's certificate has expired: renew it on the server",
+    18: "the server's certificate is self-signed, and not trusted here: set ssl_ca_certs to it, or to the CA that signs it",
+    62: "the server's certificate is not for host {host!r}: use a host name in the certificate, or issue one for this host",
 }
-"""By OpenSSL's number of the reason, see its page "X509_STORE_CTX_get_error"."""
+"""Explanation of each certificate error, by OpenSSL's number of the error (page "X509_STORE_CTX_get_error")."""
 
-_UNKNOWN_CA = "its certificate is signed by a CA that is not trusted here: give that CA's certificate as ssl_ca_certs"
+_UNKNOWN_CA = "the server's certificate is signed by a CA that is not trusted here: set ssl_ca_certs to that CA's certificate"
 _CERTIFICATE |= dict.fromkeys((2, 19, 20, 21), _UNKNOWN_CA) | {64: _CERTIFICATE[62]}
 
 _ALERTS = {
-    "CERTIFICATE_REQUIRED": "it wants a client certificate: give ssl_certfile and ssl_keyfile",
-    "HANDSHAKE_FAILURE": "it refuses all that we offer; does it want a client certificate (ssl_certfile, ssl_keyfile)?",
-    "UNKNOWN_CA": "it does not trust the CA of our client certificate (ssl_certfile)",
-    "CERTIFICATE_EXPIRED": "it says that our client certificate (ssl_certfile) has expired",
-    "BAD_CERTIFICATE": "it refuses our client certificate (ssl_certfile)",
-    "PROTOCOL_VERSION": "it speaks no version of TLS that is accepted here",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS on this port: is it a redis:// server?",
+    "CERTIFICATE_REQUIRED": "the server requires a client certificate: set ssl_certfile and ssl_keyfile",
+    "HANDSHAKE_FAILURE": "the server refused the handshake: does it require a client certificate (ssl_certfile, ssl_keyfile)?",
+    "UNKNOWN_CA": "the server does not trust the CA of our client certificate (ssl_certfile)",
+    "CERTIFICATE_EXPIRED": "our client certificate (ssl_certfile) has expired, as the server reports",
+    "BAD_CERTIFICATE": "the server refuses our client certificate (ssl_certfile)",
+    "PROTOCOL_VERSION": "the server has no version of TLS that is accepted here",
+    "WRONG_VERSION_NUMBER": "the server does not use TLS on this port: is it a redis:// server?",
 }
-"""By a part of OpenSSL's name of the reason."""
+"""Explanation of each TLS alert, by a part of OpenSSL's name of the alert."""
 
 
 def unverified(reqs: object) -> bool:
-    """Whether this value of ``ssl_cert_reqs`` means that anybody may be the server."""
+    """Return True if this value of ``ssl_cert_reqs`` turns off the verification of the server."""
     return reqs in {"none", None, ssl.CERT_NONE}
 
 
 def context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """Certificate and host name are verified unless the options (``ssl_...``, named as in redis-py) say otherwise.
+    """Return the TLS settings for one connection, from options named ``ssl_...`` as in redis-py.
 
-    Made anew for each connection, so that renewed certificates count. Raises OSError for files that cannot be used.
+    The certificate and host name are verified unless the options turn that off. The files are read anew for each
+    connection, so that renewed certificates are used. Raises OSError for files that cannot be used.
     """
     try:
         made = ssl.create_default_context(
@@ -64,21 +65,21 @@ def context(options: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def _unusable(what: str, error: OSError) -> OSError:
-    why = getattr(error, "reason", None) or error.strerror or "no certificate in it"
+    why = getattr(error, "reason", None) or error.strerror or "there is no certificate in them"
     return OSError(f"the files of {what} cannot be used: {why}")
 
 
 def why(error: BaseException, host: str) -> str:
-    """Return the error that tells of a failed TLS connection to ``host``."""
+    """Return an explanation of the error by which a TLS connection to ``host`` failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "TLS: " + _CERTIFICATE.get(error.verify_code, error.verify_message).format(host=host)
     if isinstance(error, ssl.SSLError) and error.reason and "EOF" not in error.reason:
         return "TLS: " + next((text for alert, text in _ALERTS.items() if alert in error.reason), error.reason)
     if isinstance(error, TimeoutError):
-        return "no answer in time; a server that does not speak TLS never answers: is it a redis:// server?"
+        return "no answer within the timeout; a server without TLS never answers a TLS handshake: is it a redis:// server?"
     if isinstance(error, ConnectionResetError | BrokenPipeError | ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return (
-            "it ended the connection in the TLS handshake, or just after it: does it want a client certificate, or another one "
-            "(ssl_certfile, ssl_keyfile)?"
+            "the server closed the connection during the TLS handshake or just after it: does it require a client certificate, "
+            "or another one (ssl_certfile, ssl_keyfile)?"
         )
     return str(error)

@@ -1,6 +1,7 @@
-"""How an endpoint is talked to: over connections of our own, or by the user's client, where these cannot be opened without it.
+"""The choice of transport for an endpoint: connections of our own, or the calls of the user's client.
 
-It is decided here, for threads, for asyncio, and for the keeper.
+The user's client is used if its connections cannot be opened without it. The choice is the same for threads, for
+asyncio, and for the keeper (the background thread).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def pool_to(endpoint: Endpoint, system: System = SYSTEM) -> Pool | ClientCalls:
-    """For threads."""
+    """Return the transport by which threads of this process send requests to an endpoint."""
     if endpoint.client is None:
         return Pool(endpoint, system)
     from holdfast._net.client_adapter import ClientCalls
@@ -28,7 +29,7 @@ def pool_to(endpoint: Endpoint, system: System = SYSTEM) -> Pool | ClientCalls:
 
 
 def stream_to(endpoint: Endpoint, system: System = SYSTEM) -> AioConnection:
-    """For the running event loop."""
+    """Return the transport by which tasks of the running event loop send requests to an endpoint."""
     if endpoint.client is None:
         from holdfast._net.aio_connection import AioConnection
 
@@ -47,7 +48,8 @@ def line_to(
     whole_first: bool = False,
     system: System = SYSTEM,
 ) -> PipelinedConnection | ClientLine:
-    """For the keeper, or a thread that asks several servers."""
+    """Return a pipelined transport to an endpoint: for the keeper, or for a thread that sends to several servers at
+    once."""
     if endpoint.client is None:
         return PipelinedConnection(keeper, endpoint, on_push, on_closed, whole_first=whole_first, system=system)
     from holdfast._net.client_adapter import ClientLine

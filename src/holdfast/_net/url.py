@@ -1,4 +1,4 @@
-"""Servers by their URL, read strictly: what is not understood is refused, and nothing of it repeated."""
+"""Server URLs, parsed strictly: anything unknown is refused, and the error repeats nothing that may be a password."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CHOICES: dict[str, dict[str, Any]] = {
 
 
 _SENTINEL_OPTIONS = {"sentinel_username", "sentinel_password"}
-"""To log in to the Sentinels themselves."""
+"""Options of a URL by which to log in to the Sentinels themselves."""
 
 
 def _bad_url(why: str) -> ConfigError:
@@ -42,7 +42,7 @@ def _bad_url(why: str) -> ConfigError:
 
 def _number(text: str, what: str, kind: type[int | float]) -> Any:
     if not re.fullmatch(r"[0-9]{1,9}" if kind is int else r"[0-9]{1,9}(\.[0-9]*)?|\.[0-9]+", text):
-        raise _bad_url(f"{what} must be a {'whole ' if kind is int else ''}number from 0")
+        raise _bad_url(f"{what} must be a {'whole ' if kind is int else ''}number, 0 or more")
     return kind(text)
 
 
@@ -53,13 +53,18 @@ def _seconds(text: str, what: str) -> float:
 
 
 def from_url(url: str) -> Endpoint:
-    """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``;
+    """Return the endpoint of a URL. Raises ConfigError, without any part of the URL that may be a password.
+
+    The forms are ``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS),
+    ``unix://[user:password@]/path[?db=n]``, ``local://``;
     ``redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]``, ``rediss+sentinel://``;
-    ``redis+cluster://[user:password@]host[:port],host[:port]``, ``rediss+cluster://``."""
+    ``redis+cluster://[user:password@]host[:port],host[:port]``, ``rediss+cluster://``.
+    """
     try:
         return _parsed(url)
     except ConfigError as error:
-        raise error.with_traceback(None) from None  # whose frames show parts of the URL to those who report errors
+        # Error reporters would send its frames, whose variables are parts of the URL.
+        raise error.with_traceback(None) from None
     finally:
         del url
 
@@ -67,17 +72,17 @@ def from_url(url: str) -> Endpoint:
 def _parsed(url: str) -> Endpoint:
     scheme, found, rest = url.partition("://")
     if not found or scheme not in _SCHEMES:
-        raise _bad_url(f"it must start with one of {', '.join(sorted(s + '://' for s in _SCHEMES))}")
+        raise _bad_url(f"the URL must start with one of {', '.join(sorted(s + '://' for s in _SCHEMES))}")
     if scheme == "local":
         from holdfast._local.server import paths
 
         return interned(path=os.fspath(paths.socket_path(url)), local=url)
     if rest.count("@") > 1:
-        raise _bad_url("an @ inside a user name or password is written %40")
+        raise _bad_url("an @ inside a user name or password must be written %40")
     credentials, _, place = rest.rpartition("@")
     if "#" in rest or any(c in credentials for c in "/?[]"):
-        # Said without a word of it: this may be the rest of a password.
-        raise _bad_url("special characters in a user name or password are written as %XX: # is %23, ? is %3F, / is %2F")
+        # The error repeats no part of the text, which may be the rest of a password.
+        raise _bad_url("special characters in a user name or password must be written as %XX: # is %23, ? is %3F, / is %2F")
     user, _, password = credentials.partition(":")
     place, _, query = place.partition("?")
     place, _, path = place.partition("/")
@@ -98,7 +103,7 @@ def _parsed(url: str) -> Endpoint:
     tls = _tls(options, is_tls)
     if scheme == "unix":
         if not path:
-            raise _bad_url("unix:// needs a path")
+            raise _bad_url("a unix:// URL needs the path of the server's socket")
         return interned(path="/" + _unquoted(path), **common)
     common["tls"] = tls if is_tls else None
     if "+" in scheme:
@@ -108,19 +113,19 @@ def _parsed(url: str) -> Endpoint:
 
 
 def _cluster(places: list[tuple[str, int]], *, db: int, **common: Any) -> Endpoint:
-    from holdfast._net import cluster  # here: most have none
+    from holdfast._net import cluster  # imported here, because most programs use no Cluster
 
     if db:
-        raise _bad_url("a Cluster has no other database than 0")
+        raise _bad_url("a Cluster has only database 0: leave out db")
     return cluster.cluster_at([(host or "localhost", port or 6379) for host, port in places], **common)
 
 
 def _by_sentinel(path: str, places: list[tuple[str, int]], common: dict[str, Any], options: dict[str, str]) -> Endpoint:
-    from holdfast._net import sentinel  # here: most have none
+    from holdfast._net import sentinel  # imported here, because most programs use no Sentinel
 
     service, _, _ = path.partition("/")
     if not service:
-        raise _bad_url("the name of the service, as the Sentinels call it, stands behind their addresses: host,host/service")
+        raise _bad_url("the service name of the Sentinels is missing after their addresses: host,host/service")
     login = {what: options.get(f"sentinel_{what}") for what in ("username", "password")}
     return sentinel.of_url(_unquoted(service), places, {"credentials": None, **common}, login)
 
@@ -128,7 +133,7 @@ def _by_sentinel(path: str, places: list[tuple[str, int]], common: dict[str, Any
 def _tls(options: dict[str, str], is_tls: bool) -> tuple[tuple[str, Any], ...]:
     found: dict[str, Any] = {name: value for name, value in options.items() if name in TLS_OPTIONS}
     if found and not is_tls:
-        raise _bad_url(f"{min(found)} is for rediss:// and valkeys://, which speak TLS")
+        raise _bad_url(f"{min(found)} is an option of rediss:// and valkeys://, which use TLS")
     for name, choices in _CHOICES.items():
         if name in found:
             if found[name] not in choices:
@@ -136,8 +141,8 @@ def _tls(options: dict[str, str], is_tls: bool) -> tuple[tuple[str, Any], ...]:
             found[name] = choices[found[name]]
     if found.get("ssl_cert_reqs") == "none" or found.get("ssl_check_hostname") is False:
         warnings.warn(
-            "url: its server is not verified: whoever is in between can read the password and grant locks. Leave out "
-            "ssl_cert_reqs and ssl_check_hostname; a CA of your own is given as ssl_ca_certs",
+            "url: the server is not verified: an attacker in between can read the password and grant locks. Leave out "
+            "ssl_cert_reqs and ssl_check_hostname; set ssl_ca_certs to trust a CA of your own",
             HoldfastWarning,
             stacklevel=2,
         )
@@ -145,7 +150,8 @@ def _tls(options: dict[str, str], is_tls: bool) -> tuple[tuple[str, Any], ...]:
 
 
 def _host_and_port(place: str) -> tuple[str, int]:
-    """``host``, ``host:port``, ``[address]:port``; empty and 0 for what is not there."""
+    """Return host and port of ``host``, ``host:port`` or ``[address]:port``; "" and 0 for a missing part. Raises
+    ConfigError."""
     if place.startswith("["):
         host, closed, rest = place[1:].partition("]")
         colon, port = rest[:1], rest[1:]
@@ -156,30 +162,31 @@ def _host_and_port(place: str) -> tuple[str, int]:
     number = int(port) if digits else 0
     understood = closed and colon in {"", ":"} and (digits or not port) and number <= 65535
     if not understood or not host.isprintable() or any(c in host for c in "[],"):
-        raise _bad_url("host or port cannot be read")
-    name, percent, interface = host.partition("%")  # [fe80::1%eth0]
+        raise _bad_url("the host or the port is invalid")
+    name, percent, interface = host.partition("%")  # IPv6 with an interface: [fe80::1%eth0]
     return name.lower() + percent + interface, number
 
 
 def _options(query: str, known: set[str]) -> dict[str, str]:
-    from urllib.parse import parse_qsl  # here: most URLs have none, and the import takes longer than a lock
+    # imported here, because most URLs have no options, and the import takes longer than acquiring a lock
+    from urllib.parse import parse_qsl
 
     pairs = parse_qsl(_checked(query), keep_blank_values=True)
     options = dict(pairs)
     if len(options) < len(pairs):
-        raise _bad_url("an option is given twice")
+        raise _bad_url("an option is given twice after the ?")
     unknown = set(options) - known
     if unknown:
-        # Behind a password, it may be the rest of it, after an & that should have been %26.
+        # After a password, this may be the rest of it, behind an & that should have been written as %26.
         hidden = "password" in options or "sentinel_password" in options
-        which = "; an & in a password is written %26" if hidden else f" {min(unknown)!r}"
-        raise _bad_url(f"unknown option{which}; known are {', '.join(sorted(known))}")
+        which = "; an & in a password must be written %26" if hidden else f" {min(unknown)!r}"
+        raise _bad_url(f"unknown option{which}; the known options are {', '.join(sorted(known))}")
     return options
 
 
 def _checked(text: str) -> str:
     if "%" in text and re.search("%(?![0-9a-fA-F]{2})", text):
-        raise _bad_url("a % is written %25")
+        raise _bad_url("a % sign must be written %25")
     return text
 
 
@@ -191,4 +198,4 @@ def _unquoted(text: str) -> str:
     try:
         return unquote(_checked(text), errors="strict")
     except UnicodeDecodeError:
-        raise _bad_url("what is written as %XX is not UTF-8") from None
+        raise _bad_url("the characters written as %XX are not valid UTF-8") from None

@@ -1,4 +1,5 @@
-"""Connections for WAIT, which holds up all that is behind it: each has one user until everything is answered."""
+"""Connections for WAIT, which blocks all later commands of its connection: each connection serves one request at a
+time."""
 
 from __future__ import annotations
 
@@ -11,22 +12,26 @@ from holdfast._net.endpoint import Endpoint
 from holdfast._net.sync_connection import Connection
 
 KEPT = 4
-"""Connections that stay open when nobody uses them."""
+"""Number of idle connections that stay open."""
 
 LATE = 0.2
-"""Seconds for the way of an answer whose time limit the server keeps."""
+"""Seconds added to a client's timeout, so that the reply of a blocking command, which the server times out, can
+still arrive."""
 
 
 class Dedicated:
-    """To one server; any thread may ask. The caller is blocked."""
+    """The connections to one server for scripts followed by WAIT. Any thread may call; the calling thread blocks."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._idle: list[Connection] = []
 
     def replicate(self, run: Run[Any], replicas: int, timeout: float) -> tuple[Any, Any]:
-        """The replies to a script that writes, and to WAIT behind it; an error reply is returned, not raised. Raises NotSent,
-        Unknown or Refused."""
+        """Run a script that writes, followed by WAIT, and return the replies to both. An error reply is returned, not
+        raised.
+
+        ``timeout``: seconds for WAIT. Raises NotSent, Unknown or Refused.
+        """
         wait = protocol.command("WAIT", replicas, max(1, int(1000 * timeout)))
         replies = self._exchange(protocol.pack(run) + wait, timeout + LATE)
         if protocol.is_noscript(replies[0]):
@@ -46,7 +51,7 @@ class Dedicated:
                 replies += connection.receive()
         except BaseException:
             connection.close()
-            self.clear()  # they are most likely dead too
+            self.clear()  # the other connections are most likely dead too
             raise
         if len(self._idle) < KEPT and not any(type(reply) is protocol.ReplyError for reply in replies):
             self._idle.append(connection)
@@ -55,20 +60,21 @@ class Dedicated:
         return replies
 
     def clear(self) -> None:
-        """Close those that are idle."""
+        """Close the idle connections."""
         while self._idle:
             try:
                 self._idle.pop().close()
             except IndexError:
-                return  # somebody was quicker
+                return  # another thread closed the last one
 
     def sockets(self) -> list[socket.socket]:
-        """For a forked child to let go of."""
+        """Return the sockets of the idle connections, which a forked child closes."""
         return [connection.sock for connection in [*self._idle]]
 
 
 def outcome(run: Run[Any], replies: tuple[Any, Any], endpoint: Endpoint) -> tuple[Any, int]:
-    """The typed reply of the script, and how many replicas have acknowledged it. Raises Refused for an error reply."""
+    """Return the typed reply of the script, and the number of replicas that acknowledged it. Raises Refused for an
+    error reply."""
     first, acknowledged = replies
     protocol.check(acknowledged, endpoint)
     return protocol.value(run, first, endpoint), int(acknowledged)
