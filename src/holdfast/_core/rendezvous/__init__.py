@@ -1,1 +1,1 @@
-"""Barriers, latches and events: clients that wait for each other."""
+"""Barriers, latches and events: synchronization of clients that wait for each other."""

@@ -1,11 +1,12 @@
-"""Barriers: a number of participants wait for each other, wherever they are, and go on together, or are told that they cannot.
+"""Barriers: a fixed number of participants, in any processes, wait for each other and then all go on, or all fail.
 
-Each waiter has a place on the server, which counts for a while after each sign of life. When a place ends, its participant is
-dead, or as good as that, and the barrier is broken for all: as `threading.Barrier` has it for one who runs out of time. One
-script decides all. A waiter is notified that there is something to look at, and looks under the token it came with, as often as
-it likes: the server remembers what became of a token.
+Each waiting participant has a place on the server that expires unless it is refreshed. If a place expires, its participant
+counts as dead and the barrier is broken for all, as `threading.Barrier` is when a participant times out. One script decides
+everything. A waiter that is notified asks the server under its own token, as often as it likes: the server remembers the
+outcome of each token.
 
-If there is an action, the last participant runs it under a lease, which the keeper renews, before all go on.
+If there is an action, the last participant runs it under a lease, which the keeper (background thread) renews, before all go
+on.
 """
 
 from __future__ import annotations
@@ -36,38 +37,38 @@ from holdfast._core.subscription import Listener, await_notice
 from holdfast._lua import Script, codes
 
 PLACE_CHECK_AFTER_S = 0.005
-"""Seconds after which is looked for one whose place has ended."""
+"""Seconds between the expiry of a participant's place and the check that breaks the barrier."""
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierSpec:
-    """A barrier, as these operations see it. May be kept, and shared by threads."""
+    """A barrier's keys, lease and limits, as the operations in this module use them; immutable, so threads may share it."""
 
     keys: tuple[bytes, ...]
-    """state, places, done, waiters."""
+    """Keys on the server: state, places, done, waiters."""
     spec: Spec
-    """The lease under which an action is run; its ``ttl`` is that of a place."""
+    """Lock record for the lease under which the action runs; its ``ttl`` is also that of a participant's place."""
     parties: int
     keep_ms: int
 
     @property
     def outage_budget(self) -> float:
-        """Seconds for which a server that went away is waited for."""
+        """Seconds for which an operation retries while the server does not answer."""
         return max(OUTAGE_BUDGET_S, self.spec.ttl)
 
 
 class Broken(Exception):
-    """The barrier is broken; or was, while this one waited."""
+    """The barrier is broken, or was broken while this participant waited."""
 
     def __init__(self, why: str, process: str) -> None:
         super().__init__(why)
         self.why = why
         self.process = process
-        """Public id of the process that broke it; empty: unknown."""
+        """Public id of the process that broke the barrier; empty if unknown."""
 
 
 class Standing(NamedTuple):
-    """The state of a barrier."""
+    """The state of a barrier: number of waiting participants, and whether the barrier is broken."""
 
     waiting: int
     broken: bool
@@ -75,9 +76,9 @@ class Standing(NamedTuple):
 
 class _Waiting(NamedTuple):
     left: float
-    """Seconds until some process counts as dead, unless it shows up."""
+    """Seconds until some participant counts as dead, unless it refreshes its place."""
     at: int
-    """When the server said so, by its clock."""
+    """Server time, in microseconds, of the reply."""
 
 
 class _Passed(NamedTuple):
@@ -85,7 +86,7 @@ class _Passed(NamedTuple):
 
 
 class _Acting(NamedTuple):
-    """It has to run the action."""
+    """A reply to the last participant: run the barrier's action."""
 
 
 class _Occupied(NamedTuple):
@@ -101,7 +102,7 @@ Said = _Waiting | _Passed | _Acting | _Occupied | _Over | Standing | Conflict | 
 
 
 class ActionLease(HeldLease):
-    """The lease of an action: who gives it back without having passed breaks the barrier."""
+    """The lease under which a barrier's action runs; releasing it without success breaks the barrier."""
 
     __slots__ = ("barrier_spec",)
 
@@ -115,7 +116,8 @@ class ActionLease(HeldLease):
 
 
 class Duty:
-    """The caller is to run the action: `passing` or `failing` ends it. Nobody refers to it any more: the barrier is broken."""
+    """The obligation to run a barrier's action, ended by `passing` or `leave`.
+    If the object is garbage-collected before, the barrier is broken."""
 
     __slots__ = ("__weakref__", "held_lease")
 
@@ -123,21 +125,21 @@ class Duty:
         self.held_lease = ActionLease(barrier_spec, grant)
 
     def notice_loss(self) -> None:
-        """The others are told by the server."""
+        """Do nothing: the server notifies the other participants."""
 
 
 class Participant(Listener):
-    """One who comes once. It is told, and known to the server, under `listener_id`."""
+    """One participant in one round of a barrier; the server knows and notifies it by its `listener_id`."""
 
     __slots__ = ("duty", "may_be_on_server", "seen")
 
     def __init__(self) -> None:
         super().__init__()
         self.may_be_on_server = False
-        """It may wait at the server."""
+        """True while the server may have a place of this participant."""
         self.duty: Duty | None = None
         self.seen = 0
-        """When the server said last that it waits, by its clock."""
+        """Server time, in microseconds, of the last reply that said that this participant waits."""
 
     @property
     def needs_record(self) -> bool:
@@ -183,12 +185,12 @@ async def _said(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Said:
 
 
 async def look(barrier_spec: BarrierSpec) -> Standing:
-    """Return its state now. Raises WireError, KeyConflict, CountMismatch."""
+    """Return the barrier's current state. Raises WireError, KeyConflict, CountMismatch."""
     return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, "", "look")))
 
 
 async def change(barrier_spec: BarrierSpec, how: str) -> Standing:
-    """``how``: "abort" or "reset". Raises as `look`."""
+    """Change the barrier's state and return it. ``how``: "abort" or "reset". Raises WireError, KeyConflict, CountMismatch."""
     return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, await NewToken(), how)))
 
 
@@ -199,9 +201,11 @@ async def _standing(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Standing
 
 
 async def meet(barrier_spec: BarrierSpec, me: Participant, wait: float | None, *, acts: bool) -> int | Duty:
-    """Come, and wait for the others. The number of this one; or a duty, if it ``acts`` and is the last to come. ``wait``:
-    seconds after which it breaks the barrier; None: never. Raises Broken, WireError when the server cannot be had, and as
-    `look`."""
+    """Wait at the barrier for all participants; return this one's number, or a Duty if it is the last one and ``acts``.
+
+    ``wait``: seconds after which this participant breaks the barrier (None: never). Raises Broken; WireError if the server does
+    not answer; KeyConflict, CountMismatch.
+    """
     began = await Now()
     until = INFINITY if wait is None else began + wait
     me.listener_id, me.prefix = await NewToken(), barrier_spec.spec.prefix
@@ -246,7 +250,7 @@ async def _meet(barrier_spec: BarrierSpec, me: Participant, until: float, *, act
 
 
 async def _take_up(barrier_spec: BarrierSpec, me: Participant, answer: Answer[Said]) -> bool:
-    """It has to run the action; False if the answer took so long that its lease is over."""
+    """Accept the barrier's action under a lease; return False if the reply came so late that the lease is over."""
     ttl = barrier_spec.spec.first_ttl
     deadline = answer.sent + ttl - margin(ttl)
     if answer.came >= deadline:
@@ -258,7 +262,8 @@ async def _take_up(barrier_spec: BarrierSpec, me: Participant, answer: Answer[Sa
 
 
 async def _run_out(barrier_spec: BarrierSpec, me: Participant) -> int:
-    """Time is up: nobody else needs to wait any more."""
+    """Break the barrier because this participant's time is up, and raise Broken.
+    Return the participant's number instead if all had come just before."""
     try:
         return _outcome(
             me, await _said(barrier_spec, await retry_idempotent(_run(barrier_spec, me.listener_id, "break", "timeout")))
@@ -273,7 +278,7 @@ def _outcome(me: Participant, said: Said) -> int:
     if isinstance(said, _Passed):
         return said.number
     assert isinstance(said, _Over)
-    # Left: it had not come yet, as others were running their action.
+    # "left": this participant had no place yet, because the action of the round before was still running.
     raise Broken("timeout", _process(me)) if said.why == "left" else Broken(said.why, said.process)
 
 
@@ -285,14 +290,16 @@ def _process(me: Participant) -> str:
 
 
 async def passing(barrier_spec: BarrierSpec, me: Participant) -> int:
-    """The action is done: all go on. Its number. Raises Broken, if its lease was lost, and WireError."""
+    """Report that the action succeeded, so that all participants go on; return this one's number.
+    Raises WireError, and Broken if the action's lease was lost."""
     await _end_duty(me)
     return _outcome(me, await _said(barrier_spec, await retry_idempotent(_run(barrier_spec, me.listener_id, "pass"))))
 
 
 async def leave(barrier_spec: BarrierSpec, me: Participant, why: str = "") -> None:
-    """It waits no more, whatever it has come to. ``why``: it breaks the barrier, if it waits still; and so does whoever was to
-    run the action. Raises nothing of its own."""
+    """End this participant's wait, whatever its state; a Duty that it leaves unfinished breaks the barrier.
+    ``why``: reason, as one word, for which the barrier is broken if the participant still waits; empty: do not break it. The
+    function raises no error of its own."""
     await _end_duty(me)
     if not me.may_be_on_server:
         return
@@ -305,7 +312,7 @@ async def leave(barrier_spec: BarrierSpec, me: Participant, why: str = "") -> No
         await _leave_to_the_keeper(barrier_spec, call)
         me.may_be_on_server = False
         raise
-    me.may_be_on_server = False  # not before: whoever is interrupted here has to do it again
+    me.may_be_on_server = False  # only now: an interrupted caller has to leave again
 
 
 async def _leave_to_the_keeper(barrier_spec: BarrierSpec, call: Run[Said]) -> None:

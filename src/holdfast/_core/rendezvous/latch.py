@@ -1,11 +1,11 @@
-"""Latches: what is missing is counted down on the server, and when nothing is, all who wait are told. An event is one for one.
+"""Latches: a count on the server is counted down to zero, which releases all waiters. An event is a latch with count one.
 
-A call that counts is made under a token of its own, and asked again under the same one until there is an answer: it counts
-once. When a latch has opened last is written down as a number that rises. A waiter compares that with the number it saw at its
-start, so it learns that the latch was open meanwhile even if it was reset at once, like `threading.Event`.
+A call that counts has its own token, and is repeated under that token until it is answered, so it counts once. The server
+numbers the openings of a latch. A waiter compares the last opening with the one that it saw at its start, so it notices an
+opening even if the latch was reset at once, as with `threading.Event`.
 
-Those of one process who wait for the same latch stand together (`_core.single_flight.coalesce`): one of them is told by the
-server, and looks.
+The waiters of one process for the same latch are coalesced (`_core.single_flight.coalesce`): one of them is notified and asks
+the server for all.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from holdfast._lua import Script, codes
 INFINITY = float("inf")
 
 LISTEN_S = 10.0
-"""Seconds after which a listener looks without a notification, at the latest."""
+"""Greatest number of seconds after which a waiter asks the server without having been notified."""
 
 LISTED_S = 3 * LISTEN_S
-"""Seconds for which a listener stays listed at the server."""
+"""Seconds for which the server keeps a waiter's subscription to a latch."""
 
 RETRY_AFTER_S = 0.1
-"""Seconds after which is asked again what was not answered, while there is time."""
+"""Seconds between retries of a request that was not answered."""
 
 OUTAGE_BUDGET_S = 30.0
-"""Seconds for which a server that went away is waited for."""
+"""Seconds for which a waiter retries while the server does not answer."""
 
 FORMATS = {"event 1": "Event", "latch 1": "CountDownLatch", "barrier 1": "Barrier"}
-"""Classes by the format that their records on the server begin with."""
+"""Class names by the format text that their state on the server begins with."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatchSpec:
-    """A latch, as these operations see it. May be kept, and shared by threads."""
+    """A latch's keys, count and limits, as the operations in this module use them; immutable, so threads may share it."""
 
     keys: tuple[bytes, bytes, bytes]
     format: str
@@ -65,12 +65,12 @@ class LatchSpec:
 
     @property
     def span(self) -> float:
-        """Seconds between two looks of who is told: waiting is use, so what is waited for must not end between them."""
+        """Seconds between two requests of a waiter: few enough that the state, kept for ``keep_ms``, does not expire."""
         return min(LISTEN_S, self.keep_ms / 3000)
 
 
 class CountMismatch(Exception):
-    """It was made with another number."""
+    """The latch or barrier on the server was created with another count than the one that the caller passed."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -78,21 +78,21 @@ class CountMismatch(Exception):
 
 
 class Forgotten(Exception):
-    """The server has lost what was counted."""
+    """The server has lost the state of a latch while a waiter waited for it."""
 
 
 class Seen(NamedTuple):
-    """The state of a latch."""
+    """The state of a latch on the server."""
 
     missing: int
     opened: int
-    """When it opened last: rises; 0: never."""
+    """Number of the last opening, which rises with each; 0: the latch has never opened."""
     born: int
-    """When it was made; 0: it was not."""
+    """Number of the creation of the latch's state; 0: the server has no state for it."""
 
 
 class LatchWaiter(CoalescedWaiter):
-    """One who waits for a latch to open."""
+    """A local waiter for a latch to open."""
 
     __slots__ = ("seen",)
 
@@ -102,12 +102,12 @@ class LatchWaiter(CoalescedWaiter):
         """State of the latch when the wait began."""
 
     def released_by(self, seen: Seen) -> bool:
-        """It is open, or was since this one began."""
+        """Return True if the latch is open, or was opened since this wait began."""
         return seen.missing == 0 or seen.opened > self.seen.opened
 
 
 def conflict(raw: object) -> Conflict | CountMismatch:
-    """Return the conflict that the scripts of latches and barriers report."""
+    """Return the conflict that a script of a latch or barrier reports: foreign data, or another count."""
     match raw:
         case [codes.OTHER_FORMAT, bytes(theirs)]:
             text = theirs.decode(errors="replace")
@@ -142,23 +142,25 @@ async def _seen(latch: LatchSpec, answer: Answer[Seen | Conflict | CountMismatch
 
 
 async def look(latch: LatchSpec) -> Seen:
-    """Return its state now. Raises WireError, KeyConflict, CountMismatch."""
+    """Return the latch's current state. Raises WireError, KeyConflict, CountMismatch."""
     return await _seen(latch, await retry_idempotent(_run(latch, "look", "", 0)))
 
 
 async def down(latch: LatchSpec, by: int, name: str = "") -> Seen:
-    """Count down, no lower than to nothing. ``name``: what is counted; each counts once, until `reset`. Raises as `look`."""
+    """Count down by ``by``, to zero at least, and return the latch's state. Raises WireError, KeyConflict, CountMismatch.
+    ``name``: identifies the thing counted; each name counts once until `reset`."""
     return await _seen(latch, await retry_idempotent(_run(latch, "down", await NewToken(), by, name)))
 
 
 async def reset(latch: LatchSpec) -> Seen:
-    """As in the beginning, with the count of this one. Raises as `look`."""
+    """Set the latch back to the caller's count, and return its state. Raises WireError, KeyConflict, CountMismatch."""
     return await _seen(latch, await retry_idempotent(_run(latch, "reset", await NewToken())))
 
 
 async def wait(latch: LatchSpec, wait: float | None) -> bool:
-    """Wait until it is open, or was meanwhile; False if it was not within ``wait`` seconds (None: for ever). Raises WireError
-    when the server cannot be had, Forgotten when it has lost what was counted, and as `look`."""
+    """Wait until the latch is open, or was opened meanwhile; return False after ``wait`` seconds (None: without limit).
+    Raises WireError if the server does not answer, Forgotten if it has lost the latch's state, and KeyConflict, CountMismatch.
+    """
     began = await Now()
     until = INFINITY if wait is None else began + wait
     first = await retry_idempotent(_run(latch, "look", "", 0))
@@ -185,18 +187,19 @@ async def wait(latch: LatchSpec, wait: float | None) -> bool:
 
 
 async def _look_for_all(latch: LatchSpec, me: LatchWaiter, until: float) -> tuple[bool, float]:
-    """Whether it is released, and when the answer came; the others of the crowd are told, if this one leads them."""
+    """Ask the server for the latch's state; return whether this waiter is released, and local time of the reply.
+    If this waiter leads the local waiters, the others are notified of the result."""
     assert me.coalescer is not None
     if me.leads and not me.listener_id:
         me.listener_id = await NewToken()
         await Subscribe(me, min(until, await Now() + LISTEN_S))
         me.hints.clear()
-    # A caller that joins after this was sent looks for itself.
+    # a waiter that joins after this request was sent has to ask for itself
     others = me.coalescer.members if me.leads else ()
     try:
         answer = await patiently(_run(latch, "look", me.listener_id, int(1000 * LISTED_S)), until)
     except WireError as error:
-        me.coalescer.tell(others, error)  # or each of them would wait for as long, one after the other
+        me.coalescer.tell(others, error)  # otherwise each of them would retry for as long, one after the other
         raise
     if answer is None:
         return False, until
@@ -213,7 +216,8 @@ R = TypeVar("R")
 
 
 async def patiently(call: Run[R], until: float, patience: float = OUTAGE_BUDGET_S) -> Answer[R] | None:
-    """Ask until there is an answer; None: there is none, and it is ``until``. Raises WireError after ``patience`` seconds."""
+    """Repeat a request until it is answered; return None if none is before local time ``until``.
+    Raises WireError after ``patience`` seconds."""
     patience += await Now()
     while True:
         try:

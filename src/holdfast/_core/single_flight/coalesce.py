@@ -1,11 +1,11 @@
-"""Those of one process who wait for the same key: one of them is told by the server, looks, and says what it has found to all.
+"""Coalesce the waiters of one process for the same key: one of them, the leader, asks the server and shares the answer.
 
-So a thousand tasks that wait cost the server one listener, and one look. Callers that came after that look was sent are not
-told: the value it found may have been invalidated before they began.
+A thousand waiting tasks cost the server one subscription and one request. A waiter that joins after the leader's request was
+sent does not get that answer, because the value may have been invalidated before the waiter began.
 
-A load of this process that fails is told to those who waited meanwhile. They are held (`Coalescer.hold_back`) while the server
-is asked whether anything was invalidated since that load began: it wakes the leader as soon as the load has ended, and the
-leader would load, and fail, once more.
+If a load in this process fails, its error is shared with those who waited meanwhile. They are held back (`Coalescer.hold_back`)
+while the server is asked whether anything was invalidated since the load began. Otherwise the leader, which is woken as soon as
+the load has ended, would load and fail again.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from holdfast._core.subscription import Listener
 
 
 class CoalescedWaiter(Listener):
-    """One who waits."""
+    """One waiter of this process for a key or a latch."""
 
     __slots__ = ("coalescer", "found", "held", "leads", "overdue")
 
     def __init__(self, listener_id: str = "", prefix: bytes = PREFIX) -> None:
         super().__init__(listener_id, prefix)
         self.coalescer: Coalescer | None = None
-        """With whom; None: it does not wait yet."""
+        """Coalescer that this waiter has joined; None while it does not wait."""
         self.leads = False
-        """It looks for all."""
+        """True if this waiter is the leader, which asks the server for all."""
         self.found: Any = None
-        """Answer that the leading waiter shared: the value found, or the WireError instead; or `Failed`."""
+        """Result that another waiter shared: a found value, a WireError, or a `Failed` load; None if nothing was shared."""
         self.held = False
-        """It is to learn in a moment whether it gets a failure that it has waited for: until then it must not look."""
+        """True while this waiter may still get the error of a failed load; it must not ask the server then."""
         self.overdue = False
-        """Its own time to look has come meanwhile."""
+        """True if this waiter's own time to ask came while it was held back."""
 
 
 class Failed(NamedTuple):
-    """Return the error of the load that the caller has waited for."""
+    """The error of a load that failed while the waiter waited for it."""
 
     error: Exception
 
 
 class Coalescer:
-    """Its methods may be called by any thread."""
+    """The group of all waiters of this process for one key, with a leader. Thread-safe."""
 
     __slots__ = ("__weakref__", "_leader", "_members", "_mutex")
 
@@ -54,12 +54,12 @@ class Coalescer:
 
     @property
     def members(self) -> tuple[CoalescedWaiter, ...]:
-        """All but the leader."""
+        """Return all waiters but the leader."""
         with self._mutex:
             return tuple(self._members)
 
     def join(self, member: CoalescedWaiter) -> None:
-        """Wait with the others; lead them, if nobody does."""
+        """Add a waiter to the group; it becomes the leader if there is none."""
         with self._mutex:
             leader = self._leader
             if leader is None or (leader.slot is not None and leader.slot.gone()):
@@ -69,7 +69,7 @@ class Coalescer:
                 self._members.append(member)
 
     def leave(self, member: CoalescedWaiter) -> None:
-        """Wait no more; another one leads."""
+        """Remove a waiter from the group; if it led, the next waiter leads and is woken."""
         with self._mutex:
             self._drop(member)
             if self._leader is member:
@@ -80,8 +80,8 @@ class Coalescer:
                     following.wake()
 
     def hold_back(self, held: list[CoalescedWaiter]) -> None:
-        """All who wait now are put into ``held``: none of them looks until `settle`. They are there before the first of them is
-        held, so that whoever is interrupted can settle them."""
+        """Hold back all present waiters, so that none asks the server before `settle` is called; append them to ``held``.
+        They are in the list before the first is held back, so that an interrupted caller can settle them."""
         with self._mutex:
             leader = () if self._leader is None else (self._leader,)
             held += [member for member in (*leader, *self._members) if member.found is None and not member.held]
@@ -89,7 +89,7 @@ class Coalescer:
                 member.held = True
 
     def settle(self, held: list[CoalescedWaiter], failed: Failed | None) -> None:
-        """Tell those who were held, and wait still; None: they go on as if nothing had happened."""
+        """Let waiters that were held back go on; if ``failed`` is not None, share it with those that still wait."""
         with self._mutex:
             here = {id(self._leader), *map(id, self._members)}
             for member in held:
@@ -102,16 +102,16 @@ class Coalescer:
                     self._drop(member)
 
     def tell(self, members: tuple[CoalescedWaiter, ...], found: Any) -> None:
-        """Tell these, as far as they wait still."""
+        """Share a result with those of the given waiters that still wait, and wake them."""
         with self._mutex:
             told = {id(member) for member in members}
-            for member in [*self._members]:  # a signal handler or a finaliser may change it meanwhile
+            for member in [*self._members]:  # a signal handler or a finaliser may change the list meanwhile
                 if id(member) in told:
                     member.found = found
                     member.wake()
                     self._drop(member)
 
     def _drop(self, member: CoalescedWaiter) -> None:
-        """The mutex is held."""
+        """Remove a waiter from the list of non-leaders. The mutex must be held."""
         if member in self._members:
             self._members.remove(member)

@@ -1,4 +1,4 @@
-"""The subject of single flight (`flight`): the keys of a value, the data under them, and the answers of its scripts."""
+"""The data of single flight (`flight`): keys of a cached value, its record on the server, replies of scripts."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from holdfast._core.requests import Command, Conflict, in_the_way
 from holdfast._lua import Script, codes, whole_number
 
 MAX_SIZE = 16 * 1024 * 1024
-"""Bytes of a value, at most, where nobody says otherwise."""
+"""Default limit for the size of a value, in bytes."""
 
 HEAD = 4096
-"""Bytes of a value's first line, at most."""
+"""Greatest length of a value's first line (its metadata), in bytes."""
 
 MARK = "mark"
-"""Kind of what stands for a value that could not be stored. It is stored even if memory is full."""
+"""Kind of the mark that is stored in place of a value that the server refused, even when its memory is full."""
 
 MAX_TAGS = 4000
-"""Bytes that the tags of one value may take: they stand in its first line, of which scripts read no more than 4,096 bytes."""
+"""Greatest total length of one value's tags, in bytes: they are in its first line, of which scripts read only 4,096 bytes."""
 
 LARGE = 1024 * 1024
-"""Bytes that every server takes in one argument. Of more, it may close the connection instead (``proto-max-bulk-len``)."""
+"""Bytes that every server accepts in one argument; with more it may close the connection (``proto-max-bulk-len``)."""
 
 
 @dataclass(frozen=True)
 class EntrySpec:
-    """A key, as these operations see it. Made by `entry_spec`; may be kept, and shared by threads."""
+    """A cached key's server keys and limits, as `flight` uses them, made by `entry_spec`; immutable, shared by threads."""
 
     spec: Spec
-    """The lock record of its load: its keys are load, state, floors; state and floors are those of all keys of its group."""
+    """Lock record of the key's load; its keys are load, state and floors, the last two shared by all keys of the group."""
     value: bytes
     fresh: bytes
     invalidated_before: bytes
     waiters: bytes
-    """Further keys on the server, see `_lua/single_flight/_values.lua`."""
+    """Key on the server of the subscriptions to this value; all keys are described in `_lua/single_flight/_values.lua`."""
     tries: int = 1
-    """So often is asked, at least, before a server that gives no answer counts as away."""
+    """Least number of tries before a server that does not answer counts as away."""
     max_size: int = MAX_SIZE
-    """Bytes that a value may have on the server. A longer one is not read."""
+    """Greatest size, in bytes, of a value that is read from the server; a longer one raises TooLong."""
     keeps: bool = False
-    """True: an unreadable stored value is refused. False: it counts as no value, and is loaded over."""
+    """True: an unreadable stored value is an error. False: it counts as missing, and is replaced by a new load."""
 
     @property
     def outage_budget(self) -> float:
-        """Seconds within which there has to be an answer."""
+        """Seconds within which the server must answer, retries included."""
         return self.tries * self.spec.timeout
 
     @cached_property
     def reading(self) -> Command:
-        """Return the quick command that nearly always sees a fresh value: `fresh`."""
+        """The plain command that reads a value if it is fresh, to be interpreted by `fresh`; cheaper than a script."""
         keys = (
             (self.value, self.fresh) if self.value.endswith(b"}:value") else (self.value, self.fresh, self.invalidated_before)
         )
@@ -65,44 +65,44 @@ UNASKED = float("inf")
 
 @dataclass(slots=True)
 class Record:
-    """A value that was stored."""
+    """A value that was stored on the server, with its metadata."""
 
     kind: str
-    """Kind that the writer gave it: a word of small letters, such as "v" or "error"."""
+    """Kind that the writer gave the value: a lower-case word such as "v" or "error"."""
     data: bytes
     fence: int
-    """Of the load that stored it."""
+    """Fence of the load that stored the value."""
     left: float
-    """Seconds for which it is fresh; negative: it is stale since then. `UNASKED`: nobody has asked."""
+    """Seconds for which the value is still fresh; negative: stale since then; `UNASKED`: not known."""
 
 
 class Found(NamedTuple):
-    """There is a value, and nothing for the caller to do."""
+    """Result of a lookup: a stored value, and nothing for the caller to load."""
 
     record: Record
     stale: bool
-    """Its time is over, and somebody else loads a new one."""
+    """True if the value has expired and another caller loads a new one."""
     waited: bool = False
-    """The caller has waited for it to be loaded."""
+    """True if the caller has waited for another caller's load of this value."""
 
 
 class Loading(NamedTuple):
-    """Somebody else loads it, and `LookupPolicy.wait` is over."""
+    """Result of a lookup: another caller loads the value, and `LookupPolicy.wait` has passed."""
 
     remaining: float | None
-    """Seconds until the loader's lease ends, if it is not renewed; None: it has no end, and is none of ours."""
+    """Seconds until the loader's lease expires unless renewed; None if it has no expiry, so another program wrote it."""
     since: float
-    """Seconds since the newest load of the group began: this one, where a group has one key."""
+    """Seconds since the newest load of the group began; for a group of one key, since this load began."""
     process: str
-    """Public id of the loader's process; empty: unknown."""
+    """Public id of the loader's process; empty if unknown."""
 
 
 class Absent(NamedTuple):
-    """There is no value, and `LookupPolicy.load` was False."""
+    """Result of a lookup: there is no value, and the caller did not want to load one (`LookupPolicy.load`)."""
 
 
 class Oversize(NamedTuple):
-    """There is a value, and it has more bytes than `EntrySpec.max_size`."""
+    """A reply of the server: the value is larger than `EntrySpec.max_size`."""
 
     size: int
 
@@ -113,23 +113,24 @@ class Granted(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """The token was declared dead."""
+    """A reply of the server: the token was revoked, so it cannot load the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupPolicy:
-    """The options of a caller."""
+    """The options of one lookup: how long to wait, whether a stale value is accepted, and whether to load."""
 
     wait: float | None = None
-    """Seconds to wait for somebody else's load; None: for ever; 0: not at all."""
+    """Seconds to wait for another caller's load; None: without limit; 0: not at all."""
     stale: float = 0.0
-    """Seconds for which a value will do whose time is over, while somebody else loads a new one."""
+    """Seconds after its expiry for which a value is still accepted while another caller loads a new one."""
     early: int = 0
-    """How early to load before the time is over: ``-1000 * beta * log(u)``, with a new ``u`` from (0, 1] each time (XFetch)."""
+    """How early to load before expiry, in thousandths of the last load's duration.
+    Pass ``-1000 * beta * log(u)`` with a new random ``u`` from (0, 1] each time (XFetch); 0: not early."""
     load: bool = True
-    """Load it oneself, if nobody does."""
+    """True: load the value if it is missing and nobody loads it."""
     fast_read: bool = True
-    """Ask by a plain command first. False: that was done just now."""
+    """True: try a plain command before the script. False: the caller has just done so."""
 
 
 # Answers of the scripts
@@ -144,15 +145,15 @@ def _record(raw: bytes, left: float) -> Record:
 
 
 def _whole(text: bytes) -> int:
-    """As the scripts read a number. Raises ValueError."""
+    """Return the number that a text stands for, by the scripts' rules. Raises ValueError."""
     if len(text) > 16 or not text.isdigit():
         raise ValueError(text[:16])
     return int(text)
 
 
 def fresh(values: list[bytes | None]) -> Record | None:
-    """Return the value that `EntrySpec.reading` has read if it is certainly fresh, else None."""
-    raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # a group of one key has none
+    """Return the value that the `EntrySpec.reading` command read if it is certainly fresh, else None."""
+    raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # in a group of one key there is no floor key
     if raw is None or floor is None:
         return None
     ends = raw.find(b"\n", 0, HEAD)
@@ -164,7 +165,7 @@ def fresh(values: list[bytes | None]) -> Record | None:
             return None
         return Record(kind.decode(), data, number, UNASKED)
     except ValueError:
-        return None  # somebody else's
+        return None  # written by another program
 
 
 def _read_look(raw: object) -> Seen | Conflict:
@@ -184,7 +185,7 @@ def _read_look(raw: object) -> Seen | Conflict:
 
 
 def _read_land(raw: object) -> int | Conflict:
-    """The fence under which it is stored; 0: it is not."""
+    """Return the fence under which the value was stored; 0 if it was refused."""
     match raw:
         case [1, int(fence)]:
             return fence
@@ -224,9 +225,12 @@ def entry_spec(
     max_size: int = MAX_SIZE,
     keeps: bool = False,
 ) -> EntrySpec:
-    """The key ``key`` of a group, such as a cache; without: a group of its own. ``prefix``: such as "hf:cache:". All keys of a
-    group are in one slot of a Cluster. ``lease``: seconds until a load counts as crashed; ``max_hold``: until it is renewed no
-    more; ``tries``, ``max_size``, ``keeps``: see `EntrySpec`. Raises ConfigError."""
+    """Return the `EntrySpec` of one key in a group, such as a cache; without ``key``, the group itself is the one key.
+
+    All keys of a group are in one slot of a Cluster. ``prefix``: key prefix, such as "hf:cache:". ``lease``: seconds after
+    which an unrenewed load counts as crashed. ``max_hold``: seconds after which a load is not renewed any more. ``tries``,
+    ``max_size``, ``keeps``: see `EntrySpec`. Raises ConfigError.
+    """
     base = start(prefix) + b"{" + encoded(group, "name") + b"}:"
     own = b":" + encoded(key, "key") if key else b""
     spec = Spec(
