@@ -376,7 +376,7 @@ def test_the_server_restarts_and_ticks_wait(new_server: NewServer, caplog: pytes
     with schedule:
         until(lambda: len(ran) > 1)
         server.kill()
-        until(lambda: "the server cannot be asked" in caplog.text)
+        until(lambda: "the server cannot be reached" in caplog.text)
         time.sleep(0.3)  # for a few ticks
         server.restart()
         count = len(ran)

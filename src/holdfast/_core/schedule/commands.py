@@ -1,4 +1,4 @@
-"""Queries and commands for a schedule, by any process."""
+"""Queries and commands that any process can send about a schedule and its jobs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast._core.schedule.job import BESIDE, COMMAND, JOBS, Full, Keys, Obeye
 T = TypeVar("T")
 
 BATCH = 50
-"""Jobs in one request."""
+"""Greatest number of jobs in one request."""
 
 
 class RunFacts(NamedTuple):
-    """A run that goes on, times in us of the server's clock."""
+    """A run that is going on, as the server knows it; times in microseconds of the server's clock."""
 
     scheduled: int
     attempt: int
@@ -28,11 +28,11 @@ class RunFacts(NamedTuple):
     by_hand: bool
     host: str
     left: int
-    """Milliseconds of its lease; -1: it has run out."""
+    """Milliseconds until the run's lease expires; -1: it has expired."""
 
 
 class Entry(NamedTuple):
-    """An entry of the history of a job; times in microseconds."""
+    """An entry in a job's history; times in microseconds of the server's clock."""
 
     status: str
     scheduled: int
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class JobFacts:
-    """A job as the server knows it."""
+    """A job, as the server knows it."""
 
     name: str
     definition: bytes
@@ -58,21 +58,21 @@ class JobFacts:
     running: tuple[RunFacts, ...]
     entries: tuple[Entry, ...]
     origin: str = ""
-    """The code that runs, as declared last."""
+    """Name of the code that the job runs, as it was declared last."""
     served: bool = True
-    """A process that has declared it so serves it now."""
+    """True if a process that has declared the job with this code serves it now."""
 
 
 class Runner(NamedTuple):
     """A process that serves a schedule."""
 
     since: int
-    """Server us."""
+    """Server time, in microseconds, since which the process serves."""
     host: str
 
 
 class Overview(NamedTuple):
-    """A schedule, as its server knows it."""
+    """A schedule, as its server knows it: the processes that serve it, and its jobs."""
 
     exists: bool
     runners: list[Runner]
@@ -105,7 +105,7 @@ def _words(text: str, between: str, count: int) -> list[str]:
 
 
 def _readable(read: Callable[..., T], *raw: Iterable[object]) -> Iterator[T]:
-    """Return the readable ones of these. Anybody may have written one, and it must not hide the others."""
+    """Yield the readable ones of these records; a malformed record, which any client may write, must not hide the others."""
     for one in zip(*raw, strict=True):
         with contextlib.suppress(Malformed):
             yield read(*one)
@@ -126,13 +126,13 @@ def facts(name: str, raw: object) -> JobFacts | None:
 
 
 async def jobs_of(keys: Keys, timeout: float) -> list[str]:
-    """Names of all jobs of a schedule. Raises WireError."""
+    """Return the names of all jobs of a schedule, sorted. Raises WireError."""
     found = (await retry_idempotent(Command(("ZRANGE", keys.jobs, 0, -1), timeout))).value
     return sorted(_text(name) if isinstance(name, bytes) else str(name) for name in found)
 
 
 async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Overview:
-    """Return the facts about these jobs, with so many entries of their logs, newest first. Raises WireError."""
+    """Return the state of these jobs, each with ``entries`` newest entries of its history. Raises WireError."""
     found = Overview(False, [], [])
     for at in range(0, len(names) or 1, BATCH):
         batch = names[at : at + BATCH]
@@ -144,7 +144,7 @@ async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Ov
 
 
 def overview(names: list[str], answer: list[object]) -> Overview:
-    """The answer of `_lua/schedule/jobs.lua`."""
+    """Return the reply of `_lua/schedule/jobs.lua` as an `Overview`."""
     _, exists, who, *jobs = answer
     assert isinstance(who, list)
     runners = sorted(_readable(_runner, who))
@@ -153,12 +153,12 @@ def overview(names: list[str], answer: list[object]) -> Overview:
 
 
 async def survey(keys: Keys, timeout: float) -> Overview:
-    """A schedule and all its jobs, each with the newest entry of its log. Raises WireError."""
+    """Return a schedule with all its jobs, each with the newest entry of its history. Raises WireError."""
     return await look(keys, await jobs_of(keys, timeout), 1, timeout)
 
 
 async def order(keys: Keys, job: str, what: str, timeout: float) -> Obeyed | UnknownJob | Full | Unusable:
-    """Want something of a job, see `_lua/schedule/command.lua`. Raises WireError."""
+    """Send a command about a job (see `_lua/schedule/command.lua`), such as to run, pause or cancel it. Raises WireError."""
     its = keys.job(job)
     request = await NewToken()
     call = Run(COMMAND, (keys.base, keys.serving, keys.jobs, its.job, its.log), (what, request, job), timeout)

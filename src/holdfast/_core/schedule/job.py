@@ -1,4 +1,4 @@
-"""A job of a schedule on its server: its options, its keys, and what the scripts answer about it."""
+"""A job of a schedule on the server: its options, its keys, and the replies of the scripts about it."""
 
 from __future__ import annotations
 
@@ -11,61 +11,63 @@ from holdfast._core.requests import in_the_way
 from holdfast._lua import Script, codes
 
 BESIDE = 10
-"""Runs of a job that may overlap, where it allows that at all."""
+"""Greatest number of runs of a job that may overlap, with ``overlap="allow"``."""
 
 ATTEMPTS = 3
-"""Times that a tick is run, where each run of it crashes."""
+"""Greatest number of times that a tick's run is begun if each of them crashes, with ``on_crash="again"``."""
 
 QUEUE = 100
-"""Runs of one job that may wait to begin, at most."""
+"""Greatest number of runs of one job that may wait to begin."""
 
 
 class When(Protocol):
-    """A timetable."""
+    """A timetable, which names the ticks (scheduled times) of a job."""
 
     def after(self, t: float, /) -> float:
-        """The first tick later than ``t``, both in Unix seconds; inf if there is none."""
+        """Return the first tick (scheduled time) later than ``t``, both in Unix seconds; infinity if there is none."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How the runs of a job go; times in seconds."""
+    """The options of a job that decide how its runs go; times in seconds."""
 
     ttl: float = 30.0
-    """The lease of a run, renewed while it runs: for so long a crashed runner blocks the next."""
+    """Lease of a run, renewed while it runs. If its process crashes, the next run is blocked until the lease expires."""
     min_runtime: float = 0.0
-    """From its start, a run counts as running for so long at least."""
+    """Least time, from its start, for which a run counts as running."""
     overlap: Literal["skip", "queue", "allow"] = "skip"
-    """A tick that falls due while the job runs is skipped, waits in a queue, or runs beside (ten at most)."""
+    """A tick (scheduled time) that is due while the job runs is skipped, queued, or run at the same time (at most ten
+    runs)."""
     misfire: Literal["skip", "once", "all"] = "once"
-    """Of the ticks that fell due while nobody could run them, run the latest unless it is later than `grace` ("skip"), the
-    latest in any case ("once"), or all, up to the latest hundred."""
+    """What to do with ticks that were due while no process could run them.
+    "skip": run the latest unless it is later than `grace`; "once": run the latest; "all": run all, up to the latest hundred.
+    """
     grace: float = 10.0
-    """How late a tick may begin, with ``misfire="skip"``."""
+    """Greatest delay with which a tick may begin, with ``misfire="skip"``."""
     on_crash: Literal["leave", "again"] = "leave"
-    """A run whose process dies is left at that, or begun again elsewhere, three times in all."""
+    """What to do when the process of a run dies: leave the run, or begin it again elsewhere, up to three times in all."""
     max_runtime: float | None = None
-    """After so long a run is ended: a coroutine is cancelled, a command terminated, a function told."""
+    """Time after which a run is ended: a coroutine is cancelled, a command terminated, a function notified; None: never."""
     on: tuple[str, ...] = ()
-    """Features: the job runs only where the schedule has one of these."""
+    """Features of which a process needs at least one to run the job; empty: any process runs it."""
     history: int = 50
     """Number of past runs that the server keeps."""
 
     @property
     def slots(self) -> int:
-        """Runs that may go on at the same time."""
+        """Greatest number of runs that may go on at the same time."""
         return BESIDE if self.overlap == "allow" else 1
 
     @property
     def policy(self) -> str:
-        """The options that the script needs."""
+        """Options that the server's script needs, as one text."""
         again, grace, keep = int(self.on_crash == "again"), int(self.grace * 1000), int(self.min_runtime * 1000)
         return f"{self.overlap} {self.misfire} {grace} {again} {keep} {milliseconds(self.ttl)} {self.history}"
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of a schedule, all in one slot of a Cluster."""
+    """The keys of a schedule on the server, all in one slot of a Cluster."""
 
     base: bytes
     serving: bytes
@@ -73,18 +75,18 @@ class Keys:
 
     @classmethod
     def of(cls, schedule: str | bytes, prefix: str = "hf:") -> Keys:
-        """Raises ConfigError for a name or a prefix that cannot be one."""
+        """Return the keys of the named schedule. Raises ConfigError for an invalid name or prefix."""
         base = start(prefix) + b"schedule:{" + encoded(schedule, "name") + b"}"
         return cls(base, base + b":serving", base + b":jobs")
 
     def job(self, name: str) -> JobKeys:
-        """Those of a job. Raises ConfigError."""
+        """Return the keys of one job. Raises ConfigError for an invalid name."""
         return JobKeys(self.base, encoded(name, "name of a job").replace(b":", b"%3A"))
 
 
 @dataclass(frozen=True)
 class JobKeys:
-    """The keys of a job."""
+    """The keys of one job on the server."""
 
     base: bytes
     name: bytes
@@ -98,33 +100,33 @@ class JobKeys:
         return self.base + b":log:" + self.name
 
     def run(self, slot: int) -> tuple[bytes, bytes, bytes]:
-        """The lease of a run: as those of a lock."""
+        """Return the keys of a run's lease, which are those of a lock: lock, state, queue."""
         run = self.base + b":run:" + self.name + (b":%d" % slot if slot else b"")
         return run, side_key(run, b"state"), side_key(run, b"queue")
 
     def serving(self, slots: int) -> tuple[bytes, ...]:
-        """Those that `_lua/schedule/serve.lua` wants."""
+        """Return the job's keys that `_lua/schedule/serve.lua` expects."""
         return (self.job, self.log, *(key for slot in range(slots) for key in self.run(slot)))
 
     def looking(self) -> tuple[bytes, ...]:
-        """Those that `_lua/schedule/jobs.lua` wants."""
+        """Return the job's keys that `_lua/schedule/jobs.lua` expects."""
         return (self.job, self.log, *(self.run(slot)[0] for slot in range(BESIDE)))
 
 
 class Answered(NamedTuple):
-    """The answer of `_lua/schedule/serve.lua` about a job."""
+    """Reply of `_lua/schedule/serve.lua` about one job, including the run that it granted, if any."""
 
     last: int
-    """The last tick that was dealt with (server us)."""
+    """The last tick (scheduled time) that was dealt with, in microseconds of the server's clock."""
     left: int
-    """The lease of a run that goes on, in ms; -1: none does."""
+    """Milliseconds until the lease of a run under way expires; -1: no run is under way."""
     queued: int
     cancel: str
-    """Fences of the runs that are to be ended."""
+    """Fences of the runs that are to be cancelled, separated by spaces."""
     taken_down: bool
-    """The end of a run is written down."""
+    """True if the reported end of a run was written to the history."""
     slot: int = -1
-    """Of the run that was granted."""
+    """Slot of the run that was granted; -1: none was granted."""
     fence: int = 0
     scheduled: int = 0
     attempt: int = 1
@@ -132,38 +134,38 @@ class Answered(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The job is something else by now."""
+    """Reply: the job was redefined by another process; its definition on the server."""
 
     revision: int
     definition: bytes
     last: int
     origin: str = ""
-    """The code that runs where it was declared so."""
+    """Name of the code that the job runs in the process that redefined it."""
 
 
 class UnknownJob(NamedTuple):
-    """The server knows no such job."""
+    """Reply: the server knows no job of this name."""
 
 
 class Obeyed(NamedTuple):
-    """A command about a job is carried out."""
+    """Reply: a command about a job was carried out."""
 
     ended: int
-    """Number of runs that are to be ended."""
+    """Number of runs that are to be ended because of the command."""
 
 
 class Full(NamedTuple):
-    """Too many runs of the job wait already."""
+    """Reply: too many runs of the job wait already."""
 
 
 class Unusable(NamedTuple):
-    """Something else is where the job should be."""
+    """Reply: the job's keys hold data of another application, or of an incompatible release."""
 
     why: str
 
 
 class Late(NamedTuple):
-    """The server has seen a later request of this process: this one was a copy of an earlier one."""
+    """Reply: the request came late, after a newer request of the same process, and was ignored."""
 
     now: int
 
@@ -172,26 +174,25 @@ class Registered(NamedTuple):
     revision: int
     last: int
     before: bytes
-    """Definition of the job before, if it was another one."""
+    """The former definition of the job, if it was another one; empty otherwise."""
     other: str = ""
-    """Another origin under which it is served now."""
+    """Name of other code under which another process serves the job now; empty if there is none."""
     who: str = ""
-    """A process that does."""
+    """The process that serves the other code."""
 
 
 class Rival(NamedTuple):
-    """Nothing was registered: other code is served under the name of one of the jobs."""
+    """Reply: nothing was registered, because another process serves other code under the name of one of the jobs."""
 
     job: int
-    """Its number in the request."""
+    """Index, in the request, of the job whose name is used."""
     other: str
     who: str
 
 
 @dataclass
 class Served:
-    """The answer of `_lua/schedule/serve.lua`: the server's time (us), a number that differs after a change by hand, and the
-    state of each job."""
+    """Reply of `_lua/schedule/serve.lua`: server time in microseconds, number of changes by hand, each job's state."""
 
     now: int
     changes: int
@@ -266,7 +267,7 @@ JOBS: Script[list[object]] = Script("schedule/jobs", _read_list)
 
 
 def run_spec(job: str, keys: tuple[bytes, bytes, bytes], options: Options, longest_answer: float, patience: float) -> Spec:
-    """The lock that a run of a job is, for whom renews it. ``patience``: seconds beyond `Options.max_runtime`."""
+    """Return the lock record under which a run's lease is renewed. ``patience``: seconds added to `Options.max_runtime`."""
     limit = None if options.max_runtime is None else options.max_runtime + patience
     timeout = min(longest_answer, answer_within(options.ttl))
     return Spec(name=job, keys=keys, ttl=options.ttl, renew=True, max_hold=limit, timeout=timeout)

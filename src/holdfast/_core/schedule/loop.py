@@ -1,11 +1,11 @@
-"""Serve a schedule: claim its ticks when they are due, and decide which runs to begin and to end.
+"""Serve a schedule: claim due ticks (scheduled times of jobs), and decide which runs to begin and to end.
 
-Every process that serves a schedule claims each tick when it is due, in one request for all its jobs; the server gives it to
-the first. All times of ticks are the server's: a process knows it from the last answer, plus what has passed since by its own
-monotonic clock. As the answer was some time on its way, that is never ahead: no process comes too early, however wrong its wall
-clock is, and one that comes late is refused, because a tick is named by its scheduled time.
+Every process that serves a schedule claims each due tick, in one request for all its jobs; the server grants it to the first
+process. All times of ticks are the server's. A process estimates the server's time from its last reply and its own monotonic
+clock. The reply spent some time on its way, so the estimate is never ahead. No process claims too early, however wrong its wall
+clock is. A late claim is refused, because a tick is identified by its scheduled time.
 
-`_core.schedule.state` is the state, and `turn` the operation that is driven again and again. The caller does what `turn`
+`_core.schedule.state` has the state; `turn` is the operation that is run again and again. The caller carries out what `turn`
 returns: it begins runs, in threads or tasks, and calls `ScheduleState.end` when they have ended.
 """
 
@@ -21,7 +21,7 @@ from holdfast.errors import ConfigError
 
 
 async def register(state: ScheduleState) -> None:
-    """Make its jobs known. Raises WireError."""
+    """Register the schedule's jobs with the server. Raises WireError."""
     more = True
     while more:
         jobs = state.unregistered()[:BATCH]
@@ -40,8 +40,9 @@ def _register(state: ScheduleState, jobs: list[ServedJob], mode: str) -> Run[tup
 
 
 async def begin(state: ScheduleState) -> None:
-    """Before the first `turn`, and when that is to begin anew in another loop. Raises WireError. Raises ConfigError, before
-    anything is registered, where the state is strict and other code is being served under the name of one of its jobs."""
+    """Subscribe and register before the first `turn`, or before continuing in another event loop. Raises WireError.
+    If the state is strict, raises ConfigError if another process serves other code under one of the job names; then nothing is
+    registered."""
     state.listener = await subscribed(await Now() + 1.0, prefix_of(state.keys.base))
     try:
         if state.strict:
@@ -53,18 +54,19 @@ async def begin(state: ScheduleState) -> None:
 
 
 async def _look_for_rivals(state: ScheduleState) -> None:
-    """Raises ConfigError, WireError."""
+    """Raise ConfigError if other code is served under one of the job names. Raises WireError."""
     jobs = state.unregistered()
     for at in range(0, len(jobs), BATCH):
         batch = jobs[at : at + BATCH]
         call = _register(state, batch, "look")
         found = (await call).value[1]
         if isinstance(found, Rival):
-            raise ConfigError(f"{state.told_of(batch[found.job], found)}; refused, because of strict=True", parameter="strict")
+            raise ConfigError(f"{state.told_of(batch[found.job], found)}; refused because of strict=True", parameter="strict")
 
 
 async def turn(state: ScheduleState) -> list[Todo] | None:
-    """Ask and wait, until there is something for the face to do. None: the state is done; `Unsubscribe` its listener."""
+    """Exchange requests with the server until there is work for the caller, and return it; None if the state is done.
+    After None the caller sends `Unsubscribe` for the state's listener."""
     while True:
         now = await Now()
         state.tick(now)
@@ -81,7 +83,7 @@ async def turn(state: ScheduleState) -> list[Todo] | None:
 
 
 async def ask(state: ScheduleState, now: float) -> bool:
-    """Ask what there is to ask. Raises WireError."""
+    """Send the next request, if there is one, and process its reply; return False if there was none. Raises WireError."""
     if state.unregistered() and now >= state.retry_at:
         await register(state)
         return True
@@ -89,7 +91,7 @@ async def ask(state: ScheduleState, now: float) -> bool:
     if items is None:
         return False
     room = state.room
-    for item in sorted(items, key=lambda item: item.end is not None):  # whose run has just ended can wait for others
+    for item in sorted(items, key=lambda item: item.end is not None):  # a run that has just ended can wait for others
         if not item.token and room > 0:
             item.token, room = await NewToken(), room - 1
     call = state.request(items, now)
@@ -102,12 +104,12 @@ async def _wait(state: ScheduleState) -> None:
     if not listener.hints:
         await AwaitNotice(listener, state.next_at())
     told = set()
-    while listener.hints:  # one by one: another thread may add to them meanwhile
+    while listener.hints:  # one by one, because another thread may add some meanwhile
         told.add(listener.hints.pop())
     if told - {HERE}:
-        state.beat_at = 0.0  # whatever there is to look at, the next answer says so
+        state.beat_at = 0.0  # a notification does not say what has changed, but the next reply does
 
 
 async def leave(state: ScheduleState) -> None:
-    """Be told nothing any more."""
+    """Unsubscribe from notifications about the schedule."""
     await Unsubscribe(state.listener)

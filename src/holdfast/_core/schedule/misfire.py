@@ -1,8 +1,8 @@
-"""Which ticks of a job to claim when some are due. Times in microseconds of the server's clock.
+"""Choose the ticks (scheduled times) of a job to claim when some are due. Times in microseconds of the server's clock.
 
-A process claims the latest tick that is due, and says which earlier ones are left out for it; only with ``misfire="all"`` it
-claims each. It cannot know which tick is the latest when the request arrives, so it names those of the next moments too, and
-the one after them: see `_lua/schedule/serve.lua`.
+A process claims the latest due tick, and reports the earlier ones as missed; with ``misfire="all"`` it claims each. It cannot
+know which tick will be the latest when the request arrives. So the claim also lists the ticks of the next moments, and the one
+after them: see `_lua/schedule/serve.lua`.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from typing import NamedTuple
 from holdfast._core.schedule.job import QUEUE, Options, When
 
 COUNTED = 1000
-"""Missed ticks are counted up to here."""
+"""Greatest number of missed ticks (scheduled times) that are counted; more are reported as this number."""
 
 
 class Due(NamedTuple):
-    """The ticks to claim."""
+    """The ticks (scheduled times) of a job that one request claims."""
 
     missed: tuple[int, int, int] | None
-    """Ticks that are only written down, because there are later ones: first, last and number."""
+    """First, last and number of the ticks that are recorded as missed, because later ones are due; None if there are none."""
     ticks: list[int]
-    """Those that may run, in order; the last of them are not due yet."""
+    """Ticks that may run, in order; the last of them are not due yet."""
     beyond: int | None
-    """The tick after all these; None: there is none."""
+    """The tick after all listed ones; None if there is none."""
 
 
 def following(when: When, tick: int) -> int | None:
-    """The tick after ``tick``; None: there is none."""
+    """Return the tick (scheduled time) after ``tick``; None if there is none."""
     found = when.after(tick / 1e6)
-    if round(min(found, 1e12) * 1e6) <= tick:  # a time in seconds has no more digits than this
+    if round(min(found, 1e12) * 1e6) <= tick:  # the result of rounding: a float of seconds has no more digits
         found = when.after((tick + 1) / 1e6)
     return None if found > 1e11 else round(found * 1e6)
 
 
 def due(when: When, last: int, now: int, options: Options, ahead: int = 0) -> Due:
-    """Return the ticks that are due at ``now``, if all up to ``last`` have been dealt with.
+    """Return the ticks (scheduled times) to claim at ``now``, if all up to ``last`` have been dealt with.
 
-    ``ahead``: for how long the claim is to be good.
+    ``ahead``: microseconds after ``now`` for which the claim must stay complete.
     """
     beyond = following(when, last)
     ticks: list[int] = []
@@ -55,7 +55,7 @@ def due(when: When, last: int, now: int, options: Options, ahead: int = 0) -> Du
 
 
 def _between(when: When, after: int, until: int, most: int) -> list[int]:
-    """The first ticks in there, ``until`` included."""
+    """Return the first ticks (scheduled times) after ``after`` up to and including ``until``, ``most`` at most."""
     found: list[int] = []
     tick = following(when, after)
     while tick is not None and tick <= until and len(found) < most:
@@ -65,7 +65,8 @@ def _between(when: When, after: int, until: int, most: int) -> list[int]:
 
 
 def _latest(when: When, after: int, until: int, most: int) -> list[int]:
-    """The latest ticks in there, ``until`` included, ``most`` if there are as many. Looked for backwards, in growing steps."""
+    """Return the latest ticks (scheduled times) after ``after`` up to and including ``until``, ``most`` at most.
+    The search goes backwards from ``until``, in growing steps."""
     span = 1_000_000
     while True:
         start = max(after, until - span)

@@ -1,4 +1,4 @@
-"""The state of each job and run in a process that serves a schedule, and the work that follows."""
+"""The state of each job and run in a process that serves a schedule, and the tasks that result for the caller."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ INFINITY = float("inf")
 
 @dataclass(eq=False)
 class ServedJob:
-    """A job that this process serves."""
+    """A job that this process serves, with its planned ticks (scheduled times)."""
 
     name: str
     keys: JobKeys
     when: When
     options: Options
     definition: bytes
-    """Definition of the job on the server, for every process that looks at it."""
+    """Definition of the job as the server stores it, for every process that looks at it."""
     timetable: bytes
     origin: str = ""
-    """The code that it runs here: the name of a module and of a function in it, or of a command."""
+    """Name of the code that the job runs in this process: module and function, or command."""
     agreed: str = ""
-    """The origin that counts, if that is another: of who has declared the job last."""
+    """Name of the code in the definition that counts, that of the process that declared the job last; empty if the same."""
     revision: int = 0
-    """When that was changed last; 0: the server does not know the job yet."""
+    """Number of the last change of the definition; 0: the server does not know the job yet."""
     last: int = 0
-    """The last tick that was dealt with (server us)."""
+    """The last tick (scheduled time) that was dealt with, in microseconds of the server's clock."""
     next: int | None = None
-    """The one after that, where it is planned."""
+    """The next tick (scheduled time), in microseconds of the server's clock; None if none is planned."""
     look_at: float = INFINITY
-    """Local time at which to see what has become of somebody else's run."""
+    """Local time, in seconds, at which to ask what became of another process's run."""
     runs: int = 0
-    """Of this process."""
+    """Number of the job's runs in this process."""
     widest: int = 1
-    """Slots that it had when it was something else: there may be runs in them."""
+    """Greatest number of slots under earlier definitions; runs that began then may still be in them."""
     _served: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
 
     @property
     def slots(self) -> int:
-        """The places where it may have runs."""
+        """Number of slots on the server in which runs of the job may be."""
         return max(self.widest, self.options.slots)
 
     @property
     def served(self) -> tuple[bytes, ...]:
-        """Its keys, for `_lua/schedule/serve.lua`."""
+        """The job's keys that `_lua/schedule/serve.lua` expects."""
         slots = self.slots
         if slots not in self._served:
             self._served[slots] = self.keys.serving(slots)
@@ -57,7 +57,7 @@ class ServedJob:
 
 @dataclass(eq=False)
 class ActiveRun:
-    """A run of this process."""
+    """A run in this process, which may have ended already."""
 
     job: ServedJob
     slot: int
@@ -71,48 +71,48 @@ class ActiveRun:
     why: str = ""
     """Reason why the run was told to end; "" while it was not."""
     verdict: str = ""
-    """Result that is recorded then."""
+    """Status that is recorded when a run that was told to end has ended."""
     told_at: float = INFINITY
     over: bool = False
 
 
 class Start(NamedTuple):
-    """To do: begin a run."""
+    """A task for the caller: begin a run."""
 
     run: ActiveRun
 
 
 class CancelRun(NamedTuple):
-    """To do: tell a run to end; `ActiveRun.why`."""
+    """A task for the caller: tell a run to end, for the reason in `ActiveRun.why`."""
 
     run: ActiveRun
 
 
 class AbandonRun(NamedTuple):
-    """To do: stop waiting for a run that was told to end and goes on. It goes on without a lease."""
+    """A task for the caller: stop waiting for a run that was told to end and goes on, without a lease."""
 
     run: ActiveRun
 
 
 class ForgetRun(NamedTuple):
-    """To do: forget a run. Its end is written down, and its lease given back."""
+    """A task for the caller: forget a run, whose end was recorded and whose lease was released."""
 
     run: ActiveRun
 
 
 class Redefine(NamedTuple):
-    """To do: read what a job is by now, and say `ScheduleState.redefine`. ``mine``: it was changed by this process, from
-    that."""
+    """A task for the caller: read a job's new definition, and call `ScheduleState.redefine`.
+    ``mine``: True if this process redefined the job; ``change`` then has the former definition."""
 
     job: ServedJob
     change: Changed
     mine: bool = False
     who: str = ""
-    """A process that serves the other origin, where this one has declared the job last."""
+    """The process that serves other code under the job's name; empty if there is none."""
 
 
 class Log(NamedTuple):
-    """To do: tell the user."""
+    """A task for the caller: log a message."""
 
     what: str
     bad: bool = True
@@ -122,7 +122,7 @@ Todo = Start | CancelRun | AbandonRun | ForgetRun | Redefine | Log
 
 
 class End(NamedTuple):
-    """A run has ended: how, and with what."""
+    """The end of a run, to be reported to the server: its status, and a text such as the error."""
 
     run: ActiveRun
     status: str
@@ -131,7 +131,7 @@ class End(NamedTuple):
 
 @dataclass(eq=False)
 class JobReport:
-    """The part of one request about a job."""
+    """The part of one request to the server that is about one job: an ended run, a claim of ticks, a token for a new run."""
 
     job: ServedJob
     end: End | None = None

@@ -1,4 +1,4 @@
-"""The state of a schedule in a process that serves it: it is told what happened, and answers what to ask and what to do."""
+"""The state of a schedule in a process that serves it: given events, it decides what to request and what the caller does."""
 
 from __future__ import annotations
 
@@ -41,44 +41,47 @@ from holdfast._core.schedule.records import (
 from holdfast._core.subscription import Listener
 
 BEAT_EVERY_S = 10.0
-"""Seconds after which a process that has had nothing to ask asks all the same: it is known to serve, and learns the time."""
+"""Seconds after which a process without other requests sends one, to show that it serves and to learn the server's time."""
 
 REACHABLE_S = 30.0
-"""Seconds for which it can be told something after its last request."""
+"""Seconds after its last request for which the server may notify this process."""
 
 VALID_S = 60.0
-"""Seconds after which a request that has got stuck is refused."""
+"""Seconds after which a request that is still on its way is refused by the server."""
 
 LOOK_AGAIN_S = 86400.0
-"""Seconds after which all jobs are registered again: what is used by nobody is forgotten by the server in the end."""
+"""Seconds between two registrations of all jobs, which keep unused keys on the server from expiring."""
 
 ABANDON_AFTER_S = 10.0
-"""Seconds that a run has to end when its `max_runtime` has passed."""
+"""Seconds that a run has to end after its `max_runtime`, before it is abandoned."""
 
 BATCH = 50
-"""Jobs in one request."""
+"""Greatest number of jobs in one request."""
 
 DRIFT = 1e-4
-"""How much faster a local clock may run than the server's, before a claim is early."""
+"""Greatest rate difference between local and server clock: claims are delayed by this fraction."""
 
 GIVE_UP_AFTER_S = 4.0
-"""Seconds without an answer after which a process that stops gives up."""
+"""Seconds without a reply after which a process that stops gives up reporting."""
 
 AHEAD_US = 200_000
-"""A claim names the ticks of the time in which it may be answered, and of so much more (us)."""
+"""Microseconds, in addition to the request's timeout, of future ticks (scheduled times) that a claim includes."""
 
 SET_BACK_S = 5.0
-"""Seconds by which the server's clock must have gone back for that to be told."""
+"""Least number of seconds by which the server's clock must go back to be logged."""
 
-WAITS = "no tick runs twice, so jobs wait until it shows again what it has shown before"
-RIGHT = "jobs go on by the new time, so ticks that it shows again run again"
+WAITS = "no tick runs twice, so jobs wait until the clock has caught up"
+RIGHT = "jobs go on by the new time, so ticks in the repeated hours run again"
 
 HERE = "here"
-"""The hint that it was this process itself that had something to say."""
+"""Hint that marks a wake-up by this process itself, not by a notification from the server."""
 
 
 class ScheduleState:
-    """The state of a schedule in a process that serves it."""
+    """The state of a schedule in a process that serves it.
+
+    The methods `end` and `stop` may be called by any thread, the others only by the thread that runs `turn`.
+    """
 
     def __init__(
         self, keys: Keys, jobs: list[ServedJob], *, host: str, timeout: float, limit: int, strict: bool = False
@@ -89,14 +92,14 @@ class ScheduleState:
         self.timeout = timeout
         self.limit = limit
         self.strict = strict
-        """Serve no job whose name other code is served under."""
+        """True: do not serve a job if another process serves other code under its name."""
         self.listener = Listener()
         self.runs: dict[str, ActiveRun] = {}
-        """By token."""
+        """Runs of this process, by token."""
         self.todo: list[Todo] = []
         self.stopping = False
         self.stop_at = INFINITY
-        """Local time at which runs that go on are told to end."""
+        """Local time, in seconds, at which the runs under way are told to end; infinity: not stopping."""
         self._ended: deque[End] = deque()
         self._stops: deque[float] = deque()
         self._number = 0
@@ -106,11 +109,11 @@ class ScheduleState:
         self._looks: list[tuple[float, str]] = []
         self._look_now: dict[str, None] = {}
         self._hungry: dict[str, None] = {}
-        """Jobs of which something waits to be run, when this process has room."""
+        """Names of jobs with a queued run that this process can begin when it has room."""
         self._look_all_at = INFINITY
         self.beat_at = 0.0
         self._unanswered: list[JobReport] | None = None
-        """Contents of the last request, until it is answered."""
+        """Contents of the last request, until it is answered; None if there is none."""
         self._failing_since = INFINITY
         self._said_goodbye = self._given_up = False
         self.retry_at = 0.0
@@ -120,12 +123,12 @@ class ScheduleState:
     # Calls from any thread
 
     def end(self, run: ActiveRun, status: str, text: str) -> None:
-        """A run has ended: "ok", "error", "cancelled" because it was told to, or "lost" because its lease was."""
+        """Note that a run has ended. ``status``: "ok", "error", "cancelled" (told to end) or "lost" (its lease was lost)."""
         self._ended.append(End(run, status, text))
         self._nudge()
 
     def stop(self, wait: float) -> None:
-        """Begin nothing more, and tell what runs to end in ``wait`` seconds."""
+        """Begin no more runs, and tell the runs under way to end after ``wait`` seconds."""
         self._stops.append(wait)
         self._nudge()
 
@@ -135,7 +138,7 @@ class ScheduleState:
             self.listener.slot.put(None)
 
     def redefine(self, job: ServedJob, when: When, options: Options, change: Changed) -> None:
-        """The job is something else by now. In the thread of `turn`."""
+        """Replace a job's definition with the one that the server reported. Called in the thread of `turn`."""
         job.widest = job.slots
         job.when, job.options, job.definition, job.agreed = when, options, change.definition, change.origin
         job.revision, job.last = change.revision, change.last
@@ -145,7 +148,7 @@ class ScheduleState:
     # Work that is due
 
     def tick(self, now: float) -> None:
-        """Take note of the time, and of what others have said."""
+        """Process stops and run times that are due at local time ``now``, and queue tasks for the caller."""
         while self._stops:
             self.stopping, self.stop_at = True, min(self.stop_at, now + self._stops.popleft())
         if now >= self._look_all_at and self._unanswered is None:
@@ -175,16 +178,16 @@ class ScheduleState:
 
     @property
     def room(self) -> int:
-        """Runs that may begin now."""
+        """Number of runs that this process may begin now."""
         return 0 if self.stopping else self.limit - len(self.runs)
 
     def next_request(self, now: float) -> list[JobReport] | None:
-        """Return the next request; None: nothing."""
+        """Return the reports for the next request; None if there is nothing to send."""
         if now < self.retry_at or self._given_up:
             return None
         if self._unanswered is None:
             self._unanswered = self._next_request(now)
-        if not self.stopping:  # each names what is due, or something that waits would be run in the place of a later tick
+        if not self.stopping:  # Every item claims what is due; otherwise a queued run would be begun instead of a later tick.
             for item in self._unanswered or ():
                 self._claim(item, self.time(now))
         return self._unanswered
@@ -239,7 +242,7 @@ class ScheduleState:
             if looked_at is not None:
                 looked_at.look_at = INFINITY
                 items.setdefault(looked_at.name, JobReport(looked_at))
-        # Ticks are claimed without room for a run, too: one that waits to be run is not late, and can be run elsewhere.
+        # Ticks are claimed even without room for a run: a tick that waits is not late, and another process may run it.
         time = self.time(now)
         while self._ticks and self._ticks[0][0] <= time and len(items) < BATCH:
             tick, name = heapq.heappop(self._ticks)
@@ -254,11 +257,11 @@ class ScheduleState:
         item.due = due(job.when, job.last, time, job.options, int(self.timeout * 1e6) + AHEAD_US)
 
     def time(self, now: float) -> int:
-        """Return a lower bound of the server's clock at local time ``now`` (us)."""
+        """Return the least possible time of the server's clock at local time ``now``, in microseconds."""
         return self._server + int((now - self._came) * 1e6)
 
     def next_at(self) -> float:
-        """When there is something to do, if nobody says anything before (local seconds)."""
+        """Return the local time, in seconds, at which there is next something to do, unless a notification comes before."""
         if self._unanswered is not None or self._ended or self.unregistered():
             return self.retry_at
         at = [self.beat_at]
@@ -277,7 +280,7 @@ class ScheduleState:
 
     @property
     def done(self) -> bool:
-        """Stopped, with nothing left to be said."""
+        """True if the schedule has stopped and nothing is left to report."""
         if self._given_up:
             return True
         return self._said_goodbye and not self.runs and not self._ended and self._unanswered is None
@@ -285,7 +288,8 @@ class ScheduleState:
     # Outcomes
 
     def request(self, items: list[JobReport], now: float) -> Run[Served | Late | Unusable]:
-        """Each has a number of its own, even if the same is asked again: from then on, copies of earlier ones mean nothing."""
+        """Return the request for these reports. Each request has a new number, which makes the server ignore earlier
+        copies."""
         self._number += 1
         valid = (self.time(now) // 1000) + int(VALID_S * 1000)
         period = 0 if self.stopping and not self.runs else int(REACHABLE_S * 1000)
@@ -297,7 +301,7 @@ class ScheduleState:
         return Run(SERVE, tuple(keys), tuple(args), self.timeout)
 
     def failed(self, error: WireError, now: float) -> None:
-        """No answer. Ask again for what may have been granted, under the same tokens; what is due then is another question."""
+        """Handle a request without a reply: retry it later, with the same tokens, but with the ticks that are due then."""
         self._failing_since = min(self._failing_since, now)
         if self.stopping and not self.runs and now >= self._failing_since + GIVE_UP_AFTER_S:
             self._given_up = True
@@ -308,13 +312,13 @@ class ScheduleState:
         self.retry_at = now + self._pause
         if not self._away and self._pause > 0.1:
             self._away = True
-            self.todo.append(Log(f"the server cannot be asked: {error}; ticks wait until it is back"))
+            self.todo.append(Log(f"the server cannot be reached: {error}; jobs wait until it is back"))
 
     def answered(self, answer: Answer[Served | Late | Unusable]) -> None:
         value, items = answer.value, self._unanswered or []
         if isinstance(value, Late):
             self.learn(value.now, answer.came)
-            self.failed(NotSent("an earlier request of ours has come later"), answer.came)
+            self.failed(NotSent("an earlier request of this process arrived after it"), answer.came)
             return
         if isinstance(value, Unusable):
             self.failed(NotSent(value.why), answer.came)
@@ -322,7 +326,7 @@ class ScheduleState:
         self._unanswered, self.retry_at, self._pause, self._failing_since = None, 0.0, 0.0, INFINITY
         if self._away:
             self._away = False
-            self.todo.append(Log("the server is back", bad=False))
+            self.todo.append(Log("the server is back, and jobs go on", bad=False))
         self.learn(value.now, answer.came)
         if value.changes != self._changes:
             if self._changes >= 0:
@@ -334,7 +338,7 @@ class ScheduleState:
             self._take_in(item, said, answer)
 
     def learn(self, server: int, came: float) -> None:
-        """The server's clock has shown this (us), and we read it at local time ``came``."""
+        """Note the server's clock, in microseconds, as read at local time ``came``; log if it was set back."""
         back = (self.time(came) - server) / 1e6
         if self._server and back > SET_BACK_S:
             self.todo.append(Log(f"the server's clock was set back by {back:.0f} s: {RIGHT if back > 3 * 3600 else WAITS}"))
@@ -375,15 +379,15 @@ class ScheduleState:
         self.runs[run.token] = run
         job.runs += 1
         if self.stopping or answer.came >= grant.deadline:
-            self._ended.append(End(run, "back", ""))  # it cannot be begun any more
+            self._ended.append(End(run, "back", ""))  # the reply came too late to begin the run
         else:
             self.todo.append(Start(run))
 
     def _look_later(self, item: JobReport, said: Answered, now: float) -> None:
-        """When to look at this job again, if that is not when its next tick is due."""
+        """Plan the next look at a job whose run cannot begin now, unless its next tick brings one."""
         job = item.job
         if said.queued and said.left < 0:
-            if not item.token:  # or it is paused
+            if not item.token:  # otherwise the job is paused
                 self._hungry[job.name] = None
         elif said.queued and said.slot >= 0 and job.options.slots > 1:
             self._look_now[job.name] = None
@@ -398,16 +402,16 @@ class ScheduleState:
         job.next = tick
 
     def told_of(self, job: ServedJob, rival: Rival | Registered) -> str:
-        """That other code is served under the name of a job."""
+        """Return a message that other code is served under the name of a job."""
         return f"job {job.name!r} is {job.origin} here, and is being served as {rival.other} by {rival.who}"
 
     def registered(self, jobs: list[ServedJob], answers: list[Registered | Unusable] | Rival) -> None:
-        if isinstance(answers, Rival):  # of those that were registered before, and have been forgotten
+        if isinstance(answers, Rival):  # a rival may appear among jobs that were registered before and have expired
             job = jobs[answers.job]
             del self.jobs[job.name]
-            self.todo.append(Log(f"{self.told_of(job, answers)}; it is served here no more, because of strict=True"))
+            self.todo.append(Log(f"{self.told_of(job, answers)}; this process stops serving it because of strict=True"))
             return
-        if len(answers) < len(jobs):  # one for all: the schedule itself is not ours, or of another release
+        if len(answers) < len(jobs):  # one reply for all: the keys hold other data, or that of another release
             answers = len(jobs) * answers
         for job, said in zip(jobs, answers, strict=True):
             if isinstance(said, Unusable):

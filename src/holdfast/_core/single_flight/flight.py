@@ -1,10 +1,10 @@
-"""Single flight: of all who want the value of a key, in all processes, one loads it, and the others are told when it is there.
+"""Single flight: of all callers that want the value of a key, in all processes, one loads it and the others wait for it.
 
-A key has perhaps a value, perhaps somebody who loads it, and perhaps listeners. `get_or_lease` answers with the value, or
-grants the load, or waits to be told; who was granted it ends it with `store_loaded` or `cancel_load`. The load's lease is an
-ordinary lock record, which the keeper renews; its fence says what was begun after what. `delete` takes the lease away, so that
-what is being loaded cannot be stored: the lease of R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). A request
-that comes late all the same is refused by its fence. All is decided by the server's clock, in the scripts.
+A key may have a value, a load under way, and subscriptions of waiters. `get_or_lease` returns the value, grants the load to the
+caller, or waits. The caller that was granted the load ends it with `store_loaded` or `cancel_load`. The load's lease is an
+ordinary lock record, renewed by the keeper (background thread); its fence orders loads and invalidations. `delete` revokes the
+lease, so that a value that is being loaded cannot be stored: the lease of R. Nishtala et al., "Scaling Memcache at Facebook"
+(NSDI 2013). A late request is refused because of its fence. All decisions are made by the scripts, by the server's clock.
 """
 
 from __future__ import annotations
@@ -84,17 +84,17 @@ __all__ = [
 ]
 
 RETRY_AFTER_S = 0.01
-"""Seconds after which is asked again what was not answered."""
+"""Seconds between retries of a request that was not answered."""
 
 LEADER_LAG_S = 1.0
-"""Seconds after the leader of a coalescer at which its others look for themselves."""
+"""Seconds by which waiters that do not lead ask the server later than their leader would."""
 
 LISTEN_S = 30.0
-"""Seconds after which a waiter looks again, at the latest: a lease without an end is none of ours."""
+"""Greatest number of seconds after which a waiter asks again; leases that other programs wrote may never expire."""
 
 
 class TooLong(KeyConflict):
-    """There is a value, and it has more bytes than `EntrySpec.max_size`: ``size``."""
+    """The stored value is larger than `EntrySpec.max_size`; ``size``: its length in bytes."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"its value has {size:,} bytes on the server")
@@ -102,11 +102,11 @@ class TooLong(KeyConflict):
 
 
 class Marked(Exception):
-    """The server has refused a value, and has stored the mark instead."""
+    """The server refused a value, and has stored a mark in its place."""
 
 
 class LoadLease(HeldLease):
-    """The lease of a load: given back otherwise than a lock."""
+    """The lease of a load, which is released by the single-flight script instead of the lock's."""
 
     __slots__ = ("entry",)
 
@@ -120,22 +120,22 @@ class LoadLease(HeldLease):
 
 
 class Load:
-    """The caller is to load the value: `store_loaded` or `cancel_load` ends it. If nobody refers to it any more, its lease is
-    given back."""
+    """A granted load: the caller has to load the value, and to end the load with `store_loaded` or `cancel_load`.
+    If the object is garbage-collected before, the lease is released."""
 
     __slots__ = ("__weakref__", "entry", "fence", "held_lease", "on_lost", "record", "waited")
 
     def __init__(self, entry: EntrySpec, grant: Grant, record: Record | None) -> None:
         self.entry = entry
         self.fence = grant.fence
-        """Greater than those of all loads of the group before it."""
+        """Fence of this load, greater than those of all earlier loads of the group."""
         self.record = record
-        """Value that is stored meanwhile: it has expired, or nearly."""
+        """Value that is stored at present, which has expired or nearly so; None if there is none."""
         self.waited = grant.attempt.waited
-        """Whether the caller has already waited for another caller's load, which failed."""
+        """True if the caller has already waited for another caller's load, which failed."""
         self.held_lease = LoadLease(entry, grant)
         self.on_lost: Callable[[Load], object] | None = None
-        """Called with this, by the keeper, when the lease is lost: the value will not be stored."""
+        """Function that the keeper (background thread) calls with this load if its lease is lost."""
 
     @property
     def lost(self) -> str:
@@ -143,7 +143,7 @@ class Load:
         return self.held_lease.lost
 
     def remaining(self, now: float) -> float:
-        """Seconds for which the lease may be relied on, at local time ``now``."""
+        """Return the seconds for which the lease is still valid at local time ``now``."""
         return self.held_lease.remaining(now)
 
     def notice_loss(self) -> None:
@@ -155,14 +155,15 @@ class Load:
 
 
 async def _ask(entry: EntrySpec, call: Run[Any], began: float, attempt: Attempt | None = None) -> Answer[Any]:
-    """Ask for something that does no harm when it is done twice, until there is an answer or the time for one, from local time
-    ``began`` on, is over. An absent server is an error at once. ``attempt``: what is in doubt by an answer that got lost.
-    Raises WireError and KeyConflict."""
+    """Send a repeatable request until it is answered or the time for it, from local time ``began``, is over.
+    An unreachable server is an error at once. ``attempt``: notes whether a request of it may still be on its way. Raises
+    WireError, KeyConflict and TooLong."""
     while True:
         doubt = attempt.maybe_in_flight if attempt is not None else False
         try:
             if attempt is not None:
-                attempt.maybe_in_flight = attempt.may_be_on_server = True  # and ever after, if this is interrupted
+                # set before the request is sent, so that it stays set if the wait is interrupted
+                attempt.maybe_in_flight = attempt.may_be_on_server = True
             answer = await call
         except WireError as error:
             if attempt is not None:
@@ -190,8 +191,8 @@ def _ending(entry: EntrySpec, args: tuple[bytes | str | int, ...], timeout: floa
 
 
 async def abandon(entry: EntrySpec, attempt: Attempt) -> None:
-    """A lookup was interrupted, or what it came to has not reached its caller: leave no lease behind, without waiting for that.
-    If a copy of our request may come later, it is refused."""
+    """Have the keeper (background thread) release what an interrupted lookup may have acquired, without waiting for it.
+    A late copy of the lookup's request is refused."""
     if attempt.may_be_on_server:
         timeout, lease = entry.spec.timeout, entry.spec.ttl
         await SendUntilAnswered(
@@ -206,9 +207,13 @@ async def abandon(entry: EntrySpec, attempt: Attempt) -> None:
 async def get_or_lease(
     entry: EntrySpec, policy: LookupPolicy, attempt: Attempt | None = None
 ) -> Found | Load | Loading | Absent | Failed:
-    """The value, or the load, or who else loads it when `LookupPolicy.wait` is over; or what a load of this process has failed
-    with, that was waited for and that its loader shares (see `cancel_load`). Raises WireError when the server cannot be had,
-    KeyConflict when something else is where it should be. ``attempt``: a new one, for who may have to `abandon` it."""
+    """Return the stored value, or grant the load to the caller, or wait for another caller's load.
+
+    Returns Found (the value), Load (the caller has to load), Loading (another caller still loads after `LookupPolicy.wait`),
+    Absent, or Failed (the error of a load in this process that the caller waited for, see `cancel_load`). ``attempt``: a new
+    one, passed by callers that may have to `abandon` it. Raises WireError if the server does not answer, KeyConflict if the
+    keys hold other data.
+    """
     began = await Now()
     if policy.fast_read and not policy.early:
         record = await _fast_read(entry, began)
@@ -230,7 +235,7 @@ async def get_or_lease(
 
 
 async def _fast_read(entry: EntrySpec, began: float) -> Record | None:
-    """A fresh value, if a plain command shows one: nearly always, and a script takes half as long again."""
+    """Return the value if the plain command shows a fresh one, which is usual; a script takes half as long again."""
     try:
         call = entry.reading
         answer = await call
@@ -273,7 +278,8 @@ async def _get_or_wait(
 async def _ask_for_all(
     entry: EntrySpec, policy: LookupPolicy, attempt: Attempt, now: float, me: CoalescedWaiter
 ) -> tuple[Found | Load | Loading | Absent | None, float]:
-    """Return the result of `_interpret` and the arrival time. A leader tells a found value to the rest of its coalescer."""
+    """Ask the server for the value or the load; return the interpreted reply, and local time of its arrival.
+    A leader shares a found value with the waiters of its group."""
     attempt.token = attempt.token or await NewToken()
     coalescer = me.coalescer
     others = coalescer.members if coalescer is not None and me.leads else ()
@@ -281,7 +287,7 @@ async def _ask_for_all(
         answer = await _ask(entry, _lookup(entry, policy, attempt.token, me.listener_id), now, attempt)
     except WireError as error:
         if coalescer is not None:
-            coalescer.tell(others, error)  # or each of them would wait for as long, one after the other
+            coalescer.tell(others, error)  # otherwise each of them would retry for as long, one after the other
         raise
     result = await _interpret(entry, attempt, answer)
     if coalescer is not None and isinstance(result, Found) and not result.stale:
@@ -298,14 +304,12 @@ async def _listen(me: CoalescedWaiter, until: float) -> None:
 async def _wait_coalesced(
     coalescer: Coalescer, me: CoalescedWaiter, loading: Loading, now: float, until: float
 ) -> Found | Failed | None:
-    """Wait with all of this process, until there may be something to look at.
-
-    Return the value that one of them has found meanwhile.
-    """
+    """Wait, with all local waiters for the key, until there may be news.
+    Return the result that one of them has shared, or None."""
     left = LISTEN_S if loading.remaining is None else min(loading.remaining + RETRY_AFTER_S, LISTEN_S)
     coalescer.join(me)
     if me.leads:
-        if me.listener_id:  # else it is not listed, and has to look once more
+        if me.listener_id:  # otherwise the server has no subscription of it yet, and it has to ask once more first
             await await_notice(me, min(until, now + left))
     else:
         await await_notice(me, min(until, now + left + LEADER_LAG_S))
@@ -313,20 +317,21 @@ async def _wait_coalesced(
 
 
 async def _accept_load(load: Load, me: CoalescedWaiter, until: float) -> Found | Load | Failed:
-    """The load that its own look was granted: what others could not reach is no trouble of this one's."""
+    """Return a load that was just granted, or the result that another local waiter has shared meanwhile.
+    A shared WireError is ignored, since this waiter's own request has succeeded."""
     try:
         told = await _await_result(me, until)
     except BaseException:
-        await _end_load(load)  # and `abandon` gives its lease back
+        await _end_load(load)  # afterwards `abandon` releases its lease
         raise
     if isinstance(told, Found | Failed):
-        await cancel_load(load)  # granted just when the load ended whose failure it gets
+        await cancel_load(load)  # the load was granted just as the load ended whose failure is shared
         return told
     return load
 
 
 async def _shared_result(me: CoalescedWaiter, until: float) -> Found | Failed | None:
-    """As `_await_result`. Raises what the others have raised."""
+    """Return the result that another local waiter shared, or None; raise it if it is a WireError."""
     told = await _await_result(me, until)
     if isinstance(told, WireError):
         raise told
@@ -334,10 +339,11 @@ async def _shared_result(me: CoalescedWaiter, until: float) -> Found | Failed | 
 
 
 async def _await_result(me: CoalescedWaiter, until: float) -> Found | Failed | WireError | None:
-    """Return the answer that others of this process left for this one; where it is held, if that is known."""
+    """Return the result that another local waiter shared, or None.
+    If this waiter is held back (`CoalescedWaiter.held`), wait first until that is decided."""
     while me.held:
         me.overdue = True
-        if me.held:  # still: else nobody would wake it any more
+        if me.held:  # checked again: if no longer held, nobody would wake it
             await await_notice(me, until)
         if me.held and await Now() >= until:
             break
@@ -357,7 +363,7 @@ def _lookup(entry: EntrySpec, policy: LookupPolicy, token: str = "", listener_id
 
 
 async def _interpret(entry: EntrySpec, attempt: Attempt, answer: Answer[Seen]) -> Found | Load | Loading | Absent | None:
-    """Return the meaning of an answer to the caller; None: look again, under another token."""
+    """Turn a reply of the server into the lookup's result; None: ask again with a new token, as the granted lease is over."""
     seen = answer.value
     if isinstance(seen, Granted):
         deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
@@ -366,11 +372,11 @@ async def _interpret(entry: EntrySpec, attempt: Attempt, answer: Answer[Seen]) -
             await KeepAlive(load)
             return load
     elif not isinstance(seen, Revoked):
-        assert not isinstance(seen, Oversize)  # `_ask` has raised that
-        # Nothing of ours is there, unless an earlier copy of the request is still under way.
+        assert not isinstance(seen, Oversize)  # `_ask` raises it as TooLong
+        # Nothing of this attempt is on the server, unless an earlier copy of the request is still on its way.
         attempt.may_be_on_server = attempt.maybe_in_flight
         return seen
-    await abandon(entry, attempt)  # the answer took so long that the lease is over
+    await abandon(entry, attempt)  # the reply took so long that the lease is over
     attempt.token, attempt.maybe_in_flight = "", False
     return None
 
@@ -389,10 +395,13 @@ async def store_loaded(
     cost: float = 0.0,
     mark: bytes | None = None,
 ) -> bool:
-    """Store what was loaded, and tell all who wait. ``ttl``: seconds for which it is fresh; ``stale``: for which it is kept
-    beyond that; ``cost``: that the load took. False if it may not be stored: the lease is lost, or the key, or one of the tags,
-    was invalidated meanwhile. ``mark``: is stored, as of kind `MARK`, where the server refuses the data; raises Marked then.
-    Raises WireError, and then nobody knows, and the keeper goes on. The load is over anyhow."""
+    """Store a loaded value and notify all waiters; return False if the lease was lost or the key or a tag was invalidated.
+
+    ``ttl``: seconds for which the value is fresh. ``stale``: further seconds for which it is kept. ``cost``: seconds that the
+    load took. ``mark``: data of a record of kind `MARK` that is stored if the server refuses the value; then Marked is raised.
+    Raises WireError if the outcome is unknown; the keeper (background thread) then goes on trying. In each case the load has
+    ended.
+    """
     held_lease, large = load.held_lease, len(data) > LARGE
     token = (held_lease.token, load.fence, "bury" if held_lease.maybe_in_flight else "release")
     landing = _storing(load.entry, token, _Payload(kind, data, ttl, stale, tags, cost))
@@ -401,7 +410,7 @@ async def store_loaded(
         now = await Now()
         if held_lease.remaining(now) > 0:
             try:
-                # Once, if it is large: what the server closes the connection for does not get better by repetition.
+                # A large value is sent only once: if the server closes the connection because of it, it will do so again.
                 answer = await _ask(load.entry, landing, now - load.entry.outage_budget if large else now)
             except WireError as error:
                 if mark is None or not ((isinstance(error, Refused) and not error.transient) or large):
@@ -415,12 +424,12 @@ async def store_loaded(
     except Marked:
         raise
     except BaseException as error:
-        # A large value is not left to the keeper: a server that closes its connection would end the renewals on it.
+        # A large value is not left to the keeper: a server that closes the connection would end the keeper's renewals, too.
         listener_id = (isinstance(error, NotSent | Unknown) or (isinstance(error, Refused) and error.transient)) and (
             not large or refused is not None
         )
         await _end_load(load, leave=not listener_id)
-        if listener_id:  # it has been loaded, and may be stored yet
+        if listener_id:  # the value has been loaded, and may still be stored
             await SendUntilAnswered(landing, held_lease.deadline)
         raise
     await _end_load(load, leave=True)
@@ -428,10 +437,11 @@ async def store_loaded(
 
 
 async def cancel_load(load: Load, failure: Exception | None = None, tags: Iterable[str] = ()) -> None:
-    """Nothing was loaded: whoever looks next does. The load is over. Raises no WireError: a lease ends by itself.
+    """End a load without a value, so that the next caller loads. Raises no WireError, since the lease expires anyway.
 
-    ``failure``: is shared with all of this process who wait for this load now, unless the lease is lost, or the key or one of
-    ``tags`` was invalidated since the load began. Then they may have come after that, and what is true now may not fail."""
+    ``failure``: error to share with all waiters of this process for this load. It is not shared if the lease is lost, or if the
+    key or one of ``tags`` was invalidated since the load began: a load that begins now might succeed.
+    """
     held_lease, coalescer, shared = load.held_lease, None, None
     held: list[CoalescedWaiter] = []
     try:
@@ -456,7 +466,7 @@ async def cancel_load(load: Load, failure: Exception | None = None, tags: Iterab
 
 
 async def _end_load(load: Load, *, leave: bool = False) -> None:
-    """``leave``: and its lease may still be there."""
+    """Stop renewing a load's lease. ``leave``: the lease may still be on the server, so have the keeper release it."""
     held_lease = load.held_lease
     held_lease.end()
     await StopKeepAlive(held_lease)
@@ -466,7 +476,7 @@ async def _end_load(load: Load, *, leave: bool = False) -> None:
 
 
 class _Payload(NamedTuple):
-    """The value to store."""
+    """A value to store, with its metadata."""
 
     kind: str
     data: bytes
@@ -491,12 +501,13 @@ def _storing(entry: EntrySpec, token: tuple[str, int, str], payload: _Payload) -
 
 
 async def store(entry: EntrySpec, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = ()) -> int:
-    """Store a value, whatever there is; what is being loaded cannot land any more. The fence of the value. Raises WireError."""
+    """Store a value without a load, over any present one, and return its fence; a load under way is void. Raises
+    WireError."""
     attempt = Attempt(entry.spec, await NewToken())
     call = _storing(entry, (attempt.token, 0, "release"), _Payload(kind, data, ttl, stale, tags))
     try:
         answer = await _ask(entry, call, await Now(), attempt)
-        if attempt.maybe_in_flight:  # a copy of the request may come later, and would store it again over something newer
+        if attempt.maybe_in_flight:  # A late copy of the request would store this value again, over a newer one.
             await _ask(entry, _cancellation(entry, attempt.token, revoke=True, timeout=entry.spec.timeout), await Now())
     except BaseException:
         await abandon(entry, attempt)
@@ -505,15 +516,15 @@ async def store(entry: EntrySpec, kind: str, data: bytes, *, ttl: float, stale: 
 
 
 async def delete(entry: EntrySpec) -> bool:
-    """Delete the value; a load that is under way cannot land any more. True if there was a value. Raises WireError."""
+    """Delete the value, and void a load that is under way; return True if there was a value. Raises WireError."""
     load, state, _ = entry.spec.keys
     call = Run(DELETE, (entry.value, entry.fresh, load, state, entry.waiters), (), entry.spec.timeout)
     return bool((await _ask(entry, call, await Now())).value)
 
 
 async def invalidate(entry: EntrySpec, tags: Iterable[str] | None = None) -> None:
-    """All values of the group with one of these tags are void, and so is what is being loaded now; None: all values. ``entry``:
-    any key of the group. Raises WireError."""
+    """Invalidate the group's values that have one of these tags (None: all values), and loads under way. Raises WireError.
+    ``entry``: any key of the group."""
     _, state, floors = entry.spec.keys
     which = (b"",) if tags is None else tuple(marks(tags))
     if which:
