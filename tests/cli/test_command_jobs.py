@@ -83,7 +83,7 @@ def test_another_exit_code_is_an_error(argv: list[str], said: str) -> None:
 
 
 def test_a_directory_that_is_not_there() -> None:
-    with pytest.raises(JobFailed, match=r"cannot start it: No such file or directory: .*/nowhere"):
+    with pytest.raises(JobFailed, match=r"cannot start the command: No such file or directory: .*/nowhere"):
         Command(["true"], directory="/nowhere")(run())
 
 
@@ -124,7 +124,7 @@ def test_a_command_ends_before_a_lease_that_is_not_renewed(monkeypatch: pytest.M
     lease = Lease(2)
     end = lease.remaining() + guardian_program.clock()
     heard: list[str] = []
-    with pytest.raises(LeaseLost, match="the command was ended before its end"):
+    with pytest.raises(LeaseLost, match="the command was ended before it expired"):
         Command(STUBBORN, echo=heard.append)(run(lease))
     assert told
     assert max(told) < end - 0.19, "a tenth before its end"

@@ -1,7 +1,8 @@
-"""Jobs that run once per tick, however many processes serve them: `Schedule`.
+"""Schedules: jobs that run once per tick (scheduled time), however many processes serve them.
 
-`timetable` says when a job is due, `jobs` what a job is and what both faces share, `run` what a job is told about its run,
-`threads` and `tasks` are the faces. `_core.schedule.loop` decides what is claimed, and when.
+`timetable` computes when a job is due, and `definition` stores a job's options on the server. `schedule` has jobs and what both
+APIs share, and `run` what a job is told about its run. `sync` and `aio` are the two APIs. `_core.schedule.loop` decides what is
+claimed.
 """
 
 from holdfast.schedule.command import Command, JobFailed

@@ -1,4 +1,4 @@
-"""`Schedule` for asyncio: coroutines run as tasks, functions in threads."""
+"""`Schedule` for the asyncio API: coroutine functions run as tasks, plain functions in threads."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ T = TypeVar("T")
 
 
 class Schedule(BaseSchedule):
-    """Jobs that run once per tick, on one of all the processes that serve them. Coroutines run in the event loop, functions in
-    threads.
+    """Jobs that run once per tick (scheduled time), in one of the processes that serve the schedule.
+
+    Coroutine functions run in the event loop, plain functions in threads.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
-        name: of the schedule: processes that serve the same one share its jobs, so each application has a name of its own.
-        features: what this process can do: a job declared with ``on=`` runs only where one of those is among these.
-        concurrency: runs at the same time in this process, at most.
+        name: the name of the schedule. Processes that serve the same name share its jobs, so each application needs its own
+        name.
+        features: what this process can do. A job declared with ``on=`` runs only in processes that have one of its features.
+        concurrency: greatest number of runs at the same time in this process.
         prefix: start of the keys on the server.
-        strict: refuse to start where another function is being served under the name of one of the jobs; otherwise, that is
-            logged as a warning, and the definition that was declared last counts.
+        strict: refuse to start if another process serves a different function under the name of one of the jobs. Otherwise
+            a warning is logged, and the definition that was declared last counts.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -64,9 +66,9 @@ class Schedule(BaseSchedule):
         return service is not None and service.here and not service.over.is_set()
 
     async def run(self, finish_within: float = 10.0) -> None:
-        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then as `stop` with ``finish_within``.
+        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then stop as `stop` does with ``finish_within``.
 
-        At a second SIGTERM or SIGINT, runs are ended at once.
+        A second SIGTERM or SIGINT ends the runs at once.
         """
         await self.start()
         service = self._service
@@ -86,7 +88,8 @@ class Schedule(BaseSchedule):
                 loop.remove_signal_handler(number)
 
     async def start(self) -> None:
-        """Serve the jobs in the background, until `stop`. Registers them first: raises ServerError if the server is away."""
+        """Register the jobs, and serve them in the background until `stop`. Raises ServerError if the server is
+        unreachable."""
         if self._serving:
             raise RuntimeError(f"schedule {self.name!r} is being served by this process already")
         self._service = service = Service(
@@ -99,8 +102,11 @@ class Schedule(BaseSchedule):
             raise
 
     async def stop(self, finish_within: float = 10.0) -> None:
-        """Claim no more ticks. Runs have ``finish_within`` seconds to finish; then they are told to end, and their leases
-        are released. A run that goes on all the same keeps its lease until it ends."""
+        """Claim no more ticks (scheduled times), and wait until the runs have ended.
+
+        Runs have ``finish_within`` seconds to finish. After that they are told to end, and a run that goes on nevertheless
+        keeps its lease until it ends.
+        """
         service = self._service
         if service is not None and service.here:
             service.stop(finish_within)
@@ -108,7 +114,7 @@ class Schedule(BaseSchedule):
                 async with asyncio.timeout(finish_within + PATIENCE):  # wait_for may swallow a cancellation, up to Python 3.11
                     await service.over.wait()
             except TimeoutError:
-                log.warning("schedule %r: some runs did not end when they were told to", self.name)
+                log.warning("schedule %r: some runs did not end when told to; they go on in this process", self.name)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -120,40 +126,40 @@ class Schedule(BaseSchedule):
         await self.stop()
 
     async def status(self) -> list[JobStatus]:
-        """All jobs of the schedule that the server knows, whoever serves them, by name."""
+        """Return all jobs of the schedule that the server knows, sorted by name, even if no process serves them."""
         return (await self._overview()).jobs
 
     async def runners(self) -> list[Runner]:
-        """The processes that serve the schedule, the first to begin in front. One that was killed is among them for half a
-        minute."""
+        """Return the processes that serve the schedule, the longest-serving first. A killed process is listed for 30 s
+        more."""
         return (await self._overview()).runners
 
     async def _overview(self) -> Overview:
         return overview(await self._ask(commands.survey(self._keys, self._caller.timeout)))
 
     async def history(self, job: str, last: int = 50) -> list[Record]:
-        """Return what became of the last ticks of a job, newest first. Raises ConfigError if the server knows no such job."""
+        """Return the newest ``last`` entries of a job's history, newest first. Raises ConfigError for an unknown job."""
         found = await self._ask(commands.look(self._keys, [job], last, self._caller.timeout))
         return self._history(job, found.jobs)
 
     async def pause(self, job: str) -> None:
-        """Run a job no more, wherever it is served, until `resume`; ticks meanwhile are skipped. A run goes on."""
+        """Stop running a job, in all processes, until `resume`; ticks meanwhile are skipped. A run under way goes on."""
         await self._order(job, "pause")
 
     async def resume(self, job: str) -> None:
-        """Undo `pause`, from the next tick on."""
+        """Resume a paused job, from its next tick (scheduled time) on."""
         await self._order(job, "resume")
 
     async def run_now(self, job: str) -> None:
-        """Have a job run once, now, on one of the processes that serve it; behind the run that goes on, if there is one."""
+        """Run a job once, now, in one of the processes that serve it; after the run under way, if there is one."""
         await self._order(job, "run")
 
     async def cancel(self, job: str) -> None:
-        """Have the runs of a job ended that go on now."""
+        """Cancel the runs of a job that are under way."""
         await self._order(job, "cancel")
 
     async def remove(self, job: str) -> None:
-        """Forget a job that is no longer declared anywhere, with its history."""
+        """Remove a job that no process declares any more from the server, with its history."""
         await self._order(job, "remove")
 
     async def _order(self, job: str, what: str) -> None:
@@ -164,7 +170,7 @@ class Schedule(BaseSchedule):
 
 
 class Service:
-    """One start of a schedule, in a task of its own."""
+    """One period of serving a schedule, from start to stop, in its own task."""
 
     def __init__(
         self, caller: AioCaller, key: bytes, what: str, state: ScheduleState, functions: dict[str, Callable[..., Any]]
@@ -183,14 +189,14 @@ class Service:
 
     @property
     def here(self) -> bool:
-        """It is of this process and of this event loop."""
+        """True if the service was started in this process and in the running event loop."""
         try:
             return self.process is current() and asyncio.get_running_loop() is self._loop
-        except RuntimeError:  # outside of all of them, where more jobs may be declared
+        except RuntimeError:  # called outside any event loop, where more jobs may still be declared
             return False
 
     async def begin(self) -> None:
-        """Raises ServerError."""
+        """Subscribe, register the jobs, and start the task that serves them. Raises ServerError."""
         await self._drive(schedule_loop.begin(self._state))
         self._task = self._loop.create_task(self._serve(), name="holdfast-schedule")
 
@@ -216,8 +222,8 @@ class Service:
                     return
                 for todo in todos:
                     engine.do(todo)
-        except Exception:  # noqa: BLE001 - a defect: it has to be told
-            log.exception("%s is served no more by this process", self._what)
+        except Exception:  # noqa: BLE001 - a defect, which must not go unnoticed
+            log.exception("%s: this process stopped serving it because of an unexpected error", self._what)
         finally:
             engine.close()
             self.over.set()
@@ -245,7 +251,7 @@ class Service:
     def _body(self, active_run: ActiveRun, run: Run) -> None:
         try:
             result = self._engine.call(active_run, run)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the history has it
+        except BaseException as error:  # noqa: BLE001 - the history records any exception
             self._engine.raised(active_run, run, error)
         else:
             self._engine.returned(active_run, result)

@@ -1,7 +1,7 @@
-"""A job that is a command: `Command` runs it in a process group of its own, and never longer than its run lasts.
+"""Commands as jobs: `Command` runs a program in its own process group, and never longer than its lease lasts.
 
-The guardian of `holdfast._local.guardian.parent` ends it before the lease runs out, when the run is cancelled, and at once when
-this process is killed. So when somebody else is given the job, the command and all its children are dead.
+The guardian process (`holdfast._local.guardian.parent`) ends the command before the lease expires, when the run is cancelled,
+and at once when this process is killed. When another process gets the job, the command and all its children have ended.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ from holdfast.schedule.run import Cancelled
 if TYPE_CHECKING:
     from holdfast.schedule.run import Run
 
-_LOOK = 0.1  # seconds between two looks at the lease, and at whether the run is cancelled
+_LOOK = 0.1  # seconds between two checks of the lease and of cancellation
 _ASK, _PATIENCE, _SILENCE = 0.3, 0.2, 10.0
-"""Seconds from a guardian's last sign of life to the next question; that it has to answer when its time to act has passed,
-and at any other time."""
-_LINES, _LONGEST = 5, 4096  # lines that are remembered; bytes of a line, beyond which it is cut in two
+"""Seconds from the guardian's last sign of life to the next question; seconds that it has for the answer.
+It has `_PATIENCE` if its time to act has passed, `_SILENCE` otherwise."""
+_LINES, _LONGEST = 5, 4096  # number of last lines kept; bytes after which a longer line is split
 _SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) if c != "\t"})
-"""Control characters that a terminal might obey when it shows the history, each replaced."""
+"""Translation of control characters, which a terminal might obey when it shows the history, to "?"."""
 
 
 class JobFailed(HoldfastError):
-    """The command of a job ended with another exit code than 0, or could not be run. The message has its last lines."""
+    """A job's command ended with an exit code other than 0, or could not be started. The message has its last lines."""
 
 
 class Command:
     """A command as a job: ``jobs.add(Command(["./backup.sh"]), Every(3600), name="backup")``.
 
-    Its environment has ``HOLDFAST_JOB``, ``HOLDFAST_SCHEDULED`` (Unix seconds), ``HOLDFAST_FENCE``, ``HOLDFAST_ATTEMPT``; but
-    no URL of a server with a password. Exit code 0 is success; what it printed last is the result, or the error.
+    Its environment contains ``HOLDFAST_JOB``, ``HOLDFAST_SCHEDULED`` (Unix seconds), ``HOLDFAST_FENCE`` and
+    ``HOLDFAST_ATTEMPT``. URLs of servers with a password are removed. Exit code 0 is success. The last lines printed are the
+    result, or the error.
 
     Args:
-        argv: the command and its arguments, run without a shell; for one, ``["/bin/sh", "-c", "..."]``.
-        env: variables to add.
-        directory: where it starts; this process's own if None.
-        kill_after: seconds from SIGTERM to SIGKILL, when it has to end.
-        pass_url: leave a URL with a password in its environment.
-        echo: called with each line that it prints.
+        argv: the command and its arguments, run without a shell; for a shell pass ``["/bin/sh", "-c", "..."]``.
+        env: environment variables to add.
+        directory: working directory of the command; None: that of this process.
+        kill_after: seconds from SIGTERM to SIGKILL when the command has to end.
+        pass_url: keep a URL with a password in the command's environment.
+        echo: function called with each line that the command prints.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Command:
         self.echo = echo
 
     def __call__(self, run: Run) -> str:
-        """Run it to its end; returns its last lines. Raises JobFailed, LeaseLost, or `Cancelled`."""
+        """Run the command until it ends, and return its last lines. Raises JobFailed, LeaseLost, or `Cancelled`."""
         environment = {
             **parent.scrubbed(os.environ, self.pass_url),
             **self.env,
@@ -84,7 +85,7 @@ class Command:
             try:
                 guard = parent.spawn(self.argv, environment, output=write, directory=self.directory)
             except OSError as error:
-                raise JobFailed(f"cannot start it: {error.strerror}: {error.filename}") from error
+                raise JobFailed(f"cannot start the command: {error.strerror}: {error.filename}") from error
             finally:
                 os.close(write)
             try:
@@ -109,11 +110,11 @@ _REMARKS = {
         "more processes ({}) have not ended after KILL; they are not listed",
     ),
 }
-"""Texts of a report on one process, and on all further ones of its name."""
+"""Message for a report about one process, and for the report about all further processes of that kind."""
 
 
 class _Execution:
-    """One run of a command."""
+    """One execution of a command: its guardian process, its output, and its deadlines."""
 
     def __init__(self, command: Command, run: Run, guard: parent.Guard, output: int) -> None:
         self.command, self.run, self.guard, self.output = command, run, guard, output
@@ -123,14 +124,14 @@ class _Execution:
         self.over = self.ending = self.late = False
         self.confirmed = -math.inf
         self.kill_at = math.inf
-        """When the guardian has to have sent KILL, for the lease."""
+        """Clock time, in seconds, by which the guardian must have killed the command because its lease ends."""
         self.doom = math.inf
-        """The same for a run that is cancelled, whatever becomes of the lease."""
+        """Clock time, in seconds, by which the guardian must have killed a cancelled command; infinity: not cancelled."""
         self.lines: collections.deque[str] = collections.deque(maxlen=_LINES)
         self._unread = b""
 
     def outcome(self) -> str:
-        """Supervise it until all of its group is gone."""
+        """Supervise the command until its whole process group has ended, and return its last lines."""
         self._look_at_lease()
         self.guard.start(f"HOLDFAST_FENCE={self.run.fence}", grace=self.command.kill_after)
         os.set_blocking(self.output, False)
@@ -171,19 +172,19 @@ class _Execution:
         self.over = self.over or word in {"late", "gone"}
 
     def _look_at_lease(self) -> None:
-        """Tell the guardian of each renewal: it ends the command before the lease ends."""
+        """Tell the guardian process the lease's new deadline after each renewal, before which it ends the command."""
         if self.run.lease is None:
             return
-        now = program.clock()  # before remaining(): what passes in between makes the deadline early, not late
+        now = program.clock()  # read before remaining(): the time in between then makes the deadline early, not late
         left = self.run.lease.remaining()
-        # A guardian that gives no sign of life may be stopped: what it knows of the lease is what counts.
+        # A guardian without a sign of life may be stopped. Then the last deadline that it knows is what counts.
         if self.guard.asked == math.inf and now + left > self.confirmed + 0.005:
             self.confirmed = now + left
             self.kill_at = self.confirmed - program.kill_margin(left)
             self.guard.deadline(self.confirmed - min(self.command.kill_after, left / 3), self.kill_at)
 
     def _look_at_guardian(self) -> None:
-        """Nobody would end the command in time without it, nor if we were killed: so it is ended at once."""
+        """Kill the command at once if its guardian process has died or is silent, since nobody else could end it in time."""
         now = program.clock()
         due = min(self.kill_at, self.doom)
         silent = now >= min(due, self.guard.asked + _SILENCE) and now >= self.guard.asked + _PATIENCE
@@ -196,12 +197,12 @@ class _Execution:
             self.guard.ask(0.0 if now >= due else _ASK)
 
     def _remark(self, text: str) -> None:
-        """A line that is not the command's, for whoever reads along."""
+        """Pass a remark of this module, not printed by the command, to the caller's ``echo`` function."""
         if self.command.echo is not None:
             self.command.echo(text.translate(_SAFE))
 
     def _read(self) -> bool:
-        """Take what it has printed; False at the end, or if that is all for now and it is over."""
+        """Read the command's output; return False at its end, or if nothing more is ready and the command is over."""
         try:
             data = os.read(self.output, 65536)
         except BlockingIOError:
@@ -223,9 +224,9 @@ class _Execution:
     def _result(self) -> str:
         said = "\n".join(self.lines).strip()
         if self.late:
-            self.run.check()  # raises, if it is known by now
+            self.run.check()  # raises if the loss is known by now
             raise LeaseLost(
-                f"job {self.run.job!r}: the lease could not be renewed in time: the command was ended before its end"
+                f"job {self.run.job!r}: the lease could not be renewed in time; the command was ended before it expired"
             )
         if self.run.cancelled.is_set() and self.ending:
             raise Cancelled(self.run.reason)

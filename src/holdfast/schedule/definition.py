@@ -1,4 +1,4 @@
-"""The options of a job, checked, and what it is as text on the server: all processes and `holdfast jobs` mean the same."""
+"""A job's options, checked, and its definition: the JSON text on the server that all processes read."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from holdfast.errors import ConfigError
 from holdfast.schedule.timetable import Timetable, from_text
 
 HISTORY = 1000
-"""Runs that can be remembered, at most."""
+"""Greatest number of past runs that a job's history may keep."""
 
 ON_THE_SERVER = {"min_runtime": "keep"}
-"""Options that have another name in the data on the server."""
+"""Options whose name in the definition on the server differs from the one in Python."""
 
 CHOICES = {"overlap": ("skip", "queue", "allow"), "misfire": ("skip", "once", "all"), "on_crash": ("leave", "again")}
 
 
 def checked(name: str, options: dict[str, Any]) -> Options:
-    """Checked options of a job. Raises ConfigError, which names the parameter."""
+    """Return the options of a job after checking them. Raises ConfigError, which names the parameter."""
     unknown = sorted(set(options) - set(Options.__dataclass_fields__))
     if unknown:
         known = ", ".join(Options.__dataclass_fields__)
@@ -48,7 +48,7 @@ def checked(name: str, options: dict[str, Any]) -> Options:
 
 
 def fit_for(given: Any, parameter: str) -> set[str]:
-    """Return one feature or several as a set. Raises ConfigError: no process has a feature that is not text."""
+    """Return one feature or several as a set. Raises ConfigError if one is not text."""
     found = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     if not all(isinstance(feature, str) for feature in found):
         raise ConfigError(f"{parameter} must be a feature or several, as text, not {given!r}", parameter=parameter)
@@ -56,7 +56,7 @@ def fit_for(given: Any, parameter: str) -> set[str]:
 
 
 def write(when: Timetable, options: Options) -> bytes:
-    """Only what differs from the defaults, so that it can be read."""
+    """Return a job's definition as JSON with only the options that are not defaults. Raises ConfigError if too long."""
     given = {name: value for name, value in dataclasses.asdict(options).items() if value != getattr(DEFAULTS, name)}
     given = {ON_THE_SERVER.get(name, name): value for name, value in given.items()}
     text = json.dumps({"when": when.text, **given}, sort_keys=True).encode()
@@ -69,7 +69,7 @@ def write(when: Timetable, options: Options) -> bytes:
 
 
 def parse(definition: bytes) -> tuple[Timetable, Options]:
-    """The inverse. Raises ConfigError, where a later release has written it."""
+    """Return timetable and options from a definition. Raises ConfigError, for example if a later release wrote it."""
     try:
         facts = control_records.table(definition)
         for name, there in ON_THE_SERVER.items():
@@ -81,7 +81,7 @@ def parse(definition: bytes) -> tuple[Timetable, Options]:
 
 
 def read(definition: bytes, job: ServedJob) -> tuple[Any, Options]:
-    """The same; as it is here, where it cannot be read."""
+    """Return timetable and options from a definition; if unreadable, those that this process has declared for the job."""
     try:
         return parse(definition)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""The part of `Schedule` that both APIs share: it does what `loop` wants done. Runs begin, are told to end, and end."""
+"""The part of `Schedule` that both APIs share: begin, cancel and end runs, as `_core.schedule.loop` decides."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from holdfast.schedule.run import Cancelled, Run, RunLease, enter
 log = logger("holdfast.schedule")
 
 PATIENCE = 5.0
-"""Seconds that `Schedule.stop` waits for runs to end that were told to."""
+"""Seconds that `Schedule.stop` waits for runs to end after they were told to."""
 
 TEXT = 500
-"""Characters of a result or an error that are kept."""
+"""Greatest number of characters of a result or an error that the history keeps."""
 
 
 class Launch(Protocol):
     def __call__(self, active_run: ActiveRun, run: Run, /) -> Callable[[], object]:
-        """Begin a run; what it answers tells it to end, besides `Run.cancelled`. Called in the thread of `Engine.do`."""
+        """Begin a run in its own thread or task, and return a function that stops it in addition to `Run.cancelled`.
+        Called in the thread of `Engine.do`."""
 
 
 class Engine:
-    """The runs of one process."""
+    """All runs of a schedule in this process; carries out the tasks that the schedule's state decides."""
 
     def __init__(self, state: ScheduleState, functions: dict[str, Callable[..., Any]], launch: Launch) -> None:
         self.state = state
         self.home: tuple[Home, object] | None = None
-        """The process, and the server that has the schedule now."""
+        """This process's registry, and the server that has the schedule now; None before the first request."""
         self._functions = functions
         self._launch = launch
         self._runs: dict[ActiveRun, Run] = {}
         self._halts: dict[ActiveRun, Callable[[], object]] = {}
-        """Function that `_launch` returned for each run, until it is called."""
+        """Function that stops a run, by run, as returned by `_launch`; removed when it is called."""
 
     def do(self, todo: Todo) -> None:
         match todo:
@@ -50,7 +51,7 @@ class Engine:
                 self._tell(active_run, active_run.why)
             case AbandonRun(active_run):
                 log.warning(
-                    "job %r: %s, and it goes on: its lease is given back, see its Run.lease",
+                    "job %r: %s, but the run goes on; its lease is released, so another run may begin (see Run.lease)",
                     active_run.job.name,
                     active_run.why,
                 )
@@ -71,7 +72,7 @@ class Engine:
                 (log.warning if bad else log.info)("schedule: %s", what)
 
     def close(self) -> None:
-        """The state is done. A lease that could not be released expires."""
+        """End the leases of all remaining runs locally; a lease that could not be released expires on the server."""
         self._halts.clear()
         while self._runs:
             self._runs.popitem()[1].lease.end()
@@ -82,7 +83,7 @@ class Engine:
         if change.origin not in ("", job.origin, job.agreed):
             log.warning(
                 "job %r is served by two programs: as %s here, and as %s by %s; %s was declared last, and counts. Each tick "
-                "runs in one of them: unless they are two releases of one program, give each a schedule with a name of its own",
+                "runs in one of them: unless they are two releases of one program, give each its own schedule name",
                 job.name,
                 job.origin,
                 change.origin,
@@ -90,17 +91,17 @@ class Engine:
                 "the one here" if mine else "the other",
             )
         if definition == job.definition:
-            return  # the server has forgotten it, and another process was the first to tell
+            return  # the server had lost the definition, and another process registered it first
         if mine:
             log.warning(
-                "job %r was declared otherwise before, as %s; from now on it is %s",
+                "job %r had another definition before, %s; it was replaced by %s",
                 job.name,
                 _s(definition),
                 _s(job.definition),
             )
         else:
             log.warning(
-                "job %r was declared anew by another process, as %s, and that is what counts; here it is declared as %s",
+                "job %r was declared anew by another process, as %s, which counts from now on; this process declares it as %s",
                 job.name, _s(definition), _s(job.definition),
             )  # fmt: skip
 
@@ -123,15 +124,15 @@ class Engine:
         self._runs[active_run] = run
         try:
             self._halts[active_run] = self._launch(active_run, run)
-        except RuntimeError as error:  # no more threads; or the interpreter is shutting down
-            self.state.end(active_run, "error", f"it could not be started: {error}")
+        except RuntimeError as error:  # no more threads, or the interpreter is shutting down
+            self.state.end(active_run, "error", f"the run could not be started: {error}")
         if lease.lost.is_set():
             lost()
-        if run.cancelled.is_set():  # before there was anything to halt it with
+        if run.cancelled.is_set():  # cancelled before `_launch` returned the function that stops it
             self._halt(active_run)
 
     def _tell(self, active_run: ActiveRun, why: str) -> None:
-        """Tell a run to end. In any thread."""
+        """Tell a run to end, once, for the reason ``why``. May be called in any thread."""
         run = self._runs.get(active_run)
         if run is not None and not run.cancelled.is_set():
             run.reason = why
@@ -139,7 +140,7 @@ class Engine:
             self._halt(active_run)
 
     def _halt(self, active_run: ActiveRun) -> None:
-        """Halt a run that was told to end, once: a second cancellation would interrupt the task's own cleanup."""
+        """Stop a run that was told to end, once: a second cancellation would interrupt the task's own cleanup."""
         halt = self._halts.pop(active_run, None)
         if halt is not None:
             halt()
@@ -147,7 +148,7 @@ class Engine:
     # A run, in its own thread or task
 
     def call(self, active_run: ActiveRun, run: Run) -> Any:
-        """Call the function of a job: what it returns, or a coroutine. In its thread or task."""
+        """Call a job's function, in its own thread or task, and return its result, which may be a coroutine."""
         enter(run)
         function = self._functions[active_run.job.name]
         return function(**({"run": run} if takes_run(function) else {}))
@@ -156,7 +157,7 @@ class Engine:
         self.state.end(active_run, "ok", "" if result is None else _told(result))
 
     def raised(self, active_run: ActiveRun, run: Run, error: BaseException) -> None:
-        """It has ended with an exception: as it was told, or by itself."""
+        """Report the end of a run that raised an exception: as lost, cancelled, or failed."""
         if run.lease.lost.is_set():
             self.state.end(active_run, "lost", f"its lease was lost: {run.lease.why}")
         elif isinstance(error, Cancelled) or (run.cancelled.is_set() and not isinstance(error, Exception)):
@@ -168,12 +169,12 @@ class Engine:
 
 
 def _told(what: object) -> str:
-    """The text of a result or an error, whatever a job has made of it: its run has to end, and the text to be sent."""
+    """Return a result or an error as text that can be sent, even if the object's own ``__str__`` fails."""
     try:
         text = str(what)[:TEXT]
-    except Exception as error:  # noqa: BLE001 - a __str__ of somebody else's
-        return f"<a {type(what).__name__}, whose text could not be had: {type(error).__name__}>"
-    return text.encode(errors="backslashreplace").decode()[:TEXT]  # as a name of a file that is not UTF-8
+    except Exception as error:  # noqa: BLE001 - the __str__ of a user's class
+        return f"<a {type(what).__name__}, without a text: {type(error).__name__}>"
+    return text.encode(errors="backslashreplace").decode()[:TEXT]  # such as a file name that is not valid UTF-8
 
 
 def _s(definition: bytes) -> str:
@@ -181,8 +182,8 @@ def _s(definition: bytes) -> str:
 
 
 def takes_run(function: Callable[..., Any]) -> bool:
-    """It has a parameter named ``run``."""
+    """Return True if the function has a parameter named ``run``."""
     try:
         return "run" in inspect.signature(function).parameters
-    except ValueError:  # some that are written in C do not tell
+    except ValueError:  # some functions written in C have no signature
         return False

@@ -1,7 +1,7 @@
-"""Schedules that stand in a TOML file: `read` makes a `Plan` of it, and says which line of it makes no sense.
+"""Read a schedule from a TOML file into a `Plan`; errors name the file and the key.
 
-``[schedule]`` has what `Schedule` takes, each ``[jobs.NAME]`` when and what: ``cron`` or ``every``, ``command`` or ``python``,
-and the options of a job. Durations are seconds, or ``"500ms"``, ``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``.
+``[schedule]`` has options of `Schedule`. Each ``[jobs.NAME]`` has ``cron`` or ``every``, ``command`` or ``python``, and options
+of the job. Durations are seconds, or text such as ``"500ms"``, ``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OF_SCHEDULE = {"name", "features", "concurrency", "tz", "prefix", "strict"}
 
 @dataclasses.dataclass
 class Planned:
-    """A job of the file."""
+    """A job in a schedule file: its name, timetable, command or function, and options."""
 
     name: str
     when: Timetable
@@ -44,10 +44,10 @@ class Planned:
 
 @dataclasses.dataclass
 class Plan:
-    """A file."""
+    """The contents of a schedule file."""
 
     name: str = ""
-    """Empty if the file has none."""
+    """Name of the schedule; empty if the file has none."""
     features: list[str] = dataclasses.field(default_factory=list)
     concurrency: int | None = None
     jobs: list[Planned] = dataclasses.field(default_factory=list)
@@ -56,7 +56,7 @@ class Plan:
 
 
 def read(path: str) -> Plan:
-    """Read a file. Raises ConfigError, which names file and key."""
+    """Read a schedule file. Raises ConfigError, which names file and key."""
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -73,30 +73,30 @@ def read(path: str) -> Plan:
         plan.jobs.append(_job(jobs.table(name, _OF_JOBS), name, about.get("tz", str, "UTC")))
     if not plan.jobs:
         raise ConfigError(
-            f"{path}: there is no job in it: write [jobs.NAME], with command= and every= or cron=", parameter="file"
+            f"{path}: there is no job in the file: add [jobs.NAME], with command= and every= or cron=", parameter="file"
         )
     return plan
 
 
 class _Table:
-    """A table of the file, and its name for messages."""
+    """A table of the TOML file, with its name for error messages. Raises ConfigError for an unknown key."""
 
     def __init__(self, path: str, name: str, values: dict[str, Any], known: set[str] | None) -> None:
         self.path, self.name, self.values = path, name, values
         for key in values:
             if known is not None and key not in known:
-                raise self.wrong(key, f"there is no such key; there are {', '.join(sorted(known))}")
+                raise self.wrong(key, f"there is no such key; known keys: {', '.join(sorted(known))}")
 
     def wrong(self, key: str, why: str) -> ConfigError:
-        """Return the error to raise."""
+        """Return the ConfigError for a wrong key or value."""
         return ConfigError(f"{self.path}: {'.'.join(filter(None, (self.name, key)))}: {why}", parameter=key)
 
     def table(self, key: str, known: set[str] | None) -> _Table:
-        """A table in it, empty if it is not there."""
+        """Return a table inside this one; empty if it is missing."""
         return _Table(self.path, ".".join(filter(None, (self.name, key))), self.get(key, dict, {}), known)
 
     def get(self, key: str, kind: type, default: Any) -> Any:
-        """A value of one type."""
+        """Return the value of a key, after checking its type; ``default`` if the key is missing."""
         value = self.values.get(key, default)
         if key in self.values and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
             names = {str: "text", dict: "a table", int: "a whole number", bool: "true or false"}
@@ -104,15 +104,15 @@ class _Table:
         return value
 
     def texts(self, key: str) -> list[str]:
-        """A text, or a list of them."""
+        """Return the value of a key as a list of texts; the file may have one text or a list."""
         value = self.values.get(key, [])
         found = [value] if isinstance(value, str) else value
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-            raise self.wrong(key, f"{value!r} is neither a text nor a list of them")
+            raise self.wrong(key, f"{value!r} is neither text nor a list of texts")
         return found
 
     def seconds(self, key: str) -> float:
-        """A duration."""
+        """Return the value of a key as seconds; the file may have a number or a duration as text."""
         value = self.values[key]
         if isinstance(value, int | float) and not isinstance(value, bool):
             return value
@@ -122,7 +122,7 @@ class _Table:
         return float(match[1]) * _UNITS[match[2]]
 
     def option(self, key: str) -> Any:
-        """The value of an option of a job."""
+        """Return the value of a job's option, converted to the type that the option needs."""
         if key in _TIMES:
             return self.seconds(key)
         if key == "on":
@@ -145,34 +145,34 @@ def _job(table: _Table, name: str, tz: str) -> Planned:
 def _when(table: _Table, name: str, tz: str) -> Timetable:
     jitter = table.seconds("jitter") if "jitter" in table.values else 0.0
     if ("cron" in table.values) == ("every" in table.values):
-        raise table.wrong("cron", "either cron or every says when it is due")
+        raise table.wrong("cron", "set either cron or every")
     if "cron" in table.values:
         return Cron(table.get("cron", str, ""), table.get("tz", str, tz), jitter=jitter, salt=name)
     if "tz" in table.values:
-        raise table.wrong("tz", "is for cron")
+        raise table.wrong("tz", "is an option for cron only")
     return Every(table.seconds("every"), jitter=jitter, salt=name)
 
 
 def _what(table: _Table) -> Command | Callable[..., Any]:
     if ("command" in table.values) == ("python" in table.values):
-        raise table.wrong("command", 'either command = ["./backup.sh"] or python = "module:function" says what to run')
+        raise table.wrong("command", 'set either command = ["./backup.sh"] or python = "module:function"')
     if "python" in table.values:
         for key in sorted(_OF_COMMANDS & set(table.values)):
-            raise table.wrong(key, "is for commands")
+            raise table.wrong(key, "is an option for commands only")
         try:
             found = imported(table.get("python", str, ""))
         except ConfigError as error:
             raise table.wrong("python", str(error)) from error
         if not callable(found):
-            raise table.wrong("python", f"{table.values['python']!r} is no function")
+            raise table.wrong("python", f"{table.values['python']!r} is not a function")
         return found  # type: ignore[no-any-return]
     shell = table.get("shell", bool, False)
     argv = table.get("command", str, "") if shell else table.values["command"]
     if not shell and (not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv)):
-        raise table.wrong("command", 'write it as a list, as in ["./backup.sh", "--full"]; or as a text, with shell = true')
+        raise table.wrong("command", 'write it as a list, as in ["./backup.sh", "--full"], or as text with shell = true')
     env = table.get("env", dict, {})
     if not all(isinstance(value, str) for value in env.values()):
-        raise table.wrong("env", "its values have to be texts")
+        raise table.wrong("env", "its values must be text")
     options: dict[str, Any] = {"directory": table.get("directory", str, None), "pass_url": table.get("pass_url", bool, False)}
     if "kill_after" in table.values:
         options["kill_after"] = table.seconds("kill_after")
@@ -180,14 +180,14 @@ def _what(table: _Table) -> Command | Callable[..., Any]:
 
 
 def imported(target: str) -> Any:
-    """Import what ``package.module:name`` names; from the current directory, too, if it is nowhere else. Raises ConfigError;
-    what the module itself raises is not caught."""
+    """Import and return the object that ``package.module:name`` names; the current directory is searched last.
+    Raises ConfigError if there is no such module or name. Errors that the module itself raises are not caught."""
     module, _, name = target.partition(":")
     if not module or not name:
         raise ConfigError(f"{target!r}: write it as module:name", parameter="target")
     here = os.getcwd()  # noqa: PTH109
     if here not in sys.path:
-        sys.path.append(here)  # never in front: a file in there must not take the place of a module that we, or others, import
+        sys.path.append(here)  # last: a file there must not replace a module that this or another library imports
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:

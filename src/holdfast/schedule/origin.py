@@ -1,7 +1,7 @@
-"""Which code a job runs: by this, two programs that serve a job of one name under one schedule are told apart.
+"""The origin of a job: a name of the code that it runs, by which two programs under one job name are told apart.
 
-A path would be another one on each host, and in each release that has a directory of its own; the name of the module and of the
-function is not. The arguments of a command count as they are, paths among them, too.
+A path would differ between hosts, and between releases that have their own directories; the name of the module and of the
+function does not. The arguments of a command count unchanged, including paths.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 from holdfast.schedule.command import Command
 
 RUNS = "_holdfast_runs"
-"""Attribute of a function that only wraps what a job runs."""
+"""Name of the attribute by which a wrapper refers to the function that a job really runs."""
 
 LONGEST = 200
-"""Characters."""
+"""Greatest length of an origin, in characters."""
 
 
 def origin_of(function: Callable[..., Any]) -> str:
-    """``module:name`` of a function. Of a `Command`, the name of its program, and a digest of that and of its arguments."""
+    """Return the origin of a job's function: ``module:name``; of a `Command`: program name and digest of its arguments."""
     function = getattr(function, RUNS, function)
     if isinstance(function, Command):
         name = Path(function.argv[0]).name
@@ -36,7 +36,7 @@ def origin_of(function: Callable[..., Any]) -> str:
 
 
 def _module(name: str) -> str:
-    """The name under which others import what was started as a program."""
+    """Return the name by which other modules would import a module, also if it was started as the main program."""
     if name != "__main__":
         return name
     main = sys.modules["__main__"]

@@ -1,4 +1,4 @@
-"""`Run`: what a job function is given about its run, and the lease of the run."""
+"""`Run`, which tells a job function about its run, and the lease of a run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from holdfast.errors import HoldfastError
 
 
 class Cancelled(HoldfastError):
-    """Raised by a job that ends early because it was told to (`Run.cancelled`): its run is recorded as cancelled."""
+    """Raised by a job that ends early because it was told to (`Run.cancelled`); the run is recorded as cancelled."""
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         super().__init__(message, **facts)
 
 
 class RunLease(BaseLease):
-    """The lease of a run: renewed while it goes on, given back by the schedule at its end."""
+    """The lease of a job's run, renewed while the run goes on and released by the schedule at its end."""
 
     def __init__(self, process: Home, endpoint: object, active_run: ActiveRun, on_lost: Callable[[], None]) -> None:
         self._event = Flag()
@@ -31,13 +31,13 @@ class RunLease(BaseLease):
 
     @property
     def lost(self) -> threading.Event:
-        """An Event: set when the lease is lost."""
+        """Event that is set when the lease is lost."""
         self._expired()
         return self._event
 
     @property
     def why(self) -> str:
-        """Why it is lost."""
+        """Reason why the lease is lost; empty while it is not."""
         return self._held_lease.lost
 
     def notice_loss(self) -> None:
@@ -47,41 +47,43 @@ class RunLease(BaseLease):
         self._make_way()
 
     def lose(self, reason: str) -> None:
-        """It is nobody's any more."""
+        """Mark the lease as lost, so that it is not renewed any more, and notify the run."""
         if self._held_lease.lose(reason):
             self._forget()
             self.notice_loss()
 
     def end(self) -> None:
-        """It was given back."""
+        """Stop watching the lease, because the server has released it at the end of the run."""
         self._held_lease.end()
         self._forget()
 
 
 @dataclass(eq=False)
 class Run:
-    """One run of a job. A function with a parameter named ``run`` is given it; `current` finds it elsewhere."""
+    """One run of a job, passed to a job function that has a parameter named ``run``; elsewhere `current` returns it."""
 
     job: str
     """Name of the job."""
     scheduled: float
-    """The tick that it is, in Unix seconds by the server's clock."""
+    """Scheduled time of the run, in Unix seconds by the server's clock."""
     attempt: int
-    """1, or more if an earlier one crashed or was cut short."""
+    """Number of this attempt: 1, or more if an earlier attempt of the same run crashed or was cut short."""
     fence: int
-    """Greater than that of all earlier runs of the job: pass it on to what the job writes to."""
+    """Fence of the run, greater than that of all earlier runs of the job: send it with every write of the job."""
     lease: RunLease | Any = field(default=None, repr=False)
-    """``check()`` raises LeaseLost, ``lost`` is an Event, ``remaining()`` says for how many seconds it can be relied on."""
+    """Lease of the run: ``check()`` raises LeaseLost, ``lost`` is an Event, ``remaining()`` returns seconds."""
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
-    """Set when it is to end: its lease is lost, ``max_runtime`` has passed, somebody cancels it, or the process stops. A
-    coroutine is cancelled besides; a function has to look."""
+    """Event that is set when the run is to end.
+    Reasons: the lease is lost, ``max_runtime`` has passed, a person cancels the run, or the process stops. A coroutine is
+    cancelled as well; a plain function has to check the event."""
     reason: str = ""
-    """Why, in words."""
+    """Reason why the run is to end, as text; empty while it is not."""
     by_hand: bool = False
-    """Somebody asked for it (`Schedule.run_now`): it is no tick."""
+    """True if a person started the run with `Schedule.run_now`, so it is not a tick of the timetable."""
 
     def check(self) -> None:
-        """Raise LeaseLost if the run may have been given to somebody else, `Cancelled` if it is to end. Asks no server."""
+        """Raise LeaseLost if another process may have the run by now, `Cancelled` if the run is to end. Needs no round
+        trip."""
         if self.lease is not None:
             self.lease.check()
         if self.cancelled.is_set():
@@ -92,10 +94,10 @@ _current: ContextVar[Run | None] = ContextVar("holdfast_run", default=None)
 
 
 def current() -> Run | None:
-    """The run that the calling code is part of, or None."""
+    """Return the run that the calling code is part of, or None."""
     return _current.get()
 
 
 def enter(run: Run) -> None:
-    """Make the calling thread or task part of this run."""
+    """Make the calling thread or task part of a run, so that `current` returns that run."""
     _current.set(run)

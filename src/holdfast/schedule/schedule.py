@@ -1,4 +1,4 @@
-"""Jobs, the facts about them, and the common part of both APIs of `Schedule`."""
+"""Jobs, their status and history as users see them, and the common base of the sync and asyncio `Schedule`."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 ANSWER_WITHIN = 2.0
-"""Seconds to wait for one answer, at most."""
+"""Greatest number of seconds to wait for one reply of the server."""
 
-IDLE = "called as a job it would do nothing; write a function that goes through it"
-"""Why a generator function is refused."""
+IDLE = "called as a job it would do nothing; declare a function that iterates over it"
+"""Text of the error that refuses a generator function."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job that was declared here."""
+    """A job that was declared in this process, with its function, timetable and options."""
 
     name: str
     function: Callable[..., Any]
@@ -55,34 +55,34 @@ class Job:
 
 @dataclass(frozen=True)
 class Record:
-    """The outcome of a tick, as the history has it. Times in Unix seconds by the server's clock."""
+    """An entry in a job's history, such as the outcome of a run. Times in Unix seconds by the server's clock."""
 
     status: Literal["ok", "error", "timed out", "cancelled", "crashed", "skipped", "missed"]
     scheduled: float
     count: int = 1
-    """Number of ticks that the entry stands for: consecutive ticks that were skipped, or missed (of those 1,000 at most)."""
+    """Number of consecutive ticks that the entry stands for, if they were skipped or missed (at most 1,000 missed ones)."""
     until: float = 0.0
-    """The last of these ticks."""
+    """Scheduled time of the last tick that the entry stands for."""
     started: float = 0.0
     ended: float = 0.0
     host: str = ""
-    """``host:pid (label)``"""
+    """Process of the run, as ``host:pid (label)``."""
     attempt: int = 1
     fence: int = 0
     result: str = ""
-    """The return value of the job, as a short text."""
+    """Return value of the job, shortened, as text."""
     error: str = ""
-    """The exception that it raised, or the reason why it did not run."""
+    """Exception that the job raised, or reason why it did not run."""
 
     @property
     def duration(self) -> float:
-        """Seconds."""
+        """Duration of the run in seconds; 0.0 if it did not run."""
         return max(0.0, self.ended - self.started)
 
 
 @dataclass(frozen=True)
 class Running:
-    """A run that goes on."""
+    """A run of a job that is going on."""
 
     scheduled: float
     started: float
@@ -90,28 +90,28 @@ class Running:
     attempt: int
     fence: int
     remaining: float
-    """Seconds until its lease ends unless it is renewed; 0.0: it has ended, its process is gone."""
+    """Seconds until the run's lease expires unless it is renewed; 0.0: it has expired, because its process is gone."""
 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """A job as the server knows it."""
+    """A job as the server knows it: definition, state, and last outcome."""
 
     name: str
     when: str
-    """The timetable, for people."""
+    """Timetable of the job as readable text."""
     next: float | None
-    """The next tick, in Unix seconds; None if there is none."""
+    """Time of the next tick, in Unix seconds; None if there is none."""
     paused: bool
     running: tuple[Running, ...]
     queued: int
-    """The number of runs that wait to begin, of ticks and those begun by hand."""
+    """Number of runs that wait to begin, whether scheduled or started by hand."""
     last: Record | None
     options: Options
     origin: str = ""
-    """The function or command that runs: ``module:name``, as the process says that has declared the job last."""
+    """Function that the job runs, as ``module:name``, or command; from the process that declared the job last."""
     served: bool = True
-    """Whether a process serves the job now. If none does, `next` may be in the past."""
+    """True if a process serves the job now. If none does, `next` may be in the past."""
 
 
 @dataclass(frozen=True)
@@ -119,33 +119,33 @@ class Runner:
     """A process that serves a schedule."""
 
     host: str
-    """``host:pid (label)``"""
+    """The process, as ``host:pid (label)``."""
     since: float
     """Time since which the process serves the schedule, in Unix seconds by the server's clock."""
 
 
 @dataclass(frozen=True)
 class Overview:
-    """A schedule as its server knows it."""
+    """A schedule as its server knows it: the processes that serve it, and its jobs."""
 
     exists: bool
-    """Whether it has ever been served, as far as the server knows."""
+    """True if the schedule has ever been served, as far as the server knows."""
     runners: list[Runner]
     jobs: list[JobStatus]
 
 
 def _refuse_mistaken(mistaken: dict[str, Any]) -> None:
-    """Explain ``timeout=``; refuse any other unknown option."""
+    """Raise TypeError for an unknown option; the message for ``timeout=`` names the options that replace it."""
     if "timeout" in mistaken:
         raise TypeError(
             "Schedule() has no timeout=: pass max_runtime= of a job for how long a run may take, ttl= of a job for how long "
-            "the lease of a run outlives a crashed process, or finish_within= of run() and stop() for runs that go on then"
+            "the lease of a run outlives a crashed process, or finish_within= of run() and stop() for how long runs may go on"
         )
     refuse_mistaken(mistaken, "Schedule")
 
 
 class BaseSchedule:
-    """The common part of both APIs: the jobs, and how they are declared."""
+    """The common base of the sync and asyncio `Schedule`: its jobs, and the methods that declare them."""
 
     def __init__(
         self, name: str, features: Iterable[str], concurrency: int, prefix: str, mistaken: dict[str, Any], *, strict: bool
@@ -162,22 +162,22 @@ class BaseSchedule:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """The jobs that were declared here."""
+        """The jobs that were declared in this process, in order."""
         return tuple(self._jobs.values())
 
     def __repr__(self) -> str:
         return f"<holdfast schedule {self.name!r}, {len(self._jobs)} jobs>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a schedule cannot be pickled: another process makes its own, with the same name")
+        raise TypeError("a schedule cannot be pickled: create another one, with the same name, in the other process")
 
     def cron(
         self, expression: str, *, tz: str = "UTC", name: str | None = None, jitter: float = 0.0, **options: Any
     ) -> Callable[[F], F]:
-        """Decorator: run the function when a cron expression says so, by the clock of time zone ``tz``.
+        """Decorator: run the function at the times of a cron expression, by the clock of time zone ``tz``.
 
-        ``name``: of the job, by default the function's; ``jitter``: seconds by which each tick is delayed at most, in all
-        processes by as much; ``options``: those of `Options`. Raises ConfigError.
+        ``name``: the job's name, by default the function's. ``jitter``: greatest delay of a tick in seconds; all processes
+        compute the same delay. ``options``: those of `Options`. Raises ConfigError.
         """
 
         def declare(function: F) -> F:
@@ -188,7 +188,7 @@ class BaseSchedule:
         return declare
 
     def every(self, seconds: float, *, name: str | None = None, jitter: float = 0.0, **options: Any) -> Callable[[F], F]:
-        """Decorator: run the function at all multiples of so many seconds since 1970, by the server's clock. See `cron`."""
+        """Decorator: run the function at each multiple of ``seconds`` since 1970, by the server's clock. See `cron`."""
 
         def declare(function: F) -> F:
             named = _named(function) if name is None else name
@@ -198,12 +198,12 @@ class BaseSchedule:
         return declare
 
     def add(self, function: Callable[..., Any], when: Timetable, *, name: str | None = None, **options: Any) -> Job:
-        """The same without a decorator: anything that can be called, at any `Timetable`. Before the schedule is started."""
+        """Declare a job without a decorator: any callable, with any `Timetable`. Call this before the schedule is started."""
         named = _named(function) if name is None else name
         if not callable(function):
             raise ConfigError(f"job {named!r}: {function!r} cannot be called", parameter="function")
         if named in self._jobs:
-            raise ConfigError(f"schedule {self.name!r} has a job {named!r} already; say name= for another", parameter="name")
+            raise ConfigError(f"schedule {self.name!r} has a job {named!r} already; pass another name=", parameter="name")
         if self._serving:
             raise ConfigError(
                 f"schedule {self.name!r} is being served: declare job {named!r} before that", parameter="function"
@@ -219,10 +219,10 @@ class BaseSchedule:
         raise NotImplementedError
 
     def _check(self, name: str, function: Callable[..., Any]) -> None:
-        """Raises ConfigError for a function that this face cannot run."""
+        """Raise ConfigError for a function that this API cannot run."""
 
     def _new_state(self, timeout: float) -> ScheduleState:
-        """Return the declared jobs that this process serves."""
+        """Return a new `ScheduleState` with the declared jobs that this process has the features for."""
         mine = [job for job in self._jobs.values() if not job.options.on or self._features & set(job.options.on)]
         seats = [
             ServedJob(
@@ -251,11 +251,11 @@ class BaseSchedule:
         return f"schedule {self.name!r}"
 
     def _obeyed(self, job: str, answer: Obeyed | UnknownJob | Full | Unusable) -> None:
-        """Raises ConfigError if an order could not be carried out."""
+        """Raise ConfigError if the server did not carry out a command about a job."""
         if isinstance(answer, UnknownJob):
             raise ConfigError(f"schedule {self.name!r} has no job {job!r}", parameter="job")
         if isinstance(answer, Full):
-            raise ConfigError(f"job {job!r}: too many runs of it wait already", parameter="job")
+            raise ConfigError(f"job {job!r}: too many of its runs wait already", parameter="job")
         if isinstance(answer, Unusable):
             raise ConfigError(f"job {job!r} cannot be used: {answer.why}", parameter="job")
 
@@ -269,12 +269,12 @@ class BaseSchedule:
 def _named(function: Callable[..., Any]) -> str:
     name = getattr(function, "__name__", "")
     if not name or name == "<lambda>":
-        raise ConfigError(f"{function!r} has no name: say name=", parameter="name")
+        raise ConfigError(f"{function!r} has no name: pass name=", parameter="name")
     return str(name)
 
 
 def record(entry: Entry) -> Record:
-    """An entry of the log, for users."""
+    """Return a history entry from the server as the `Record` that users see."""
     ok = entry.status == "ok"
     return Record(
         status=entry.status.replace("-", " "),  # type: ignore[arg-type]
@@ -292,7 +292,7 @@ def record(entry: Entry) -> Record:
 
 
 def status(facts: JobFacts) -> JobStatus:
-    """Return the facts about a job, for users."""
+    """Return a job's facts from the server as the `JobStatus` that users see."""
     try:
         when, options = parse(facts.definition)
         text, following = str(when), when.after(facts.last / 1e6)
@@ -317,6 +317,6 @@ def status(facts: JobFacts) -> JobStatus:
 
 
 def overview(found: commands.Overview) -> Overview:
-    """Return the facts about a schedule, for users."""
+    """Return a schedule's facts from the server as the `Overview` that users see."""
     runners = [Runner(runner.host, runner.since / 1e6) for runner in found.runners]
     return Overview(found.exists, runners, [status(facts) for facts in found.jobs])

@@ -1,4 +1,4 @@
-"""Which signals stop `Schedule.run`, and what each of them does."""
+"""The handling of signals that stop `Schedule.run`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class Stopping:
-    """Turns signals into a stop: the first one lets runs go on for ``wait`` seconds, the second one ends them at once.
+    """A signal handler that stops a schedule: runs have ``wait`` seconds after the first signal, 0 after the second.
 
-    A SIGHUP stops, too, so that the end of a terminal or session does not cut runs short. But a closing terminal may send
-    it twice, once by the shell and once by the kernel: only the first one counts. Under nohup it is ignored, as asked.
+    SIGHUP stops the schedule, too, so that the end of a terminal or session does not cut runs short. A closing terminal may
+    send SIGHUP twice, once by the shell and once by the kernel, so a second one is ignored. Under nohup, SIGHUP stays ignored.
     """
 
     def __init__(self, stop: Callable[[float], None], wait: float) -> None:
@@ -19,14 +19,14 @@ class Stopping:
 
     @staticmethod
     def signals() -> tuple[int, ...]:
-        """The numbers of those that are to be handled."""
+        """Return the numbers of the signals to handle."""
         hangup: int | None = getattr(signal, "SIGHUP", None)  # not on Windows
         if hangup is None or signal.getsignal(hangup) is signal.SIG_IGN:
             return signal.SIGTERM, signal.SIGINT
         return signal.SIGTERM, signal.SIGINT, hangup
 
     def heard(self, number: int, _frame: object = None) -> None:
-        """A signal has come."""
+        """Handle a signal: stop the schedule with ``wait`` seconds, or end its runs at once if it is stopping already."""
         if not self._begun:
             self._begun = True
             self._stop(self._wait)

@@ -1,4 +1,4 @@
-"""`Schedule` for threads: each run in a thread of its own."""
+"""`Schedule` for the sync API: each run has its own thread."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ T = TypeVar("T")
 
 
 class Schedule(BaseSchedule):
-    """Jobs that run once per tick, on one of all the processes that serve them.
+    """Jobs that run once per tick (scheduled time), in one of the processes that serve the schedule.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
-        name: of the schedule: processes that serve the same one share its jobs, so each application has a name of its own.
-        features: what this process can do: a job declared with ``on=`` runs only where one of those is among these.
-        concurrency: runs at the same time in this process, at most.
+        name: the name of the schedule. Processes that serve the same name share its jobs, so each application needs its own
+        name.
+        features: what this process can do. A job declared with ``on=`` runs only in processes that have one of its features.
+        concurrency: greatest number of runs at the same time in this process.
         prefix: start of the keys on the server.
-        strict: refuse to start where another function is being served under the name of one of the jobs; otherwise, that is
-            logged as a warning, and the definition that was declared last counts.
+        strict: refuse to start if another process serves a different function under the name of one of the jobs. Otherwise
+            a warning is logged, and the definition that was declared last counts.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -68,9 +69,9 @@ class Schedule(BaseSchedule):
             raise ConfigError(f"job {name!r} is a coroutine function: use holdfast.aio.Schedule", parameter="function")
 
     def run(self, finish_within: float = 10.0) -> None:
-        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then as `stop` with ``finish_within``.
+        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then stop as `stop` does with ``finish_within``.
 
-        At a second SIGTERM or SIGINT, runs are ended at once.
+        A second SIGTERM or SIGINT ends the runs at once.
         """
         self.start()
         service = self._service
@@ -80,7 +81,7 @@ class Schedule(BaseSchedule):
         if threading.current_thread() is threading.main_thread():
             before = {number: signal.signal(number, stopping.heard) for number in stopping.signals()}
         try:
-            # A second signal may reach another thread of ours; this one, which has to handle it, would sleep on.
+            # A second signal may arrive in another thread. This thread, which has to handle it, must wake up for that.
             while not service.over.wait(0.5):
                 pass
         finally:
@@ -88,8 +89,9 @@ class Schedule(BaseSchedule):
                 signal.signal(number, handler)
 
     def start(self) -> None:
-        """Serve the jobs in the background, until `stop`. Registers them first: raises ServerError if the server is away."""
-        # Nobody waits for it: a signal handler may have interrupted the very thread that is starting it.
+        """Register the jobs, and serve them in the background until `stop`. Raises ServerError if the server is
+        unreachable."""
+        # A mutex that is busy must not be waited for: a signal handler may have interrupted the very thread that holds it.
         if not self._mutex.acquire(blocking=False):
             raise RuntimeError(f"schedule {self.name!r} is being started by this process already")
         try:
@@ -102,13 +104,16 @@ class Schedule(BaseSchedule):
             self._mutex.release()
 
     def stop(self, finish_within: float = 10.0) -> None:
-        """Claim no more ticks. Runs have ``finish_within`` seconds to finish; then they are told to end, and their leases
-        are released. A run that goes on all the same keeps its lease until it ends."""
+        """Claim no more ticks (scheduled times), and wait until the runs have ended.
+
+        Runs have ``finish_within`` seconds to finish. After that they are told to end, and a run that goes on nevertheless
+        keeps its lease until it ends.
+        """
         service = self._service
         if service is not None and service.process is current():
             service.stop(finish_within)
             if not service.over.wait(finish_within + PATIENCE):
-                log.warning("schedule %r: some runs did not end when they were told to", self.name)
+                log.warning("schedule %r: some runs did not end when told to; they go on in this process", self.name)
 
     def __enter__(self) -> Self:
         self.start()
@@ -118,39 +123,39 @@ class Schedule(BaseSchedule):
         self.stop()
 
     def status(self) -> list[JobStatus]:
-        """All jobs of the schedule that the server knows, whoever serves them, by name."""
+        """Return all jobs of the schedule that the server knows, sorted by name, even if no process serves them."""
         return self._overview().jobs
 
     def runners(self) -> list[Runner]:
-        """The processes that serve the schedule, the first to begin in front. One that was killed is among them for half a
-        minute."""
+        """Return the processes that serve the schedule, the longest-serving first. A killed process is listed for 30 s
+        more."""
         return self._overview().runners
 
     def _overview(self) -> Overview:
         return overview(self._ask(commands.survey(self._keys, self._caller.timeout)))
 
     def history(self, job: str, last: int = 50) -> list[Record]:
-        """Return what became of the last ticks of a job, newest first. Raises ConfigError if the server knows no such job."""
+        """Return the newest ``last`` entries of a job's history, newest first. Raises ConfigError for an unknown job."""
         return self._history(job, self._ask(commands.look(self._keys, [job], last, self._caller.timeout)).jobs)
 
     def pause(self, job: str) -> None:
-        """Run a job no more, wherever it is served, until `resume`; ticks meanwhile are skipped. A run goes on."""
+        """Stop running a job, in all processes, until `resume`; ticks meanwhile are skipped. A run under way goes on."""
         self._order(job, "pause")
 
     def resume(self, job: str) -> None:
-        """Undo `pause`, from the next tick on."""
+        """Resume a paused job, from its next tick (scheduled time) on."""
         self._order(job, "resume")
 
     def run_now(self, job: str) -> None:
-        """Have a job run once, now, on one of the processes that serve it; behind the run that goes on, if there is one."""
+        """Run a job once, now, in one of the processes that serve it; after the run under way, if there is one."""
         self._order(job, "run")
 
     def cancel(self, job: str) -> None:
-        """Have the runs of a job ended that go on now."""
+        """Cancel the runs of a job that are under way."""
         self._order(job, "cancel")
 
     def remove(self, job: str) -> None:
-        """Forget a job that is no longer declared anywhere, with its history."""
+        """Remove a job that no process declares any more from the server, with its history."""
         self._order(job, "remove")
 
     def _order(self, job: str, what: str) -> None:
@@ -161,7 +166,7 @@ class Schedule(BaseSchedule):
 
 
 class Service:
-    """One start of a schedule, in a thread of its own. Raises ServerError."""
+    """One period of serving a schedule, from start to stop, in its own thread. Raises ServerError."""
 
     def __init__(
         self, caller: Caller, key: bytes, what: str, state: ScheduleState, functions: dict[str, Callable[..., Any]]
@@ -198,8 +203,8 @@ class Service:
                     return
                 for todo in todos:
                     engine.do(todo)
-        except BaseException:  # noqa: BLE001 - a defect: it has to be told
-            log.exception("%s is served no more by this process", self._what)
+        except BaseException:  # noqa: BLE001 - a defect, which must not go unnoticed
+            log.exception("%s: this process stopped serving it because of an unexpected error", self._what)
         finally:
             engine.close()
             try:
@@ -214,7 +219,7 @@ class Service:
     def _body(self, active_run: ActiveRun, run: Run) -> None:
         try:
             result = self._engine.call(active_run, run)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the history has it
+        except BaseException as error:  # noqa: BLE001 - the history records any exception
             self._engine.raised(active_run, run, error)
         else:
             self._engine.returned(active_run, result)

@@ -1,6 +1,7 @@
-"""When a job is due: `Cron` and `Every`. Pure arithmetic on Unix seconds, so that all processes come to the same ticks.
+"""Timetables, which compute when a job is due: `Cron` and `Every`. All processes compute the same ticks.
 
-A tick is named by its scheduled time, which is what a run is claimed by. Nothing here asks for the time.
+The computation is arithmetic on Unix seconds. A tick is identified by its scheduled time, by which its run is claimed. Nothing
+in this module reads a clock.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from cronsim import CronSim
 
 SHORTEST, LONGEST = 0.1, 10.0**9
-"""Seconds between two ticks of `Every`: fewer are no schedule, more are never."""
+"""Least and greatest number of seconds between two ticks of `Every`."""
 
 _DAY = 86400.0
 _NICKNAMES = {
@@ -43,8 +44,11 @@ _FIELDS = {
 
 
 class Timetable:
-    """The ticks of one job, in order. ``jitter`` (seconds) delays each by a part of that, drawn from ``salt`` and the tick:
-    everybody draws the same, no tick passes the next, and jobs of one moment are spread out."""
+    """The ticks (scheduled times) of one job, in order; base class of `Cron` and `Every`.
+
+    ``jitter``: greatest delay of a tick in seconds. The delay is computed from ``salt`` and the tick, so that all processes
+    agree and jobs that are due together are spread. A delayed tick never passes the next one.
+    """
 
     kind: ClassVar[str]
 
@@ -53,13 +57,13 @@ class Timetable:
         self.salt = salt
 
     def after(self, t: float) -> float:
-        """The first tick later than ``t``, both in Unix seconds; inf if there is none."""
+        """Return the first tick (scheduled time) later than ``t``, both in Unix seconds; infinity if there is none."""
         if not self.jitter:
             return self._after(t)
         back = min(self.jitter, 1.0)
         while (tick := self._after(t - back)) > t and back < self.jitter:
             back = min(self.jitter, 2 * back)
-        while tick < math.inf:  # the one before t may have been delayed beyond it
+        while tick < math.inf:  # the tick before t may have been delayed beyond t
             following = self._after(tick)
             if (late := self._delayed(tick, following)) > t:
                 return late
@@ -68,7 +72,7 @@ class Timetable:
 
     @property
     def text(self) -> str:
-        """All of it, as `from_text` reads it."""
+        """The whole timetable as text, which `from_text` reads."""
         facts = {self.kind: self._facts()}
         if self.jitter:
             facts |= {"jitter": self.jitter, "salt": self.salt}
@@ -88,7 +92,7 @@ class Timetable:
 
     def _delayed(self, tick: float, following: float) -> float:
         drawn = int.from_bytes(hashlib.blake2b(f"{self.salt}\0{tick:.6f}".encode(), digest_size=6).digest())
-        # Whole milliseconds, rounded down: short of the following tick, and the same number wherever it is computed.
+        # Whole milliseconds, rounded down, keep the tick before the following one, and are the same number on every machine.
         return tick + math.floor(drawn / 2**48 * min(self.jitter, following - tick) * 1000) / 1000
 
     def __eq__(self, other: object) -> bool:
@@ -102,14 +106,15 @@ class Timetable:
 
 
 class Every(Timetable):
-    """Each ``seconds``: at their multiples since 1970, so it does not matter who starts when."""
+    """A tick every ``seconds``, at multiples since 1970, so the ticks do not depend on when a process starts."""
 
     kind = "every"
 
     def __init__(self, seconds: float, *, jitter: float = 0.0, salt: str = "") -> None:
         super().__init__(jitter=jitter, salt=salt)
         self.seconds = _seconds("every", seconds, SHORTEST)
-        self._us = round(self.seconds * 1_000_000)  # in whole microseconds, the thousandth multiple of 0.1 is 100
+        # the multiples must be computed in whole microseconds: as a float, 1000 * 0.1 may be off
+        self._us = round(self.seconds * 1_000_000)
 
     def _after(self, t: float) -> float:
         return (round(t * 1_000_000) // self._us + 1) * self._us / 1_000_000
@@ -122,11 +127,11 @@ class Every(Timetable):
 
 
 class Cron(Timetable):
-    """A cron expression of five fields, six with seconds first, or ``@daily`` and the like, by the clock of a time zone.
+    """A cron expression of five fields, or six with seconds first, or ``@daily`` etc., by the clock of a time zone.
 
-    On the two nights on which that clock changes it does what Debian's cron does. A job with given hours and minutes runs once:
-    right after the change when its time is skipped, the first time when it comes twice. One whose hour or minute begins with
-    ``*`` goes on with what the clock shows: not during an hour that is missing, and again during one that comes twice.
+    When the zone's clock is changed, ticks follow Debian's cron. A job with fixed hours and minutes runs once: right after the
+    change if its time is skipped, and the first time if it comes twice. A job whose hour or minute field begins with ``*``
+    follows the clock: it does not run during a missing hour, and runs again during a repeated one.
     """
 
     kind = "cron"
@@ -150,20 +155,20 @@ class Cron(Timetable):
             return math.inf
 
     def _next_once(self, t: float) -> float:
-        """Each time of the day once."""
+        """Return the next tick after ``t`` if each clock time runs once, even when the clock shows it twice."""
         for shown in self._due(self._shows(t)):
             tick = self._moment(shown)
-            if tick > t:  # or the clock shows, the second time, what was due the first time
+            if tick > t:  # otherwise the clock shows a due time for the second time
                 return tick
         return math.inf
 
     def _next_by_clock(self, t: float) -> float:
-        """Independently of the clock's display: so from one change of the clock to the next."""
+        """Return the next tick after ``t`` if the job follows the clock, searching from one clock change to the next."""
         since, shown = t, self._shows(t)
         while True:
             due = next(self._due(shown), None)
             tick = math.inf if due is None else t + (due - shown).total_seconds()
-            # However far it is: one of the next day may set the clock back to what is due.
+            # Even far ahead: a change on the day before may set the clock back to what is due.
             changed = next((end for end in (min(tick, since + _DAY), tick) if self._offset(end) != self._offset(since)), None)
             if changed is None:
                 return tick
@@ -171,7 +176,7 @@ class Cron(Timetable):
             t, shown = since - 1, self._shows(since) - timedelta(seconds=1)
 
     def _due(self, shown: datetime) -> CronSim:
-        """Yield the clock's display each time the job is due, from its display now. No zone: its changes are our concern."""
+        """Return an iterator over the clock times at which the job is due after ``shown``, ignoring the time zone."""
         sim = copy.copy(self._sim)
         sim.dt = shown
         return sim
@@ -180,7 +185,7 @@ class Cron(Timetable):
         return datetime.fromtimestamp(t, self._zone).replace(tzinfo=None, fold=0)
 
     def _moment(self, shown: datetime) -> float:
-        """When the clock first shows this, or, if it skips this, when it does so."""
+        """Return the Unix time at which the clock first shows ``shown``, or at which it skips ``shown``."""
         tick = shown.replace(tzinfo=self._zone).timestamp()
         if self._shows(tick) == shown:
             return tick
@@ -190,7 +195,7 @@ class Cron(Timetable):
         return datetime.fromtimestamp(t, self._zone).utcoffset() if t < math.inf else None
 
     def _change(self, before: float, after: float) -> float:
-        """The second at which the clock of the zone was changed, between these two."""
+        """Return the Unix time, in seconds, of the clock change between ``before`` and ``after``."""
         was, low, high = self._offset(before), int(before), int(after)
         while high - low > 1:
             middle = (low + high) // 2
@@ -205,7 +210,7 @@ class Cron(Timetable):
 
 
 def from_text(text: str) -> Timetable:
-    """Read what `Timetable.text` has written, perhaps that of another release. Raises ConfigError."""
+    """Return the timetable that `Timetable.text` wrote, perhaps in another release. Raises ConfigError."""
     try:
         facts = control_records.table(text)
         options = {name: facts[name] for name in ("jitter", "salt") if name in facts}
@@ -214,24 +219,24 @@ def from_text(text: str) -> Timetable:
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{text!r} is no timetable that this release knows", parameter="timetable") from error
+        raise ConfigError(f"{text!r} is not a timetable that this release knows", parameter="timetable") from error
 
 
 @functools.lru_cache(maxsize=256)
 def zone(name: str) -> tzinfo:
-    """A time zone by its name in the tz database. Raises ConfigError."""
+    """Return a time zone by its name in the tz database. Raises ConfigError."""
     if name == "UTC":
-        return UTC  # which needs no data
+        return UTC  # UTC needs no tz data
     import zoneinfo
 
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         if zoneinfo.available_timezones():
-            known = "write it as in Europe/Berlin, America/New_York, UTC"
+            known = "write it as Europe/Berlin, America/New_York or UTC"
         else:
-            known = 'there is no data about time zones on this machine: pip install "holdfast[cron]", or tzdata'
-        raise ConfigError(f"tz= is {name!r}, which is no time zone here: {known}", parameter="tz") from error
+            known = 'this machine has no time zone data: pip install "holdfast[cron]", or tzdata'
+        raise ConfigError(f"tz= is {name!r}, which is not a known time zone: {known}", parameter="tz") from error
 
 
 @functools.lru_cache(maxsize=4096)
@@ -239,13 +244,13 @@ def _parsed(expression: str) -> CronSim:
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:
-        missing = f'cron {expression!r} wants a library that is not there: pip install "holdfast[cron]"'
-        raise ConfigError(f"{missing}; every= does without", parameter="cron") from error
+        missing = f'cron {expression!r} needs a library that is not installed: pip install "holdfast[cron]"'
+        raise ConfigError(f"{missing}; every= needs none", parameter="cron") from error
     plain = _NICKNAMES.get(expression.lower(), expression)
     if plain.lower() == "@reboot":
         raise ConfigError("cron '@reboot' is not a time: call the function when the program starts", parameter="cron")
     try:
-        return CronSim(plain, datetime(1970, 1, 1))  # noqa: DTZ001 (what a clock shows has no zone)
+        return CronSim(plain, datetime(1970, 1, 1))  # noqa: DTZ001 (a clock's display has no zone)
     except CronSimError as error:
         raise ConfigError(_told(expression, plain, str(error)), parameter="cron") from error
 
@@ -261,12 +266,12 @@ def _told(expression: str, plain: str, why: str) -> str:
     if name not in _FIELDS:
         return f"cron {expression!r}: {why}"
     field = fields[list(_FIELDS).index(name) - 6 + len(fields)]
-    return f"cron {expression!r}: {field!r} is no {name}: {_FIELDS[name]}; lists (1,5), ranges (1-5), steps (*/10)"
+    return f"cron {expression!r}: {field!r} is not a valid {name}: {_FIELDS[name]}; lists (1,5), ranges (1-5), steps (*/10)"
 
 
 def _seconds(name: str, value: float, least: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{name}= is {value!r}: a number of seconds is needed", parameter=name)
+        raise ConfigError(f"{name}= is {value!r}: it must be a number of seconds", parameter=name)
     if not least <= value <= LONGEST:
-        raise ConfigError(f"{name}= is {value:g}: it has to be {least:g} to {LONGEST:g} seconds", parameter=name)
+        raise ConfigError(f"{name}= is {value:g}: it must be {least:g} to {LONGEST:g} seconds", parameter=name)
     return float(value)
