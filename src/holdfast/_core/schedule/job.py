@@ -39,13 +39,14 @@ class Options:
     """A tick (scheduled time) that is due while the job runs is skipped, queued, or run at the same time (at most ten
     runs)."""
     misfire: Literal["skip", "once", "all"] = "once"
-    """What to do with ticks that were due while no process could run them.
+    """Treatment of ticks (scheduled times) that were due while no process could run them.
     "skip": run the latest unless it is later than `grace`; "once": run the latest; "all": run all, up to the latest hundred.
     """
     grace: float = 10.0
     """Greatest delay with which a tick may begin, with ``misfire="skip"``."""
     on_crash: Literal["leave", "again"] = "leave"
-    """What to do when the process of a run dies: leave the run, or begin it again elsewhere, up to three times in all."""
+    """Treatment of a run whose process dies.
+    "leave": end the run; "again": begin it again elsewhere, up to three times in all."""
     max_runtime: float | None = None
     """Time after which a run is ended: a coroutine is cancelled, a command terminated, a function notified; None: never."""
     on: tuple[str, ...] = ()
