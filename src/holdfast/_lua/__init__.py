@@ -1,9 +1,10 @@
-"""The scripts that run on the server: one file, one contract (KEYS / ARGV / RETURNS) each.
+"""The Lua scripts that run on the server; each file states its contract (KEYS / ARGV / RETURNS).
 
-A line ``-- INCLUDE  shared/_state`` stands for the text of that file, once in a script: where it is named first. So each file
-names all that it uses, and what only few runs need comes behind what ends most of them. An included file has constants and
-functions with arguments, and reads no variable of the file that includes it. A line ``-- CODES  LOST`` stands for constants of
-`codes`. Nothing else is ever put into a script: names and values travel in KEYS and ARGV alone.
+A line ``-- INCLUDE  shared/_state`` stands for the text of that file, which is inserted once per script, where it is first
+named. So each file names all files that it uses, and code that few runs need is included behind the code that ends most runs.
+An included file has constants and functions with arguments; it reads no variable of the file that includes it. A line ``--
+CODES  LOST`` stands for constants from `codes`. Nothing else is ever inserted into a script: names and values are passed in
+KEYS and ARGV only.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ R = TypeVar("R")
 
 
 def read(name: str) -> str:
-    """Return the text of a file, which is named as in ``lock/acquire``."""
+    """Return the text of a Lua file, by its name, such as ``lock/acquire``."""
     with open(f"{__path__[0]}/{name}.lua", encoding="utf-8") as file:  # noqa: PTH123 (pathlib imports slowly)
         return file.read()
 
 
-@functools.cache  # several include the same
+@functools.cache  # several scripts include the same file
 def parts(name: str) -> list[str]:
-    """Return the text of a file in parts: what stands before its first line that is replaced, "INCLUDE" or "CODES", what
-    stands behind that word, the text behind the line, and so on."""
+    """Split a Lua file at its "INCLUDE" and "CODES" lines.
+    Return the text before the first such line; then, for each of them, that word, the rest of its line, and the text that
+    follows."""
     return re.split(r"^ *-- (INCLUDE|CODES) +(.+)\n", read(name), flags=re.MULTILINE)
 
 
 def source(name: str) -> str:
-    """Return the text of a script with what it includes."""
+    """Return the text of a script with its included files and constants inserted."""
     return _joined(name, set())
 
 
@@ -55,24 +57,24 @@ def _joined(name: str, included: set[str]) -> str:
 
 
 def commands(name: str) -> set[str]:
-    """The commands that a script runs, each of which the server checks; a subcommand as in ``PUBSUB|NUMSUB``."""
+    """Return the Redis commands that a script calls; subcommands as ``PUBSUB|NUMSUB``."""
     called = re.findall(r"redis\.p?call\('([A-Z]+)'(?:, '([A-Z]+)')?", source(name))
     return {"|".join(filter(None, found)) for found in called}
 
 
 def sha1_hex(data: bytes) -> str:
-    """The digest that servers know scripts by, and records the keys of locks."""
+    """Return the SHA-1 digest in hex, by which servers identify scripts and process records identify keys of locks."""
     return str(sha1(data, usedforsecurity=False).hexdigest())
 
 
 def whole_number(raw: object) -> int:
-    """The reply of a script that answers one."""
+    """Return the reply of a script that replies with one number."""
     assert isinstance(raw, int)
     return raw
 
 
 class Script(Generic[R]):
-    """A script together with the function that gives its replies a type."""
+    """A script together with the function that turns its reply into a Python value."""
 
     __slots__ = ("body", "name", "parse", "sha")
 

@@ -1,11 +1,11 @@
-"""Reply codes and message kinds: the one table of the numbers that scripts and Python exchange.
+"""Reply codes and message kinds: the only table of the numbers that scripts and Python exchange.
 
-A line ``-- CODES  NO_CLAIM LOST`` in a script stands for the constants of these names, and Python uses them by the same names.
-Tests hold that a code has one meaning, that both sides name it, and that `docs/design/protocol.md` lists it.
+A line ``-- CODES  NO_CLAIM LOST`` in a script stands for the constants of these names; Python uses them by the same names.
+Tests check that a code has one meaning, that both sides use it, and that `docs/design/protocol.md` lists it.
 
-The reply of a script is a number, or a list that begins with one. 1 is yes: held, done, there. 0 is no: busy, gone, not there.
-A code below 0 says why nothing can come of the request, a code above 1 is another kind of yes or no, and each means the same
-in all scripts.
+The reply of a script is a number, or a list that begins with one. 1 is yes: held, done, present. 0 is no: busy, gone, absent. A
+code below 0 says why the request cannot succeed; a code above 1 is another kind of yes or no. A code means the same in all
+scripts.
 
 Only the process that has sent a script reads the reply, so a later release may renumber these. Processes of different releases
 read each other's messages, so their kinds never change.
@@ -16,91 +16,91 @@ from __future__ import annotations
 # Replies
 
 NO_CLAIM = -1
-"""The token has no claim: it was revoked, its place in the queue has gone, or somebody else has what it is about."""
+"""The token was revoked, its place in the queue is gone, or another token has the lock or key."""
 
 TAKEN_AWAY = -2
-"""A person took it away from this token."""
+"""A person has revoked the lock from this token (break)."""
 
 OTHER_FORMAT = -3
-"""``format``: the name is used for something else, or by an incompatible release."""
+"""``format``: the name is used for another kind of object, or by an incompatible release."""
 
 SERVER_ERROR = -4
-"""``message``: the server refused this one of several requests in a script."""
+"""``message``: the server has refused this one of several requests in a script."""
 
 QUARANTINED = -5
-"""``ms``: the server may have forgotten what it granted, and grants nothing for so long."""
+"""``ms``: the server may have lost its data, and grants nothing for that time (quarantine)."""
 
 OTHER_LEASE = -6
-"""``ms``: the users of this server have agreed on another longest lease."""
+"""``ms``: the clients of this server have agreed on another greatest lease."""
 
 OTHER_SERVERS = -7
-"""``digest``: the users of this server have agreed on another list of servers."""
+"""``digest``: the clients of this server have agreed on another list of servers."""
 
 NO_NUMBER = -8
-"""``key, field, text``: a number is to stand there, and something else does."""
+"""``key, field, text``: the field must be a number, but has this text."""
 
 WRONG_TYPE = -9
-"""``key, type``: the key holds data of another type, which is somebody else's."""
+"""``key, type``: the key has data of another type, which another application has written."""
 
 LOST = -10
-"""The token lost the lock before its time was over."""
+"""The token lost the lock before its lease expired."""
 
 OTHER_COUNT = -11
-"""``count``: there is another number of permits, parties or calls than the request says; 0: nobody has said how many."""
+"""``count``: the object has another number of permits, parties or calls than the request says; 0: none was set yet."""
 
 TOO_MANY = -12
-"""``limit``: the request is for more permits than there are."""
+"""``limit``: the request is for more permits than the semaphore has."""
 
 INVALIDATED = -13
 """The load began before one of its tags was invalidated, so its value is not stored."""
 
 NO_JOB = -14
-"""The schedule has no such job."""
+"""The schedule has no job of this name."""
 
 OTHER_CODE = -15
-"""``job, origin, process``: other code is served under the name of this job."""
+"""``job, origin, process``: a process serves other code under the name of this job."""
 
 NOT_NEWEST = 2
-"""It is held, but a later renewal came first, and counts."""
+"""The lease is held, but a later renewal arrived first, and counts."""
 
 STALE = 3
-"""``value, ms``: the value is stale since that time, and others load a new one, or nobody is to."""
+"""``value, ms``: the value is stale since that time; another caller loads a new one, or the caller asked not to."""
 
 LEASED = 4
-"""``fence, value, ms``: the caller loads the value, under a lease."""
+"""``fence, value, ms``: the caller has to load the value, under a lease with this fence."""
 
 ABSENT = 5
-"""There is no value, and the caller was not to load it."""
+"""There is no value, and the caller asked not to load it."""
 
 TOO_LONG = 6
-"""``bytes``: there is a value, and it is longer than the caller takes."""
+"""``bytes``: there is a value, but it is longer than the caller accepts."""
 
 STILL_VALID = 7
 """The load is cancelled, and nothing was invalidated since it began."""
 
 ACTING = 8
-"""All have come to the barrier, and the caller runs its action."""
+"""All participants have come to the barrier, and the caller has to run its action."""
 
 BROKEN_UP = 9
-"""``why, process``: the barrier is broken."""
+"""``why, process``: the barrier is broken, for this reason and by this process."""
 
 STANDING = 10
-"""``count, broken``: so many wait at the barrier, which is broken (1) or not (0)."""
+"""``count, broken``: number of participants waiting at the barrier, and whether it is broken (1) or not (0)."""
 
 OCCUPIED = 11
-"""``ms``: the action of the barrier is being run for those who came before."""
+"""``ms``: the barrier's action is being run for the participants of the round before."""
 
 NEW_SERVER = 12
-"""The server is new, or has forgotten everything."""
+"""The server is new, or has lost all its data."""
 
 NO_CANDIDATE = 13
-"""``name, name, ...``: no candidate of the wanted name can be told; these wait."""
+"""``name, name, ...``: no candidate of the wanted name can be notified; these candidates wait."""
 
 UNPROCLAIMED = 14
-"""``ms``: somebody holds the lock of the election, and has not said who it is."""
+"""``ms``: a candidate holds the lock of the election, but has not proclaimed its name yet."""
 
 REDEFINED = 15
-"""``revision, definition, tick, origin``: the job is something else by now."""
+"""``revision, definition, tick, origin``: the job was redefined; its current definition."""
 
 QUEUE_FULL = 16
 """Too many runs of the job wait already."""
@@ -111,13 +111,13 @@ GRANTED = "1"
 """``token fence``: the lock was handed over to this token."""
 
 WANTED = "2"
-"""``token``: others wait for what this token holds."""
+"""``token``: other clients wait for the lock that this token holds."""
 
 CHANGED = "3"
-"""``listener``: there may be something to look at."""
+"""``listener``: the object that this listener watches may have changed."""
 
 BROKEN = "4"
-"""``token by``: a person took away what this token held."""
+"""``token by``: a person (``by``) has revoked the lock that this token held."""
 
 
 def declared(names: list[str]) -> str:
