@@ -278,7 +278,7 @@ STATED_DIFFERENCES = {
     "Election": ("If leadership is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
     "MultiLock": ("If a lease is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
-    "Schedule": (" Coroutines run in the event loop, functions in threads.",),
+    "Schedule": (" Coroutine functions run in the event loop, plain functions in threads.",),
     "Barrier": (" It may be a coroutine function.",),
     "Lock.__exit__": (" or was cancelled because of it",),
     "RLock.__exit__": (" or was cancelled because of it",),
