@@ -57,7 +57,7 @@ def test_every_reply_lost_while_it_is_made(face: Face, proxy: Proxy, admin: Admi
     assert face.call(lock.acquire)
     lease = lock.lease
     proxy.on("exchange_token", action=fault, times=3)
-    with pytest.raises(LeaseLost, match="handing it over was not confirmed, so it was given back"):
+    with pytest.raises(LeaseLost, match="the server did not confirm the ticket, so the lock was released"):
         face.call(lock.ticket)
     assert lease.lost.is_set()
     until(lambda: admin.token() is None, 5)  # the ticket would have it for a minute

@@ -571,12 +571,12 @@ def test_what_does_not_go_together(file: Bank, server: PrivateServer, name: str)
     with Session(file.engine) as session:
         with pytest.raises(TypeError, match=r"Session is a synchronous object, so pass a holdfast\.Lock"):
             hold(session, wrong)
-        with pytest.raises(TypeError, match="belongs to the thread or task that takes it"):
+        with pytest.raises(TypeError, match="belongs to the thread or task that acquires it"):
             hold(session, RLock(server.url, name))
-        with pytest.raises(TypeError, match=r"a lock is wanted, not .*; of an RWLock, its read or its write side"):
+        with pytest.raises(TypeError, match=r"expected a lock, not .*; of an RWLock, pass its read or its write side"):
             hold(session, RWLock(server.url, name))  # type: ignore[call-overload]
         for no_lease in (Lock(server.url, name), None):
-            with pytest.raises(TypeError, match=r"a lease is wanted, .* \(lock.lease\), not "):
+            with pytest.raises(TypeError, match=r"expected the lease of an acquired lock \(lock.lease\), not "):
                 release_after(session, no_lease)  # type: ignore[call-overload]
         with pytest.raises(TypeError, match="for a session or a connection"):
             hold(file.engine, Lock(server.url, name))  # type: ignore[call-overload]

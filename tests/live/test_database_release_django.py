@@ -204,9 +204,9 @@ def test_taken_again_in_the_same_transaction(look: redis.Redis, server: PrivateS
 
 def test_what_is_no_lock_and_no_lease(server: PrivateServer, name: str) -> None:
     with transaction.atomic():
-        with pytest.raises(TypeError, match=r"a holdfast\.Lock is wanted, not <holdfast\.aio"):
+        with pytest.raises(TypeError, match=r"expected a holdfast\.Lock, not <holdfast\.aio"):
             hold(aio.Lock(server.url, name))  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="a lease is wanted"):
+        with pytest.raises(TypeError, match="expected the lease"):
             release_after(Lock(server.url, name).lease)  # type: ignore[arg-type]
 
 

@@ -78,7 +78,7 @@ def test_readers_of_one_object(owners: Owners, server: PrivateServer, name: str)
         await owners.other(other)
         await reader.release()
         await reader.acquire()
-        with pytest.raises(RuntimeError, match="held for reading here already"):
+        with pytest.raises(RuntimeError, match="held for reading by this thread or task already"):
             await reader.acquire()
         await reader.release()
         assert not await Either(lock.write).acquire(blocking=False)

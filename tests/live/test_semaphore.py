@@ -60,7 +60,7 @@ def test_as_many_as_the_limit_and_no_more(face: Face, server: PrivateServer, nam
     assert face.do(semaphore.acquire, False)
     face.do(semaphore.release, 2)
     assert face.do(semaphore.available) == face.do(semaphore.limit) == 2
-    with pytest.raises(ValueError, match="released too often: this object holds 0, not 1"):
+    with pytest.raises(ValueError, match="released too often: this object holds 0 acquisitions, not 1"):
         face.do(semaphore.release)
     with pytest.raises(NotHeld):
         face.do(semaphore.release, 2)

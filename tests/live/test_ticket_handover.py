@@ -258,7 +258,7 @@ def test_of_an_rlock_by_its_owner_where_it_is_held_once(server: PrivateServer, n
 def test_not_of_permits_and_not_of_leadership(face: Face, server: PrivateServer, name: str) -> None:
     semaphore = (holdfast if face.name == "sync" else holdfast.aio).Semaphore(server.url, name, 2)
     assert face.call(semaphore.acquire)
-    with pytest.raises(ConfigError, match="tickets are for locks"):
+    with pytest.raises(ConfigError, match="tickets work for locks only"):
         face.call(semaphore.lease.ticket)
     face.call(semaphore.release)
     leader = (holdfast if face.name == "sync" else holdfast.aio).Election(server.url, f"{name}-leader")

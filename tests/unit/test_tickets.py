@@ -84,16 +84,16 @@ def test_what_is_made_for_the_eye_shows_no_secret(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (7, "is no text, but of type int"),
-        ("", "is no ticket"),
-        ("hft2.e30=", "is no ticket"),
-        (repr(made()), "is what a ticket looks like when it is printed"),
+        (7, "is not text, but of type int"),
+        ("", "is not a ticket"),
+        ("hft2.e30=", "is not a ticket"),
+        (repr(made()), "is the printed form of a ticket"),
         (made().reveal()[:-5], "is damaged"),
         ("hft1.!!!!", "is damaged"),
         ("hft1." + "W10=", "is damaged"),
-        ("hft1." + "x" * 9000, "is no ticket"),
+        ("hft1." + "x" * 9000, "is not a ticket"),
         ("hft1." + "W1tbW1tb" * 900, "is damaged"),
-        (b"\xff\xfe", "is no ticket"),
+        (b"\xff\xfe", "is not a ticket"),
     ],
 )
 @pytest.mark.parametrize("cls", [redeem, aio_redeem], ids=["sync", "asyncio"])
@@ -127,9 +127,9 @@ def test_name_key_and_prefix_belong_together(cls: Callable[..., Any]) -> None:
         (forged("mine", b"hf:{mine}"), {"prefix": "app:"}, "prefix="),
         (forged("mine", b"raw"), {"key": "other"}, "is for the key 'raw', not for key='other'"),
         (forged("mine", b"hf:{mine}"), {"key": "raw"}, "not for key='raw'"),
-        (forged("mine", b"hf:{mine}", "1"), {}, "no token"),
-        (forged("mine", b"hf:{mine}", "aaaaaaaaaaaa.0"), {}, "no token"),
-        (forged("mine", b"hf:{mine}", f"{'a' * 12}.{SECRET}~"), {}, "no token"),
+        (forged("mine", b"hf:{mine}", "1"), {}, "no valid token"),
+        (forged("mine", b"hf:{mine}", "aaaaaaaaaaaa.0"), {}, "no valid token"),
+        (forged("mine", b"hf:{mine}", f"{'a' * 12}.{SECRET}~"), {}, "no valid token"),
     ):
         with pytest.raises(ConfigError, match=why) as caught:
             cls(URL, ticket, **options)
@@ -185,7 +185,7 @@ def test_the_same_for_asyncio(stage: Stage) -> None:
         assert stage.server.current() == texts.read(ticket).token
         async with aio_redeem(URL, ticket) as heir:
             assert heir.fence > lease.fence
-        with pytest.raises(TicketRefused, match="for lock 'x' has been redeemed before: a ticket is good for once") as caught:
+        with pytest.raises(TicketRefused, match="for lock 'x' was redeemed before: a ticket can be redeemed once") as caught:
             async with aio_redeem(URL, ticket):
                 pass
         assert (caught.value.reason, caught.value.name) == ("used", "x")
@@ -198,7 +198,7 @@ def test_one_that_expires_falls_to_the_next_in_line(stage: Stage) -> None:
         stage.server.join(OTHER)
         ticket = lease.ticket(expires=5)
     stage.server.now += 5.1
-    with pytest.raises(TicketRefused, match="has expired before it was redeemed; the lock went to the next in line") as caught:
+    with pytest.raises(TicketRefused, match="expired before it was redeemed; the next waiter may hold the lock now") as caught:
         redeem(URL, ticket).acquire()
     assert caught.value.reason == "expired"
 
@@ -207,7 +207,7 @@ def test_one_whose_lock_was_taken_away(stage: Stage) -> None:
     with Lock(URL, "x") as lease:
         ticket = lease.ticket()
     stage.server.take(OTHER, 30)
-    with pytest.raises(TicketRefused, match="the lock was taken away") as caught:
+    with pytest.raises(TicketRefused, match="the lock was broken or deleted") as caught:
         redeem(URL, ticket).acquire()
     assert caught.value.reason == "gone"
     assert stage.server.current() == OTHER
@@ -279,7 +279,10 @@ def test_a_server_that_has_not_seen_it_leaves_the_lease_as_it_was(stage: Stage, 
 @pytest.mark.parametrize("fault", [CUT, DONE_AND_CUT], ids=str)
 def test_where_nobody_knows_all_is_given_back(stage: Stage, fault: Fault) -> None:
     stage.script.failing = always(fault, "exchange_token")
-    with pytest.raises(LeaseLost, match="handing it over was not confirmed, so it was given back"), Lock(URL, "x") as lease:
+    with (
+        pytest.raises(LeaseLost, match="the server did not confirm the ticket, so the lock was released"),
+        Lock(URL, "x") as lease,
+    ):
         with pytest.raises(LeaseLost):
             lease.ticket()
         assert lease.lost.is_set()
@@ -308,7 +311,7 @@ def test_an_answer_that_comes_when_the_lease_is_over(stage: Stage) -> None:
     with Lock(URL, "x") as lease:
         ticket = lease.ticket()
     stage.script.slow = {("exchange_token", 1): 40.0}
-    with pytest.raises(TicketRefused, match="the answer came when the lease was over") as caught:
+    with pytest.raises(TicketRefused, match="the lease had expired when the answer came") as caught:
         redeem(URL, ticket, ttl=30).acquire()
     assert caught.value.reason == "late"
     assert stage.script.nothing_left()

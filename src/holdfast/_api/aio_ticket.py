@@ -1,4 +1,4 @@
-"""Tickets for asyncio: a lock that another process has handed over. `holdfast` has the same for threads."""
+"""`redeem` for asyncio: take over a lock that another process has handed over by a ticket. `holdfast` has it for threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast._net.redaction import hides_client
 
 
 class RedeemedLock(BaseRedeem[Lease], Lock):
-    """The lock of a ticket, made by `redeem`. Its lease is a `Lease`."""
+    """The lock of a ticket, as `redeem` returns it. Acquiring it redeems the ticket."""
 
 
 @hides_client()
@@ -32,25 +32,25 @@ def redeem(
 ) -> RedeemedLock:
     """Return the lock that another process has handed over by a ticket; ``async with`` takes it over.
 
-    ``async with`` gives an ordinary lease: renewed, with a fence greater than the giver's, released at the end. It does not
-    wait: the ticket is good, once, or TicketRefused says why it is not.
+    ``async with`` returns an ordinary lease: it is renewed, released at the end, and its fence is higher than that of the
+    process which issued the ticket. It never waits: it succeeds once for each ticket, or raises TicketRefused with the reason.
 
     Args:
-        client: as for `Lock`: of the server that has the lock.
-        ticket: what `Lease.ticket` gave: as it is, or as the plain text that has become of it on its way.
-        prefix: as for the lock that was handed over, if that had another one than ``hf:``.
-        key: the same as the lock's, if that was made with ``key=``. A ticket for any other key than its name's is refused.
-        ttl: seconds of the lease; renewed while held.
-        renew: False leaves renewal to you (`Lease.renew`).
+        client: as for `Lock`; it must be for the server that has the lock.
+        ticket: the ticket that `Lease.ticket` returned, or its text after any transport.
+        prefix: the prefix of the lock that was handed over, if it is not ``hf:``.
+        key: the same as the lock's, if it was created with ``key=``. Without it, a ticket must be for the key of its name.
+        ttl: length of the lease in seconds; renewed while the lock is held.
+        renew: False if you renew the lease yourself (`Lease.renew`).
         on_lost: as for `Lock`.
-        max_hold: seconds after which renewal stops, counted from here.
+        max_hold: seconds after the ticket was redeemed at which renewal stops.
         progress_within: as for `Lock`.
-        label: who uses this lock, shown to those who wait for it.
+        label: text that describes this user of the lock, shown to its waiters.
 
     Raises:
-        ConfigError: an option is out of range, or the ticket is none, or for the key of another lock than it names; nothing was
-            sent.
-        TicketRefused: when it is redeemed: it is used up, or expired, or the lock was taken away from it.
+        ConfigError: an option is out of range, or the value is not a ticket, or it is for another key than that of its name;
+            nothing was sent to the server.
+        TicketRefused: when the ticket is redeemed: it was redeemed before or has expired, or the lock was broken meanwhile.
     """
     refuse_mistaken(mistaken, "redeem")
     return RedeemedLock(

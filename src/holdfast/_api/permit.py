@@ -1,4 +1,4 @@
-"""The common part of semaphores and read-write locks in both APIs: their options, and a reason where they are refused."""
+"""The common base of semaphores and read-write locks in both APIs: locks that several holders can hold at the same time."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from holdfast._net.resolve import are_several, on_one_server
 from holdfast.errors import ConfigError, HoldfastError, ReleasedTooOften
 
 NO_MAJORITIES = (
-    "majorities do not add up to a number of permits, and there is no line that all servers share, in which nobody starves"
+    "permits cannot be counted by majorities, and several servers have no common queue in which every waiter gets its turn"
 )
 
 
 class PermitsLock(lock.BaseLock[L]):
-    """A lock of which several are held at the same time. Each waiter stands in the server's queue itself: a permit is not
-    handed on inside a process."""
+    """A lock whose permits several holders can have at the same time. Each waiter has its own place in the server's queue,
+    since a permit is not handed on inside a process."""
 
     _shared = False
     _permits: Permits
     _what = "semaphore"
     _entered: Entered[Any]
     _held: list[Any]
-    """The leases of this object, perhaps some that are given back among them."""
+    """The leases acquired by this object and not removed yet, oldest first; some may have been released meanwhile."""
 
     @hides_client()
     def __init__(self, client: object, name: str | bytes, wanted: Permits, **options: Any) -> None:
@@ -45,13 +45,13 @@ class PermitsLock(lock.BaseLock[L]):
         super().__init__(client, name, **options)
 
     def _set_up(self, spec: Any, *rest: Any) -> None:
-        self._books = threading.RLock()  # a signal handler may use it, too: each step below leaves it right
+        self._books = threading.RLock()  # Reentrant, because a signal handler may release too; the list is right at each line.
         self._held = []
         super()._set_up(spec._replace(permits=self._permits), *rest)
 
     @staticmethod
     def _me() -> object:
-        """This thread or task. Its number would not do: another one has it, once this one has ended."""
+        """Return the calling thread or task. The object, because its id is reused once the thread or task has ended."""
         raise NotImplementedError
 
     def _keep(self, lease: Any) -> None:
@@ -62,42 +62,46 @@ class PermitsLock(lock.BaseLock[L]):
             self._held.append(lease)
 
     def _holding(self) -> list[Any]:
-        """The leases that are not given back, the oldest first."""
+        """Return the leases that are not released, oldest first."""
         return [lease for lease in self._held if not lease._is_over()]  # noqa: SLF001
 
     def _held_by(self, owner: object) -> Any:
-        """The latest lease of a thread or task."""
+        """Return the latest lease that a thread or task has acquired through this object, if it holds any."""
         mine = [lease for lease in self._holding() if lease._taker() is owner]  # noqa: SLF001
         return mine[-1] if mine else None
 
     def _preferred(self) -> list[Any]:
-        """The leases that are not given back, the one to be given back first at the end: what `acquire` took goes before that
-        whose ``with`` is not left yet, and what this thread or task took before what others did."""
+        """Return the leases that are not released, in reverse order of release: the last one is released first.
+
+        Leases from `acquire` are released before those of an open ``with``, and the caller's own before those of others.
+        """
         me, entered, held = self._me(), self._entered._leases or (), self._holding()  # noqa: SLF001
         mine = [lease for lease in held if lease._taker() is me]  # noqa: SLF001
-        # Of others the oldest: another thread may be just about to enter its with.
+        # Of the others' leases, release the oldest first: a thread with a newer one may be just about to enter its ``with``.
         others = [lease for lease in reversed(held) if lease not in mine]
         return sorted([*others, *mine], key=lambda lease: lease not in entered)
 
     def _claim(self, n: int, claimed: list[Any]) -> None:
-        """Choose ``n`` to be given back by this caller: threads that give back at the same time get one each. Raises NotHeld if
-        there are not so many."""
+        """Remove the ``n`` leases that the caller has to release from this object and add them to ``claimed``.
+
+        Threads that release at the same time get different leases. Raises NotHeld if this object holds fewer.
+        """
         with self._books:
             while len(held := self._preferred()) >= n:
                 claimed += held[-n:]
                 taken = [self._remove(lease) for lease in held[-n:]]
                 if all(taken):
                     return
-                self._unclaim(claimed)  # a signal handler has just claimed one of them
+                self._unclaim(claimed)  # A signal handler has claimed one of them meanwhile.
                 claimed.clear()
         raise ReleasedTooOften(
-            f"{self._what} {self.name!r} is released too often: this object holds {len(held)}, not {n}",
+            f"{self._what} {self.name!r} was released too often: this object holds {len(held)} acquisitions, not {n}",
             name=self.name,
             key=self.key,
         )
 
     def _unclaim(self, claimed: list[Any]) -> None:
-        """Something went wrong: what is not given back is held as before."""
+        """Put claimed leases back after a failed release, so that this object still holds those that were not released."""
         with self._books:
             for lease in reversed(claimed):
                 self._remove(lease)
@@ -121,13 +125,13 @@ class PermitsLock(lock.BaseLock[L]):
             raise
 
     def _finish_giving_back(self, n: int, claimed: list[Any]) -> None:
-        """Finish a `release` that was interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line."""
+        """Finish a `release` that an interrupt or a signal handler has ended at any line by an exception."""
         chosen = claimed or self._preferred()[-n:]
         for lease in chosen if len(chosen) == n else ():
             lease._driver.run(lease._abandoned())  # noqa: SLF001
 
     async def _give_back_soon(self, n: int = 1) -> None:
-        """The same for tasks."""
+        """Release ``n`` acquisitions, as `_give_back` does, in an asyncio task."""
         claimed: list[Any] = []
         try:
             self._claim(n, claimed)
@@ -156,7 +160,8 @@ class PermitsLock(lock.BaseLock[L]):
         return super()._user_error(error)
 
     async def _count(self, limit: int | None = None) -> Count:
-        """Operation: how it stands; ``limit``: set how many there are first."""
+        """Return the limit, the used permits and the number of waiters, from the server. ``limit`` is set
+        before, if not None."""
         try:
             count = await permit.count(self._spec, self._permits.kind, limit)
         except WireError as error:
@@ -166,13 +171,13 @@ class PermitsLock(lock.BaseLock[L]):
         return count or Count(self._permits.limit or 0, 0, 0)
 
     async def _is_locked(self) -> bool:
-        """Operation behind `locked`."""
+        """Return True if an acquisition by this object would have to wait. `locked` runs this operation."""
         count = await self._count()
         return count.waiting > 0 or count.used + self._permits.wanted > count.limit
 
 
 class BaseSemaphore(PermitsLock[L]):
-    """Options of a semaphore, for both faces."""
+    """The options of a semaphore: the part that the sync and the asyncio API share."""
 
     @hides_client("Semaphore.__init__")
     def __init__(
@@ -209,7 +214,7 @@ class BaseSemaphore(PermitsLock[L]):
 
 
 def checked(limit: object, weight: object) -> Permits:
-    """The wanted permits of a semaphore. Raises ConfigError."""
+    """Return a semaphore's ``limit`` and ``weight`` as `Permits`. Raises ConfigError if one is invalid or weight > limit."""
     for what, value in (("limit", limit), ("weight", weight)):
         if value is None and what == "limit":
             continue
@@ -219,13 +224,17 @@ def checked(limit: object, weight: object) -> Permits:
     assert limit is None or isinstance(limit, int)
     if limit is not None and weight > limit:
         raise ConfigError(
-            f"weight={weight} is more than limit={limit}: nobody could ever have so many permits", parameter="weight"
+            f"weight={weight} is more than limit={limit}: no acquisition could ever succeed; pass a smaller weight",
+            parameter="weight",
         )
     return permit.semaphore(weight, limit)
 
 
 def acquire_wait(own: float | None, blocking: bool, timeout: float | None) -> float | None:
-    """The wait that threading.Semaphore's arguments mean, with its errors; without arguments, the object's ``own``."""
+    """Return the seconds to wait (None: no limit) for the arguments of threading.Semaphore.acquire; without any, ``own``.
+
+    Raises ValueError as threading.Semaphore does.
+    """
     if not blocking:
         if timeout is not None:
             raise ValueError("can't specify timeout for non-blocking acquire")

@@ -1,4 +1,4 @@
-"""The common part of read-write locks in both APIs: the two sides, which exclude each other, and the writer's lease."""
+"""The common base of read-write locks in both APIs: the read side and the write side, and the lease of a writer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast._runtime.process import Process
 
 
 class Sides(Protocol):
-    """A read-write lock."""
+    """A read-write lock with its two sides, as each of the sides sees it."""
 
     @property
     def _read(self) -> Side: ...
@@ -27,30 +27,30 @@ class Sides(Protocol):
 
 
 class BaseWriteLease(lease.BaseLease):
-    """The lease of a writer, for both faces."""
+    """The lease of a writer: the part that the sync and the asyncio API share."""
 
     downgraded = False
-    """It is a reader's by now."""
+    """True once the writer has become a reader by `downgrade`."""
 
     async def _downgrade(self) -> None:
-        """Operation behind `downgrade`."""
+        """Turn the writer's lease into a reader's. `downgrade` runs this operation."""
         self.check()
         held_lease = self._held_lease
-        held_lease.shares = 1  # now: another reader of this process may be granted its permit before we hear of this
+        held_lease.shares = 1  # Before the request: another reader here may be granted a permit before the answer comes.
         try:
             kept = await permit.change(held_lease.spec, held_lease.token, 1, self.fence)
         except WireError as error:
             raise error_map.server_error(held_lease.spec, error) from error
         if kept:
             self.downgraded = True
-        elif not self._expired() and held_lease.lose("its time was over, or it was taken away"):
+        elif not self._expired() and held_lease.lose("it expired, or another client revoked it"):
             self._forget()
             self.notice_loss()
         self.check()
 
 
 class Side(PermitsLock[Any]):
-    """One side of a read-write lock: its readers', or its writers'."""
+    """One side of a read-write lock: the read side, which many hold, or the write side."""
 
     _what = "read-write lock"
 
@@ -60,33 +60,33 @@ class Side(PermitsLock[Any]):
 
     @property
     def lease(self) -> Any:
-        """The lease of the latest acquisition by this object, until it is given back."""
+        """The lease of the latest acquisition through this side; None once it is released."""
         return next(reversed(self._holding()), None)
 
     def _new_attempt(self, process: Process) -> Attempt:
         me, whole = self._me(), self._whole
         reads, writes = whole._read._held_by(me), whole._write._held_by(me)  # noqa: SLF001
         if writes is not None and not (self._writes and writes.downgraded):
-            again = "it is not re-entrant" if self._writes else "make that a reader's with its lease's downgrade()"
-            raise RuntimeError(f"{self._what} {self.name!r} is held for writing here already: {again}")
+            again = "it is not re-entrant" if self._writes else "call downgrade() of the writer's lease to become a reader"
+            raise RuntimeError(f"{self._what} {self.name!r} is already held for writing by this thread or task: {again}")
         if self._writes and (reads or writes) is not None:
             raise RuntimeError(
-                f"{self._what} {self.name!r} is held for reading here: a reader cannot become a writer, because two who wanted "
-                "that would wait for each other for ever; give it back first"
+                f"{self._what} {self.name!r} is held for reading by this thread or task: a reader cannot become a writer, "
+                "since two readers that tried would wait for each other forever; release it first"
             )
         if reads is not None:
             raise RuntimeError(
-                f"{self._what} {self.name!r} is held for reading here already: taken once more, it would wait behind a writer "
-                "who waits for this reader"
+                f"{self._what} {self.name!r} is held for reading by this thread or task already: acquired again, it could wait "
+                "behind a writer that waits for this reader"
             )
         return super()._new_attempt(process)
 
 
 class BaseRWLock(Generic[L]):
-    """Options of a read-write lock, for both faces."""
+    """The options of a read-write lock: the part that the sync and the asyncio API share."""
 
     _side_types: tuple[type[Side], type[Side]]
-    """Classes of the read side and of the write side."""
+    """The classes of the read side and of the write side."""
 
     @hides_client("RWLock.__init__")
     def __init__(
@@ -121,17 +121,17 @@ class BaseRWLock(Generic[L]):
 
     @property
     def name(self) -> str:
-        """Name of the lock, as given."""
+        """The name of the lock, as passed."""
         name: str = self._write.name
         return name
 
     @property
     def key(self) -> str:
-        """Key of the lock on the server."""
+        """The key of the lock on the server."""
         key: str = self._write.key
         return key
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_write"):  # its options were refused
+        if not hasattr(self, "_write"):  # The options were refused.
             return f"<holdfast {type(self).__name__}, not made>"
         return repr(self._write).replace(type(self._write).__name__, type(self).__name__, 1)

@@ -1,4 +1,4 @@
-"""Read-write locks for threads. `holdfast.aio` has the same for asyncio."""
+"""`RWLock` (a read-write lock) for threads. `holdfast.aio` has the class for asyncio."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.errors import HoldfastError
 
 
 class WriteLease(rwlock.BaseWriteLease, Lease):
-    """The lease of a writer."""
+    """The lease of a writer, which can be turned into a reader's."""
 
     def downgrade(self) -> None:
-        """Go on as a reader: other readers may come in, and the lease and its fence stay. It cannot be made a writer's again.
+        """Become a reader: other readers are admitted, and the lease and its fence stay. A reader cannot become a writer again.
 
-        Raises LeaseLost, NotHeld or ServerError.
+        Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
         self._driver.run(self._downgrade())
 
@@ -26,8 +26,11 @@ class _Side(rwlock.Side, sync_lock.Lock):
         return threading.current_thread()
 
     def release(self) -> None:
-        """Give it back; anybody may. The caller's own lease is released before those of others. Raises NotHeld (a RuntimeError)
-        if it is not held, LeaseLost, ServerError."""
+        """Release the latest acquisition through this side; any thread or task may do it. The caller's own is released first.
+
+        Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
+        ServerError if the server cannot be reached: the lease then expires.
+        """
         claimed: list[Lease] = []
         try:
             self._give_back(1, claimed)
@@ -39,53 +42,57 @@ class _Side(rwlock.Side, sync_lock.Lock):
 
 
 class WriteSide(_Side):
-    """The writers' side: a `Lock` whose lease can become a reader's."""
+    """The write side of a read-write lock: a `Lock` whose lease can be turned into a reader's."""
 
     _lease_type = WriteLease
 
     def __enter__(self) -> WriteLease:
-        """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
+        """Acquire the lock for writing within ``wait`` and return the writer's lease.
+
+        Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached. Raises RuntimeError if this
+        thread holds the lock already.
+        """
         return super().__enter__()  # type: ignore[return-value]
 
 
 class RWLock(rwlock.BaseRWLock[Lease]):
     """A named lock that many readers hold at the same time, or one writer, anywhere.
 
-    Use ``with lock.read:`` and ``with lock.write:``; each side is what a `Lock` is. Requests are served in the order of
-    arrival: a waiting writer stops the readers that come after it, and readers that wait together come in together, so neither
-    side starves. Every reader has its own lease: a crashed reader blocks a writer until
-    its lease ends, and no longer.
+    Use ``with lock.read:`` and ``with lock.write:``; each side works like a `Lock`. The lock is granted in the order of
+    arrival, so neither side starves: readers that arrive after a waiting writer wait behind it, and readers that wait next to
+    each other in the queue are admitted together. Each reader has its own lease: a crashed reader blocks writers only until its
+    lease expires.
 
-    Neither side is re-entrant, and a reader cannot become a writer: RuntimeError says so, instead of a wait without end. A
-    writer can become a reader (`WriteLease.downgrade`).
+    Neither side is re-entrant, and a reader cannot become a writer: such an attempt raises RuntimeError, since it could wait
+    forever. A writer can become a reader (`WriteLease.downgrade`).
 
     Args:
         client: as for `Lock`: one server, or a Cluster; not several servers.
-        name: of the lock, 1 to 512 bytes.
-        ttl: seconds of the lease, 0.05 at least; renewed while held.
-        wait: seconds to wait for a busy lock; None: for ever; 0: not at all.
-        renew: False leaves renewal to you (`Lease.renew`).
+        name: name of the lock, 1 to 512 bytes.
+        ttl: length of the lease in seconds, at least 0.05; renewed while the lock is held.
+        wait: seconds to wait for a busy lock. None: without limit; 0: do not wait.
+        renew: False if you renew the lease yourself (`Lease.renew`).
         on_lost: called with the lease, in a thread of its own, when a lease is lost.
-        max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
-        progress_within: a holder that does not call ``progress()`` of its lease at least once in so many seconds counts as
-            hung: the lease is lost.
-        label: who uses this lock, shown to those who wait for it.
-        prefix: start of the keys on the server.
+        max_hold: seconds after the acquisition at which renewal stops, so that code that hangs cannot hold the lock forever.
+        progress_within: seconds within which the holder has to call ``progress()`` of its lease again; else it counts as hung,
+            and the lease is lost.
+        label: text that describes this user of the lock, shown to its waiters.
+        prefix: start of all keys on the server.
 
     Raises:
-        ConfigError: an option is out of range; nothing was sent.
+        ConfigError: an option is out of range; nothing was sent to the server.
     """
 
     _side_types = (_Side, WriteSide)
 
     @property
     def read(self) -> sync_lock.Lock:
-        """Its readers' side: many may hold it, while no writer does."""
+        """The read side: many readers can hold it at the same time, while no writer holds the lock."""
         side: sync_lock.Lock = self._read
         return side
 
     @property
     def write(self) -> WriteSide:
-        """Its writers' side: one holds it, and no reader."""
+        """The write side: one writer can hold it, while no reader holds the lock."""
         side: WriteSide = self._write
         return side

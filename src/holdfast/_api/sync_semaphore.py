@@ -1,4 +1,4 @@
-"""Semaphores for threads. `holdfast.aio` has the same for asyncio."""
+"""`Semaphore` and `BoundedSemaphore` for threads. `holdfast.aio` has classes of the same names for asyncio."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from holdfast.errors import HoldfastError
 
 
 class Semaphore(permit.BaseSemaphore[Lease], sync_lock.Lock):
-    """A number of permits that are held at the same time, anywhere: at most ``limit`` of them.
+    """A semaphore: at most ``limit`` permits are held at the same time, across all processes.
 
-    A permit is a lease: the permits of a crashed holder come back when it ends. Each has a fence of its own, which rises from
-    grant to grant. Permits go to those who wait in the order in which they came, and nobody goes before one who wants more than
-    there are just now. One object may be shared by threads or tasks, and hold several permits. Fits wherever a
-    threading.BoundedSemaphore does.
+    A permit is held under a lease, so the permits of a crashed holder become free when its lease expires. Each acquisition gets
+    a fence, higher than all earlier ones. Permits are granted in the order of arrival: a waiter that wants more permits than
+    are free is not overtaken. Threads and tasks can share one object, and it can hold several permits at a time. A `Semaphore`
+    can replace a threading.BoundedSemaphore.
 
     Args:
         client: as for `Lock`: one server, or a Cluster; not several servers.
-        name: of the semaphore, 1 to 512 bytes.
-        limit: how many permits there are; the first user says so for all, and who says something else is refused; None: as
-            many as others have said.
-        weight: how many permits one acquisition takes.
-        ttl: seconds of the lease, 0.05 at least; renewed while held.
-        wait: seconds to wait for permits; None: for ever; 0: not at all.
-        renew: False leaves renewal to you (`Lease.renew`).
+        name: name of the semaphore, 1 to 512 bytes.
+        limit: number of permits. The first user sets it for all, and users with another number are refused. None: the number
+            that others have set.
+        weight: number of permits that one acquisition takes.
+        ttl: length of the lease in seconds, at least 0.05; renewed while the permit is held.
+        wait: seconds to wait for permits. None: without limit; 0: do not wait.
+        renew: False if you renew the lease yourself (`Lease.renew`).
         on_lost: called with the lease, in a thread of its own, when a lease is lost.
-        max_hold: seconds after which renewal stops, so that hung code cannot hold permits for ever.
-        progress_within: a holder that does not call ``progress()`` of its lease at least once in so many seconds counts as
-            hung: the lease is lost.
-        label: who uses this lock, shown to those who wait for it.
-        prefix: start of the keys on the server.
+        max_hold: seconds after the acquisition at which renewal stops, so that code that hangs cannot hold permits forever.
+        progress_within: seconds within which the holder has to call ``progress()`` of its lease again; else it counts as hung,
+            and the lease is lost.
+        label: text that describes this user of the semaphore, shown to its waiters.
+        prefix: start of all keys on the server.
 
     Raises:
-        ConfigError: an option is out of range; nothing was sent. Also when it is used, if others use another limit.
+        ConfigError: an option is out of range; nothing was sent to the server. Also raised at the first use, if others use
+            another limit.
     """
 
     @staticmethod
@@ -44,18 +45,24 @@ class Semaphore(permit.BaseSemaphore[Lease], sync_lock.Lock):
 
     @property
     def lease(self) -> Lease | None:
-        """The lease of the latest acquisition by this object that is not given back."""
+        """The lease of the latest acquisition by this object that is not released; None if there is none."""
         return next(reversed(self._holding()), None)
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Take ``weight`` permits; False if there were too few in time. As threading.Semaphore's, except that without arguments
-        it waits as long as this object's ``wait`` says. Raises ServerError."""
+        """Acquire ``weight`` permits and return True; return False if too few became free in time. ``timeout`` is in seconds.
+
+        Works like threading.Semaphore.acquire, except that without arguments it waits as long as this object's ``wait`` option
+        allows. Raises ServerError if the server cannot be reached.
+        """
         return self._acquire(permit.acquire_wait(self._wait, blocking, timeout))
 
     def release(self, n: int = 1) -> None:
-        """Give back what ``n`` acquisitions of this object took; anybody may. The caller's own are released before those of
-        others, newest first; one whose ``with`` has not ended is released last. Raises NotHeld (a RuntimeError and
-        ValueError) if it holds fewer, LeaseLost, ServerError."""
+        """Release ``n`` acquisitions of this object; any thread or task may do it.
+
+        The caller's own acquisitions are released before those of others, newest first. An acquisition whose ``with`` has not
+        ended is released last. Raises NotHeld (a RuntimeError and ValueError) if this object holds fewer, LeaseLost if a lease
+        was lost before. Raises ServerError if the server cannot be reached: the permits are then free when the leases expire.
+        """
         if n < 1:
             raise ValueError("n must be one or more")
         claimed: list[Lease] = []
@@ -68,20 +75,24 @@ class Semaphore(permit.BaseSemaphore[Lease], sync_lock.Lock):
             raise
 
     def set_limit(self, limit: int) -> None:
-        """Change how many permits there are, for all users, also those who know only the limit before. Holders keep theirs; who
-        waits gets what is free now. Raises ConfigError, ServerError."""
+        """Change the number of permits for all users, also for those whose ``limit`` option has the old number.
+
+        Holders keep their permits, and waiters get those that are free now. Raises ConfigError if the number is invalid,
+        ServerError if the server cannot be reached.
+        """
         permit.checked(limit, self._permits.wanted)
         self._ask(functools.partial(self._count, limit))
 
     def limit(self) -> int:
-        """How many permits there are. Asks the server; raises ServerError."""
+        """Return the number of permits of the semaphore, by asking the server. Raises ServerError if it cannot be reached."""
         return (self._ask(self._count)).limit
 
     def available(self) -> int:
-        """How many permits are free just now. Asks the server; raises ServerError."""
+        """Return the number of free permits, by asking the server. Raises ServerError if it cannot be reached."""
         count = self._ask(self._count)
         return max(0, count.limit - count.used)
 
 
 class BoundedSemaphore(Semaphore):
-    """The same as `Semaphore`, which is bounded too: a permit that nobody holds cannot be given back."""
+    """A `Semaphore` under the name that threading uses. Every `Semaphore` is bounded: only permits that are held can be
+    released."""

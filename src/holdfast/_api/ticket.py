@@ -1,4 +1,4 @@
-"""The common part of tickets in both APIs: the ticket as text, how a lease becomes one, and how one becomes a lease."""
+"""The common base of tickets in both APIs: the text of a ticket, how a lease becomes a ticket, and how a ticket is redeemed."""
 
 # ruff: noqa: SLF001  (what leases keep to themselves is what is handed over)
 
@@ -27,38 +27,38 @@ from holdfast._net.resolve import resolve
 from holdfast.errors import ConfigError, HoldfastError, TicketRefused
 
 FORMAT = "hft1."
-"""Beginning of a ticket, with the version of the rest: base64 of a list in JSON."""
+"""Start of every ticket, with the version of its format. The rest is a JSON list in base64."""
 
 TOKEN = re.compile(r"[0-9a-f]{12}(\{[0-9a-fA-F]{4}\})?(@([0-9a-f]{2}){1,512})?\.[0-9a-f]{32}")
-"""Pattern of the token that a ticket holds the lock by: id of the process that made it, the prefix where the key does not show
-it, and 128 random bits."""
+"""Pattern of the token under which a ticket holds the lock: id of the process that issued it, the prefix if the key does not
+show it, and 128 random bits."""
 
 UNKNOWN_END = 9_999_999_999_999
-"""Stands for the end (server ms) in a ticket that is written before its end is known; has as many digits."""
+"""Placeholder, with the same number of digits, for a ticket's end (server ms) that is not known yet."""
 
 LONGEST = 8192
-"""Characters of a ticket. A name has 512 bytes, and each of them may stand there escaped, twice."""
+"""Most characters of a ticket. A name has up to 512 bytes, and may occur twice with each byte escaped."""
 
 
 class Ticket(str):
     """A held lock on its way to another process, which takes it over with `holdfast.redeem`.
 
-    A text like any other to what sends or stores it: JSON, pickle, ``.encode()``, ``file.write``, a task's arguments. But it is
-    a secret: whoever has it can take the lock. So what is made for the eye (``repr``, ``str``, ``print``, ``%s``, f-strings)
-    shows for which lock it is, and no more; `reveal` gives all of it.
+    Send or store it like any other text: by JSON, pickle, ``.encode()``, ``file.write`` or as a task's argument. Anybody who
+    has the ticket can take over the lock, so treat it as a secret. Therefore ``repr``, ``str``, ``print``, ``%s`` and f-strings
+    show only the name of the lock; `reveal` returns the full text.
     """
 
     __slots__ = ()
 
     def reveal(self) -> str:
-        """All of it, as plain text."""
+        """Return the full text of the ticket, which is a secret."""
         return str.__str__(self)
 
     def __repr__(self) -> str:
         try:
             name = repr(read(self.reveal()).name)
         except ConfigError:
-            name = "nothing"  # somebody has made it of another text
+            name = "nothing"  # The object was created from a text that is not a ticket.
         return f"<holdfast ticket for {name}>"
 
     __str__ = __repr__
@@ -68,13 +68,13 @@ class Ticket(str):
 
 
 class Told(NamedTuple):
-    """The content of a ticket."""
+    """The fields that a ticket contains."""
 
     name: str
     key: bytes
     token: str
     ends: int
-    """When it expires (server ms)."""
+    """Server time in milliseconds at which the ticket expires."""
     guard: float
     replicas: int
 
@@ -83,22 +83,22 @@ class Told(NamedTuple):
 
 
 def write(spec: Spec, token: str, ends: int) -> Ticket:
-    """The ticket for a lock that this token has now."""
+    """Return a ticket for a lock that this token holds now, until server time ``ends`` (milliseconds)."""
     said = [spec.name, spec.keys[0].decode("latin-1"), token, ends, spec.guard, spec.replicas]
     return Ticket(FORMAT + base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode())
 
 
 def read(ticket: object) -> Told:
-    """The content of a ticket. Raises ConfigError if it is none."""
+    """Return the fields of a ticket. Raises ConfigError if the text is not a ticket."""
     if isinstance(ticket, bytes):
         ticket = ticket.decode("ascii", "replace")
     if not isinstance(ticket, str):
-        raise _bad(f"is no text, but of type {type(ticket).__name__}")
-    text = str.__str__(ticket).strip()  # whatever its class shows; and files end with a line
+        raise _bad(f"is not text, but of type {type(ticket).__name__}")
+    text = str.__str__(ticket).strip()  # Not str(ticket), which hides the text; and files end with a newline.
     if text.startswith("<holdfast ticket"):
-        raise _bad("is what a ticket looks like when it is printed; pass on the ticket itself, or what its reveal() gives")
+        raise _bad("is the printed form of a ticket; pass the ticket itself, or the text that its reveal() returns")
     if not text.startswith(FORMAT) or len(text) > LONGEST:
-        raise _bad("is no ticket")
+        raise _bad("is not a ticket")
     try:
         name, key, token, ends, guard, replicas = control_records.parse(
             base64.b64decode(text[len(FORMAT) :], b"-_", validate=True), LONGEST
@@ -112,17 +112,19 @@ def read(ticket: object) -> Told:
             control_records.whole(replicas, 0, 2**31),
         )
     except (ValueError, TypeError):
-        raise _bad("is damaged") from None  # what is wrong with it would be shown, and with that the ticket
+        raise _bad("is damaged") from None  # The original error would show parts of the ticket, which is a secret.
     if not told.key or not told.token or told.guard < 0:
         raise _bad("is damaged")
     return told
 
 
 def bound(told: Told, prefix: str, key: str | bytes | None) -> None:
-    """Check that a ticket is one, and for the key that belongs to its name. It may have been made up, or relabelled, and
-    redeeming it replaces that key and deletes it in the end. Raises ConfigError."""
+    """Check that a ticket is for the key of the lock that it names. Raises ConfigError if not.
+
+    Redeeming a ticket replaces that key and finally deletes it, so a forged or altered ticket must not name another key.
+    """
     if not TOKEN.fullmatch(told.token):
-        raise _bad("is damaged: it has no token of a ticket")
+        raise _bad("is damaged: it has no valid token")
     if key is not None:
         if raw_key(key) != told.key:
             raise _bad(f"is for the key {_shown(told.key)}, not for key={key!r}")
@@ -131,7 +133,7 @@ def bound(told: Told, prefix: str, key: str | bytes | None) -> None:
     if name is None or _shown(name) != repr(told.name) or lock_keys(name, prefix, None)[0] != told.key:
         raise _bad(
             f"is for lock {told.name!r} and the key {_shown(told.key)}, which is not the key of that name: pass the "
-            "prefix= that the lock has, or, if it was made with key=, the same key="
+            "prefix= of the lock, or its key= if it was created with one"
         )
 
 
@@ -140,36 +142,36 @@ def _shown(raw: bytes) -> str:
 
 
 def _bad(why: str) -> ConfigError:
-    return ConfigError(f"ticket: what was given {why}", parameter="ticket")
+    return ConfigError(f"ticket: the given value {why}", parameter="ticket")
 
 
 class Issue:
-    """A lease that becomes a ticket. From `begin` on its holder has nothing, unless the server has not seen it."""
+    """The change of a lease into a ticket. Once it has begun, the holder has no lease, unless the server was never asked."""
 
     def __init__(self, lease: BaseLease, expires: float, token: str = "") -> None:
         self._lease = lease
         spec = lease._held_lease.spec
         if spec.permits is not None:
-            raise ConfigError(f"tickets are for locks: what is held of {lease.name!r} is one of several", parameter="ticket")
+            raise ConfigError(f"tickets work for locks only: {lease.name!r} is a semaphore or an RWLock", parameter="ticket")
         self._seconds = options.seconds(expires, "expires", options.MIN_TTL, spec.guard or options.MAX_TTL)
         self._ticket = Attempt(spec, token)
         self._begun = False
 
     async def operation(self) -> Ticket:
-        """Operation behind ``ticket``."""
+        """Issue the ticket on the server and return it. `Lease.ticket` runs this operation."""
         self._begin()
         held_lease, ticket = self._lease._held_lease, self._ticket
         try:
             found = await ticket_operations.issue(ticket, held_lease.token, self._seconds)
         except (WireError, KeyConflict) as error:
             if ticket.maybe_in_flight:
-                raise self._lost("handing it over was not confirmed, so it was given back") from error
+                raise self._lost("the server did not confirm the ticket, so the lock was released") from error
             self._go_on()
             if isinstance(error, WireError):
                 raise error_map.server_error(held_lease.spec, error) from error
             raise ConfigError(f"lock {self._lease.name!r} cannot be handed over: {error}", parameter="name") from error
         except BaseException:
-            self._lost("handing it over was interrupted, so it was given back")
+            self._lost("issuing a ticket was interrupted, so the lock was released")
             raise
         if isinstance(found, Void):
             raise self._lost("its key is gone or somebody else's")
@@ -181,13 +183,13 @@ class Issue:
         return write(held_lease.spec, ticket.token, found.ends)
 
     async def undo(self) -> None:
-        """Return the operation to run when it was interrupted, and nobody knows how far it had come: nobody has the ticket."""
+        """Revoke the ticket after an interrupt at an unknown point: nobody has received it."""
         if self._begun:
-            self._lost("handing it over was interrupted, so it was given back")
+            self._lost("issuing a ticket was interrupted, so the lock was released")
             await ticket_operations.take_back(self._ticket, self._lease._held_lease.token)
 
     def _begin(self) -> None:
-        """Keep this process from using or renewing the lease: the server would answer that it is lost."""
+        """Keep this process from using or renewing the lease, because the server would answer that it is lost."""
         lease = self._lease
         lease.check()
         lease._may_hand_over()
@@ -199,7 +201,7 @@ class Issue:
         lease._forget()
 
     def _go_on(self) -> None:
-        """The server has not seen anything of it."""
+        """Resume the lease, after the server was never asked for the ticket."""
         self._lease._held_lease.over = self._begun = False
         self._lease._look_again()
 
@@ -213,9 +215,9 @@ class Issue:
 
 
 class BaseRedeem(lock.BaseLock[L]):
-    """A lock that is acquired by redeeming a ticket; common part of both APIs."""
+    """A lock that is acquired by redeeming a ticket: the part that the sync and the asyncio API share."""
 
-    _shared = False  # others of this process may wait for the lock: who has a ticket does not stand in line with them
+    _shared = False  # The holder of a ticket has the lock already, and must not queue with the waiters of this process.
 
     @hides_client("redeem.__init__")
     def __init__(
@@ -262,9 +264,9 @@ class BaseRedeem(lock.BaseLock[L]):
 
     def _refused(self, why: str) -> TicketRefused:
         said = {
-            "used": "has been redeemed before: a ticket is good for once",
-            "expired": "has expired before it was redeemed; the lock went to the next in line",
-            "gone": "is void: the lock was taken away (broken or deleted), or the server has forgotten it, or is another one",
-            "late": "was redeemed, but the answer came when the lease was over; the lock was given back",
+            "used": "was redeemed before: a ticket can be redeemed once",
+            "expired": "expired before it was redeemed; the next waiter may hold the lock now",
+            "gone": "is void: the lock was broken or deleted, the server has lost its data, or this is another server",
+            "late": "was redeemed, but the lease had expired when the answer came; the lock was released",
         }[why]
         return TicketRefused(f"the ticket for lock {self.name!r} {said}", name=self.name, key=self.key, reason=why)

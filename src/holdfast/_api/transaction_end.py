@@ -1,4 +1,4 @@
-"""Locks that are held until a database transaction has ended: what the integrations share."""
+"""Locks that are held until a database transaction ends: the common part of the SQLAlchemy and Django integrations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 _tasks: set[asyncio.Future[Any]] = set()
-"""Tasks that release something: a task that nobody refers to may be collected."""
+"""Tasks that release a lock; referred to here, because a task that nothing refers to may be collected."""
 
 
 def enter(lock: Any, holding: Holding) -> Any:
-    """Take it as ``with`` does, for a transaction to give back, and answer the lease."""
+    """Acquire the lock as ``with`` does and return the lease, which is released when the transaction ends."""
     _check(lock, "__enter__", "holdfast.Lock")
     leases = holding.leases
-    leases.append(lock.__enter__())  # in one line: interrupted behind it, the transaction gives the lock back
+    leases.append(lock.__enter__())  # One line: after an interrupt behind it, the transaction releases the lock.
     lock._entered.remove(leases[-1])  # noqa: SLF001
     return leases[-1]
 
@@ -31,40 +31,41 @@ async def enter_in_loop(lock: Any, holding: Holding) -> Any:
     lease = await lock.__aenter__()
     holding.leases.append(lease)
     lock._entered.remove(lease)  # noqa: SLF001
-    lease._body = None  # noqa: SLF001 - no task is inside: the transaction finds out when it is to be committed
+    lease._body = None  # noqa: SLF001 - No task to cancel on a loss: the check before the commit finds the loss.
     return lease
 
 
 def _check(lock: Any, method: str, wanted: str) -> None:
     if not hasattr(lock, "_entered"):
-        raise TypeError(f"a lock is wanted, not {lock!r}; of an RWLock, its read or its write side")
+        raise TypeError(f"expected a lock, not {lock!r}; of an RWLock, pass its read or its write side")
     if not hasattr(lock, method):
-        raise TypeError(f"a {wanted} is wanted, not {lock!r}")
+        raise TypeError(f"expected a {wanted}, not {lock!r}")
     if isinstance(lock, Reentrant):
         raise TypeError(
-            f"{lock!r} belongs to the thread or task that takes it, and others may end the transaction: use a Lock, or take it "
-            "outside of the transaction"
+            f"{lock!r} belongs to the thread or task that acquires it, but another one may end the transaction: use a Lock, or "
+            "acquire this lock outside of the transaction"
         )
 
 
 class Holding:
-    """The leases that are held until one transaction has ended."""
+    """The leases that are held until one transaction ends."""
 
     def __init__(self) -> None:
         self.leases: list[Any] = []
         self.committed = False
 
     def add(self, lease: Any) -> None:
-        """One that was taken otherwise. Raises TypeError if it is none."""
+        """Add a lease that was acquired elsewhere. Raises TypeError if the object is not a lease."""
         if not hasattr(lease, "check"):
-            raise TypeError(f"a lease is wanted, as a lock that was taken has it (lock.lease), not {lease!r}")
+            raise TypeError(f"expected the lease of an acquired lock (lock.lease), not {lease!r}")
         self.leases.append(lease)
 
     def has(self, lock: Any) -> Any:
-        """The lease by which the transaction has this lock already; or None. Raises LeaseLost if it is lost.
+        """Return the lease under which the transaction holds this lock already, or None. Raises LeaseLost if it is lost.
 
-        Functions that call each other in one transaction take the same lock, and would wait for themselves. Of a semaphore,
-        each is given its own."""
+        Functions that call each other in one transaction may use the same lock, and would wait for themselves. For a semaphore
+        the answer is always None: each function gets its own permit.
+        """
         for lease in self.leases:
             if type(lease) is not getattr(lock, "_lease_type", None) or lease._held_lease.spec.permits is not None:  # noqa: SLF001
                 continue
@@ -74,29 +75,32 @@ class Holding:
         return None
 
     def check(self) -> None:
-        """Just before the commit. Raises LeaseLost, or NotHeld: so nothing is committed."""
+        """Raise LeaseLost or NotHeld if a lease has ended, so that the transaction is not committed. Called
+        just before COMMIT."""
         for lease in self.leases:
             lease.check()
 
     def end(self) -> None:
-        """The transaction has ended: give all back, the last one first."""
+        """Release all leases after the end of the transaction, the latest first."""
         try:
             self._end()
         except BaseException:
-            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line. A released lock is done with.
+            # An exception of an interrupt or a signal handler can come at any line. Leases released before are skipped.
             self._end()
             raise
 
     def _end(self) -> None:
-        with ExitStack() as all_of_them:  # even if one of them is interrupted
+        with ExitStack() as all_of_them:  # All callbacks run, even if one of them is interrupted.
             for lease in self.leases:
                 all_of_them.callback(self._give_back, lease, self.committed)
         self.leases = []
         self.committed = False
 
     def end_elsewhere(self) -> list[Any]:
-        """The same from where garbage is collected, which may be anywhere: nothing can be waited for there. Answers what was
-        held."""
+        """Release all leases in a thread of its own, and return those that were held.
+
+        For use during garbage collection, which can interrupt any code, so nothing may be waited for there.
+        """
         held = [lease for lease in self.leases if not lease._is_over()]  # noqa: SLF001
         keeper = current().running_keeper if held else None
         if keeper is not None:
@@ -106,11 +110,11 @@ class Holding:
         return held
 
     def drop(self) -> None:
-        """Nobody has ended the transaction before it was collected."""
+        """Release the leases of a transaction that was collected without an end, and warn about it."""
         held = self.end_elsewhere()
         if held:
             names = ", ".join(repr(lease.name) for lease in held)
-            warnings.warn(f"a transaction that held {names} was dropped, neither committed nor closed", ResourceWarning, 2)
+            warnings.warn(f"a transaction that held {names} was dropped without a commit or close", ResourceWarning, 2)
 
     def _give_back(self, lease: Any, committed: bool) -> None:
         try:
@@ -121,7 +125,7 @@ class Holding:
             explain(error, lease, committed)
 
     def _await(self, lease: Any, given_back: Coroutine[Any, Any, None]) -> None:
-        """Run the release of an asyncio lock in a task of its own, as nobody awaits it."""
+        """Run the release of an asyncio lock in a task of its own, because no code awaits it."""
 
         def begin() -> None:
             task = asyncio.ensure_future(given_back)
@@ -131,7 +135,7 @@ class Holding:
         try:
             lease._driver.loop.call_soon_threadsafe(begin)  # noqa: SLF001
         except RuntimeError:
-            given_back.close()  # the loop is closed: nobody can wait until it is back
+            given_back.close()  # The loop is closed, so the release cannot be awaited; the keeper thread does it.
             lease._leave_to_keeper()  # noqa: SLF001
 
 
@@ -143,13 +147,12 @@ async def _explained(given_back: Coroutine[Any, Any, None], lease: Any, committe
 
 
 def explain(error: Exception, lease: Any, committed: bool) -> None:
-    """The transaction has ended, and an error would say that it has not: so it is a warning, as at the end of a ``with`` when
-    the server cannot be reached."""
+    """Report a failed release as a warning, because an exception would suggest that the transaction has not ended."""
     if isinstance(error, LeaseLost):
         if committed:
             warnings.warn(
-                f"{error}. That was after the last look at it, and the transaction is committed; check the fence "
-                f"({lease.fence}) in what it writes, to be safe from that",
+                f"{error}. The loss was noticed after the last check, and the transaction is committed; to rule that out, "
+                f"check the fence ({lease.fence}) in the statements of the transaction",
                 HoldfastWarning,
                 stacklevel=4,
             )
