@@ -167,9 +167,9 @@ def test_one_order_whatever_the_servers_are_called() -> None:
     voted = [Redlock(servers, "voted") for servers in ([one, other, third], [third, other, one])]
     for vote in voted:
         assert MultiLock([single, vote]).names == ("voted", "single")
-    with pytest.raises(ConfigError, match="named twice"):
+    with pytest.raises(ConfigError, match="listed twice"):
         MultiLock(voted)
-    with pytest.raises(ConfigError, match="named twice"):
+    with pytest.raises(ConfigError, match="listed twice"):
         MultiLock([voted[0], Lock(third, "voted")])  # one of those that vote has it under the same key
     watched = Lock("redis+sentinel://127.0.0.1:1/main", "x")
     before = _place(watched)

@@ -1,4 +1,4 @@
-"""Leader election, for asyncio: `holdfast.aio.Election`."""
+"""`Election` for asyncio: leader election among candidates. `holdfast` has the class for threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Elected", "Election", "Term"]
 
 
 class SeatTerm(election.BaseTerm, Term):
-    """A term on one server."""
+    """The lease of an elected leader, for an election on one server."""
 
 
 class ElectionLock(election.BaseElectionLock, FairLock):
@@ -25,27 +25,28 @@ class ElectionLock(election.BaseElectionLock, FairLock):
 
 
 class Election(election.BaseElection[Term]):
-    """An election, as one candidate takes part in it: at most one candidate leads, the others wait in strict order.
+    """A candidate in an election: at most one candidate leads at a time, and the others wait in strict order of arrival.
 
-    A leader that crashes is followed by the next candidate ``ttl`` seconds after its last sign of life. Each term has a number,
-    its fence, which rises with each leader, for ever: pass it on as a fencing token to what the leader writes to. If
+    If the leader crashes, the next candidate is elected at most ``ttl`` seconds after the leader's last renewal. Each term has
+    a number, higher than all earlier ones: send it along with your writes as a fencing token (see `Term.fence`). If
     leadership is lost, the body of ``async with`` is cancelled and LeaseLost is raised.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL; or three, five or another odd number of
             them, which elect by majority (as `Redlock`).
-        name: of the election, 1 to 512 bytes.
+        name: name of the election, 1 to 512 bytes.
         candidate: name of this candidate, for observers and for `hand_over`; default: ``host:pid``.
         value: text that observers get while this candidate leads, such as its URL.
-        ttl: seconds of the lease, which is renewed while this candidate leads.
-        wait: seconds to campaign for; None: until elected.
+        ttl: length of the lease in seconds; renewed while this candidate leads.
+        wait: seconds to campaign. None: until elected.
         on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
-        prefix: start of the keys on the server.
-        quarantine: with one server, as for `Lock`.
-        max_ttl: with several servers, the longest lease on them (60); the same for all clients of these servers.
+        prefix: start of all keys on the server.
+        quarantine: as for `Lock`; with one server only.
+        max_ttl: longest lease in seconds that clients of these servers use, the same for all of them; with several servers
+            only. Default: 60.
 
     Raises:
-        ConfigError: an option is out of range; nothing was sent.
+        ConfigError: an option is out of range; nothing was sent to the server.
     """
 
     _lock: Lock
@@ -56,18 +57,21 @@ class Election(election.BaseElection[Term]):
 
     @staticmethod
     def _quorum_seat() -> type[Any]:
-        from holdfast._api.aio_redlock import Seat as QuorumSeat  # here: most elections have one server
+        from holdfast._api.aio_redlock import Seat as QuorumSeat  # Imported late: most elections have one server.
 
         return QuorumSeat
 
     @property
     def lease(self) -> Term | None:
-        """The current term of this candidate, or None. `Term.lost` is set when leadership is lost."""
+        """The current term of this candidate; None while it does not lead. `Term.lost` is set when leadership is lost."""
         return self._lock.lease  # type: ignore[return-value]
 
     async def campaign(self, wait: float | None = None) -> Term:
-        """Wait until this candidate is elected, and return its term; at once if it leads already. ``wait``: seconds to wait,
-        instead of those of the object. Raises LockTimeout, ServerError."""
+        """Wait until this candidate is elected, and return its term. Return the current term at once if it leads already.
+
+        ``wait`` is in seconds; None: as long as this object's ``wait`` option allows. Raises LockTimeout if the candidate was
+        not elected in time, ServerError if the server cannot be reached.
+        """
         started, lock = clock(), self._lock
         while not self.is_leader or (lease := lock.lease) is None:
             if not await lock.acquire(timeout=-1 if wait is None else wait):
@@ -76,46 +80,60 @@ class Election(election.BaseElection[Term]):
         return lease  # type: ignore[return-value]
 
     async def resign(self) -> None:
-        """End the term; the next candidate is elected at once. Raises NotHeld if this one does not lead, LeaseLost,
-        ServerError."""
+        """End the term of this candidate; the next candidate is elected at once.
+
+        Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead before. Raises ServerError if the server
+        cannot be reached: the next candidate is then elected when the lease expires.
+        """
         lease = self._lock.lease
         if lease is None:
             raise self._not_leading()
         await lease.release()
 
     async def proclaim(self, value: str) -> None:
-        """Replace the text that observers get. Raises NotHeld, LeaseLost, ServerError."""
+        """Replace the text that observers get while this candidate leads.
+
+        Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead, ServerError if the server cannot be
+        reached, ConfigError if the text is too long.
+        """
         term = self._leading("proclaim")
         term._at_home()  # noqa: SLF001
         await term._driver.run(term._proclaim(election.checked_value(value)))  # noqa: SLF001
         self._value = value
 
     async def hand_over(self, to: str) -> None:
-        """Make the candidate ``to`` the leader, wherever it stands in the queue. End your work before. Raises NoCandidate if
-        there is no such candidate: then this one goes on leading. Raises NotHeld, LeaseLost, ServerError."""
+        """Make the candidate called ``to`` the leader, wherever it stands in the queue. Finish your work as the leader before.
+
+        Raises NoCandidate if there is no such candidate: this one then goes on leading. Raises NotHeld if this candidate does
+        not lead, LeaseLost if it lost the lead. Raises ServerError if the server cannot be reached: if the answer was lost,
+        this candidate no longer leads.
+        """
         term = self._leading("hand_over")
         term._at_home()  # noqa: SLF001
         await term._driver.run(term._hand_over(to))  # noqa: SLF001
 
     async def leader(self) -> Elected | None:
-        """Return who leads now: name, term and value; None for nobody. Raises ServerError."""
+        """Return the current leader: its name, term and value; None if there is none. Raises ServerError."""
         return await self._next(LeaderWatch())
 
     async def observe(self) -> AsyncIterator[Elected | None]:
-        """Yield who leads, now and after each change, without end; None for nobody. Waits without polling. Terms rise; a leader
-        of a moment may be left out. Raises ServerError when the server is away for longer than 30 seconds."""
+        """Yield the current leader (name, term, value), then the new one after each change, without end; None: no leader.
+
+        Waits for notifications, without polling. Terms only rise; a leader that led only for a moment may be left out. Raises
+        ServerError if the server cannot be reached for more than 30 seconds.
+        """
         watch = LeaderWatch()
         while True:
             yield await self._next(watch)
 
     async def __aenter__(self) -> Term:
-        """Campaign. Raises LockTimeout, ServerError."""
+        """Wait until this candidate is elected, and return its term. Raises LockTimeout or ServerError, as `campaign` does."""
         return await self._lock.__aenter__()  # type: ignore[return-value]
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Resign. Raises LeaseLost if leadership was lost, or notes it on the error of the body."""
+        """End the term. If the lead was lost, raises LeaseLost, or adds it as a note to the exception of the body."""
         await self._lock.__aexit__(kind, error, trace)
 
     async def _next(self, watch: LeaderWatch) -> Elected | None:

@@ -1,4 +1,4 @@
-"""Several locks at once for asyncio, all of them or none: the counterpart of `holdfast._api.sync_multilock`."""
+"""`MultiLock` for asyncio: acquire several locks together, all of them or none. `holdfast` has the class for threads."""
 
 # ruff: noqa: SLF001  (it is made of locks and their leases)
 
@@ -18,7 +18,7 @@ from holdfast._runtime.process import Process
 
 
 class MultiLease(TellsLoss, multilocks.BaseMultiLease):
-    """One acquisition of several locks: what ``async with`` gives."""
+    """The lease of several locks acquired together, as ``async with`` returns it."""
 
     def __init__(self, lock: MultiLock, driver: Runner, whole: multilocks.Whole) -> None:
         super().__init__(whole, lock.name, lock._on_lost)
@@ -28,24 +28,27 @@ class MultiLease(TellsLoss, multilocks.BaseMultiLease):
 
     @property
     def lost(self) -> asyncio.Event:
-        """An Event: set when one of the leases is lost."""
+        """An event that is set when one of the leases is lost."""
         return self._event
 
     async def renew(self, ttl: float | None = None) -> None:
-        """Set all leases to ``ttl`` seconds from now (default: as long as each was last); never adds to them.
+        """Set all leases to ``ttl`` seconds from now (default: as long as each was last time); the remaining time is not added.
 
-        Raises LeaseLost, NotHeld or ServerError.
+        Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
         """
         self._at_home()
         await self._driver.run(self._renew(ttl))
 
-    async def ticket(self, expires: float = 60.0) -> Never:  # noqa: ARG002 - there is none
-        """Several locks give no ticket. Raises ConfigError."""
+    async def ticket(self, expires: float = 60.0) -> Never:  # noqa: ARG002 - there are no tickets for several locks
+        """Raise ConfigError: a lease of several locks cannot be handed over by a ticket."""
         raise self._no_ticket()
 
     async def release(self) -> None:
-        """Give all locks back. Raises LeaseLost if one was lost before, NotHeld the second time, ServerError if a server cannot
-        be reached (its locks then end with their leases); what can be given back is."""
+        """Release all locks.
+
+        Raises LeaseLost if a lease was lost before, NotHeld if all were released already. Raises ServerError if a server cannot
+        be reached: its locks are then free when their leases expire. The other locks are released in any case.
+        """
         self._may_be_awaited()
         await self._driver.run(self._release())
 
@@ -53,43 +56,47 @@ class MultiLease(TellsLoss, multilocks.BaseMultiLease):
 class MultiLock(multilocks.BaseMultiLock[MultiLease], aio_lock.Lock):
     """Several locks, held together: all of them or none.
 
-    They are taken in one order, whatever the order in which they are named, so those who want some of the same locks never
-    wait for each other in a cycle. If all are free and on one server, that is one trip; one that is busy is waited for in its
-    queue. When time runs out, or anything goes wrong, those that were taken go back. Fits wherever an asyncio.Lock does.
+    The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a
+    cycle. If all locks are free and on one server, this costs one round trip. A busy lock is waited for in its queue. If time
+    runs out or an error occurs, the locks acquired so far are released. A `MultiLock` can replace an asyncio.Lock.
 
     If a lease is lost, the body of ``async with`` is cancelled and LeaseLost is raised.
 
     Args:
-        client: a client or URL, for locks that are named; may be left out where all are lock objects.
-        locks: names of locks, and locks: `Lock`, `FairLock`, `Redlock`, also of other servers, each with options of its own.
-        ttl: seconds of the leases of those that are named, 0.05 at least; renewed while held.
-        wait: seconds to wait for all of them; None: for ever; 0: not at all.
-        renew: False leaves renewal to you (`MultiLease.renew`).
+        client: a client or URL, for the locks given by name; may be left out if all are lock objects.
+        locks: names of locks, and lock objects, with their own servers and options: `Lock`, `FairLock`, `Redlock`,
+            `Semaphore`, or a side of an `RWLock`.
+        ttl: length of the leases of locks given by name, in seconds, at least 0.05; renewed while held.
+        wait: seconds to wait for all locks together. None: without limit; 0: do not wait.
+        renew: False if you renew the leases yourself (`MultiLease.renew`).
         on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
-        max_hold: seconds after which renewal stops, so that hung code cannot hold the locks for ever.
-        label: who uses this lock, shown to those who wait for it.
-        prefix: start of the keys on the server.
+        max_hold: seconds after the acquisition at which renewal stops, so that code that hangs cannot hold the locks forever.
+        label: text that describes this user of the locks, shown to their waiters.
+        prefix: start of all keys on the server.
 
     Raises:
-        ConfigError: an option is out of range, or a lock is named twice; nothing was sent.
+        ConfigError: an option is out of range, or a lock is listed twice; nothing was sent to the server.
     """
 
     _kind = aio_lock.Lock
 
     @property
     def lease(self) -> MultiLease | None:  # type: ignore[override]
-        """The lease of the latest acquisition by this object, until it is given back."""
+        """The lease of the latest acquisition by this object; None once it is released."""
         return super().lease  # type: ignore[return-value]
 
     async def locked(self) -> bool:
-        """True while anybody anywhere holds one of the locks. Asks the servers; raises ServerError."""
+        """Return True if anybody holds one of the locks, by asking the servers. Raises ServerError if one cannot be reached."""
         for lock in self._locks:
             if await lock.locked():
                 return True
         return False
 
     async def __aenter__(self) -> MultiLease:  # type: ignore[override]
-        """Take the locks within ``wait``. Raises LockTimeout, ServerError."""
+        """Acquire all locks within this object's ``wait`` and return their lease.
+
+        Raises LockTimeout if one of the locks stays busy, ServerError if a server cannot be reached. No lock is held then.
+        """
         return await super().__aenter__()  # type: ignore[return-value]
 
     def _driver(self) -> Runner:

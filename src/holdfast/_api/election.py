@@ -1,4 +1,4 @@
-"""The common part of `Election` in both APIs: the candidate, its lock, its term, the errors."""
+"""The common base of `Election` in both APIs: a candidate, the lock that makes it the leader, and its term."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ LONGEST_NAME, LONGEST_VALUE = 200, 65536
 
 
 class BaseElectionLock(lock.BaseLock[Any]):
-    """The lock of an election on one server, for one candidate: each stands in the server's line for itself."""
+    """The lock of an election on one server, as one candidate sees it. Each candidate has its own place in the
+    server's queue."""
 
     _shared = False
     election: BaseElection[Any]
@@ -64,7 +65,7 @@ class BaseElectionLock(lock.BaseLock[Any]):
 
 
 class BaseTerm(leases.BaseLease):
-    """The abilities that only a term on one server has, for both APIs."""
+    """A term (time as the leader) on one server: the part that the sync and the asyncio API share."""
 
     _attempt: Candidacy
 
@@ -73,7 +74,7 @@ class BaseTerm(leases.BaseLease):
         await election.notify_observers(self._attempt.election_keys)
 
     async def _proclaim(self, value: str) -> None:
-        """Operation behind `Election.proclaim`."""
+        """Replace the text that observers get. `Election.proclaim` runs this operation."""
         self.check()
         self._attempt.value = value
         try:
@@ -84,15 +85,15 @@ class BaseTerm(leases.BaseLease):
             self._taken_away()
 
     async def _hand_over(self, to: str) -> None:
-        """Operation behind `Election.hand_over`."""
+        """Make the candidate called ``to`` the leader. `Election.hand_over` runs this operation."""
         self.check()
         held_lease = self._held_lease
-        held_lease.over = True  # while nobody knows who leads, this one does not believe to
+        held_lease.over = True  # While it is unknown who leads, this candidate must not count as the leader.
         try:
             done = await election.transfer(self._attempt.election_keys, held_lease.token, to)
         except Unknown as error:
             await self._abandoned()
-            raise trouble(held_lease.spec, error, " (leadership was given up: it may have been handed over)") from error
+            raise trouble(held_lease.spec, error, " (this candidate resigned, and the other one may lead now)") from error
         except (WireError, KeyConflict) as error:
             self._go_on()
             raise trouble(held_lease.spec, error) from error
@@ -104,7 +105,7 @@ class BaseTerm(leases.BaseLease):
             held_lease.end()
             self._forget()
             if held_lease.maybe_in_flight:
-                await self._give_up()  # a late copy of the request that took the lock shall not take it again
+                await self._give_up()  # A late copy of the request that acquired the lock must not acquire it again.
             return
         self._go_on()
         if isinstance(done, NoSuchCandidate):
@@ -113,12 +114,12 @@ class BaseTerm(leases.BaseLease):
 
     def _may_hand_over(self) -> None:
         raise ConfigError(
-            f"the lead of {self.name!r} is handed over to a candidate: use Election.hand_over, not a ticket",
+            f"a term of election {self.name!r} has no ticket: call Election.hand_over to make another candidate the leader",
             parameter="ticket",
         )
 
     def _go_on(self) -> None:
-        """It was not handed over, and is looked after again."""
+        """Resume renewing the term, which was not handed over."""
         self._held_lease.over = False
         self._look_again()
 
@@ -130,10 +131,10 @@ class BaseTerm(leases.BaseLease):
 
 
 class BaseElection(Generic[L]):
-    """Options and state of one candidate, for both APIs."""
+    """The options and the state of one candidate: the part that the sync and the asyncio API share."""
 
     _lock: Any
-    """The lock: a `BaseElectionLock`, or one over several servers."""
+    """The lock whose holder leads: a `BaseElectionLock`, or one over several servers."""
 
     _caller: Any
     _caller_type: type[Any]
@@ -141,7 +142,7 @@ class BaseElection(Generic[L]):
 
     @staticmethod
     def _quorum_seat() -> type[Any]:
-        """Return the class of the lock over several servers."""
+        """Return the class of the lock for an election over several servers."""
         raise NotImplementedError
 
     @hides_client("Election.__init__")
@@ -164,11 +165,11 @@ class BaseElection(Generic[L]):
         options = {"ttl": ttl, "wait": wait, "on_lost": on_lost, "prefix": prefix}
         if are_several(client):
             if quarantine is not False:
-                raise ConfigError("quarantine is for an Election on one server", parameter="quarantine")
+                raise ConfigError("quarantine works only with an Election on one server", parameter="quarantine")
             election_lock = self._quorum_seat()(client, name, max_ttl=max_ttl, **options)
         else:
             if max_ttl != LONGEST_LEASE:
-                raise ConfigError("max_ttl is for an Election on several servers", parameter="max_ttl")
+                raise ConfigError("max_ttl works only with an Election on several servers", parameter="max_ttl")
             self._caller = self._caller_type(client)
             election_lock = self._lock_type(client, name, quarantine=quarantine, **options)
             election_lock.election = self
@@ -179,34 +180,34 @@ class BaseElection(Generic[L]):
 
     @property
     def name(self) -> str:
-        """Name of the election."""
+        """The name of the election."""
         name: str = self._lock.name
         return name
 
     @property
     def key(self) -> str:
-        """Key of its lock on the server."""
+        """The key of the election's lock on the server."""
         key: str = self._lock.key
         return key
 
     @property
     def candidate(self) -> str:
-        """Name of this candidate."""
+        """The name of this candidate."""
         return self._candidate or f"{socket.gethostname()}:{os.getpid()}"
 
     @property
     def value(self) -> str:
-        """The text that this candidate proclaims when it leads."""
+        """The text that observers get while this candidate leads."""
         return self._value
 
     @property
     def is_leader(self) -> bool:
-        """True while this candidate leads and may rely on that. Asks no server."""
+        """True while this candidate leads, as far as its lease shows. Asks no server."""
         return self.term is not None
 
     @property
     def term(self) -> int | None:
-        """The number of the term, which is its fence, while this candidate leads, else None. Asks no server."""
+        """The number of this candidate's term, which is its fence; None while it does not lead. Asks no server."""
         lease = self._lock.lease
         return lease.fence if lease is not None and lease.remaining() > 0 else None
 
@@ -219,13 +220,16 @@ class BaseElection(Generic[L]):
         return f"<holdfast candidate {self.candidate!r} for {self.name!r}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a candidate cannot be pickled: another process makes its own, for the same election ({self.name!r})")
+        raise TypeError(f"a candidate cannot be pickled: create an Election of the name {self.name!r} in the other process")
 
     def _not_leading(self) -> NotHeld:
         return NotHeld(f"{self.candidate!r} does not lead {self.name!r}", name=self.name, key=self.key)
 
     def _leading(self, what: str) -> Any:
-        """Return the term of this candidate, for what only a leader may do. Raises NotHeld, and as `_office`."""
+        """Return the term of this candidate. Raises NotHeld if it does not lead, ConfigError with several servers.
+
+        ``what`` is the method that needs the term, for the message.
+        """
         self._office(what)
         lease = self._lock.lease
         if not isinstance(lease, BaseTerm):
@@ -233,17 +237,20 @@ class BaseElection(Generic[L]):
         return lease
 
     def _office(self, what: str) -> ElectionKeys:
-        """Raises ConfigError where there are several servers."""
+        """Return the keys of the election on its one server. Raises ConfigError for an election over several servers.
+
+        ``what`` is the method that needs one server, for the message.
+        """
         if isinstance(self._lock, BaseElectionLock):
             return self._lock.election_keys
         raise on_one_server(
             what,
-            "none of them knows who leads, only a majority of them together",
+            "no single server knows who leads, only a majority of them",
             "use one server, Sentinels or a Cluster for that",
         )
 
     async def _change(self, watch: LeaderWatch) -> Elected | None:
-        """Operation behind `Election.observe` and `Election.leader`."""
+        """Wait for a change of the leader and return the new one. `Election.observe` and `Election.leader` run this."""
         election_keys = self._office("observing")
         try:
             found = await election.change(election_keys, watch)
@@ -258,11 +265,11 @@ class BaseElection(Generic[L]):
 
 
 def not_elected(ours: BaseElection[Any], holder: bytes | None, waited: float, remaining: float | None = None) -> LockTimeout:
-    """Return the error for a campaign that took too long."""
+    """Return the error for a candidate that was not elected in time."""
     who = holder.decode(errors="replace") if holder else None
     return LockTimeout(
         f"{ours.candidate!r} was not elected to {ours.name!r} within {waited:.1f} s: "
-        f"{who or 'somebody else'} leads; campaign again, or wait for longer",
+        f"{who or 'another candidate'} leads; campaign again, or pass a longer wait",
         name=ours.name,
         key=ours.key,
         waited=waited,
@@ -277,20 +284,20 @@ def _check_name(name: object, parameter: str) -> None:
 
 
 def checked_value(value: object) -> str:
-    """The value that a leader proclaims."""
+    """Return the text that a leader proclaims. Raises ConfigError if it is no text, or too long."""
     if not isinstance(value, str) or len(value.encode(errors="replace")) > LONGEST_VALUE:
         raise ConfigError(f"value must be text of at most {LONGEST_VALUE} bytes", parameter="value")
     return value
 
 
 NOBODY = NO_ANSWER
-"""Argument of `BaseElectionLock._holder` where no server has named a holder."""
+"""Reply that names no holder: argument of `BaseElectionLock._holder` if no server has answered."""
 
 
 def trouble(spec: Spec, error: WireError | KeyConflict, more: str = "") -> Exception:
-    """The user's error for one of the core."""
+    """Return the user's error for an internal error of an election, with ``more`` added to its text."""
     if isinstance(error, KeyConflict):
-        return ConfigError(f"election {spec.name!r} cannot be held: {error}; nothing was changed", parameter="name")
+        return ConfigError(f"election {spec.name!r} is not possible: {error}; nothing was changed", parameter="name")
     found = error_map.server_error(spec, error)
     found.args = (f"{found}{more}",)
     return found
@@ -299,7 +306,7 @@ def trouble(spec: Spec, error: WireError | KeyConflict, more: str = "") -> Excep
 def _no_candidate(spec: Spec, to: str, names: tuple[str, ...]) -> NoCandidate:
     there = f"candidates: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}" if names else "there are no candidates"
     return NoCandidate(
-        f"nobody called {to!r} is campaigning for {spec.name!r} ({there}); the leader goes on leading",
+        f"no candidate called {to!r} is campaigning for {spec.name!r} ({there}); the leader goes on leading",
         name=spec.name,
         key=spec.key,
         candidate=to,

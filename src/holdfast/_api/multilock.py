@@ -1,4 +1,4 @@
-"""The common part of `MultiLock` in both APIs: its locks and their order, each of them as a part; the lease of all."""
+"""The common base of `MultiLock` in both APIs: several locks acquired together in one order, and the lease of all of them."""
 
 # ruff: noqa: SLF001  (it is made of locks and their leases)
 
@@ -30,34 +30,34 @@ K = TypeVar("K", bound=lock_base.BaseLock[Any])
 
 
 def find(client: object, locks: object, kind: type[K], options: dict[str, Any]) -> list[K]:
-    """The locks that are meant, in the one order that all users go by: by server, then by key. Raises ConfigError."""
+    """Return the locks to be acquired, sorted by server and key, the one order that all clients use. Raises ConfigError."""
     if locks is None:
         client, locks = None, client
     if isinstance(locks, str | bytes) or not isinstance(locks, Iterable):
-        raise _bad("locks must be a list of names or locks, with a client or URL before it where there are names")
+        raise _bad("locks must be a list of names or lock objects; for names, pass a client or URL before the list")
     found = [one if isinstance(one, lock_base.BaseLock) else _named(client, one, kind, options) for one in locks]
     if not found:
-        raise _bad("name at least one lock")
+        raise _bad("the list is empty; pass at least one name or lock object")
     for lock in found:
         if isinstance(lock, Reentrant):
-            raise _bad(f"{lock!r} counts how often it is taken: several locks are held once, so name a Lock of this name")
+            raise _bad(f"{lock!r} is reentrant, and a MultiLock holds each lock only once: pass a Lock of the same name")
         if not isinstance(lock, kind) or isinstance(lock, BaseMultiLock):
-            raise _bad(f"{lock!r} is of another kind: a {kind.__module__}.Lock, FairLock or Redlock can be one of several")
+            raise _bad(f"{lock!r} is of the wrong class: pass a {kind.__module__}.Lock, FairLock, Redlock or Semaphore")
     mine = multilock.in_order((lock for lock in found if isinstance(lock, kind)), _place)
     seen: set[tuple[str, bytes]] = set()
     for lock in mine:
         for place in ((server, lock._spec.keys[0]) for server in _servers(lock)):
             if place in seen:
-                raise _bad(f"{lock.name!r} is named twice: the second would wait for the first")
+                raise _bad(f"{lock.name!r} is listed twice: the second acquisition would wait for the first")
             seen.add(place)
     return mine
 
 
 def _named(client: object, name: object, make: Callable[..., K], options: dict[str, Any]) -> K:
     if not isinstance(name, str | bytes):
-        raise _bad(f"a name or a lock is expected, not {name!r}")
+        raise _bad(f"expected a name or a lock object, not {name!r}")
     if client is None:
-        raise _bad(f"{name!r} is a name: say on which server, as in MultiLock(client, [{name!r}, ...])")
+        raise _bad(f"{name!r} is a name: pass its server too, as in MultiLock(client, [{name!r}, ...])")
     return make(client, name, **options)
 
 
@@ -66,19 +66,22 @@ def _bad(why: str) -> ConfigError:
 
 
 def _place(lock: lock_base.BaseLock[Any]) -> tuple[str, bytes]:
-    """Its place in the order."""
+    """Return the sort key of a lock: its servers and its key."""
     return ", ".join(_servers(lock)), lock._spec.keys[0]
 
 
 def _servers(lock: lock_base.BaseLock[Any]) -> list[str]:
-    """Return addresses on which all clients agree: one for a whole Cluster, sorted ones for servers that vote, and those of the
-    Sentinels wherever their primary is."""
+    """Return the addresses of a lock's servers, in a form that is the same for all clients.
+
+    That is one text for a whole Cluster, sorted addresses for servers that vote, and the addresses of the Sentinels, without
+    that of their current primary.
+    """
     where = "a Cluster" if lock._cluster is not None else re.sub(r" \(at [^)]*\)", "", lock._where)
     return sorted(re.sub(r"\blocalhost(?=:)", "127.0.0.1", where).split(", "))
 
 
 class Part:
-    """One of the locks, see `_core.lock.multilock.Part`."""
+    """One of the locks of a `MultiLock` during an attempt to acquire all of them; implements `_core.lock.multilock.Part`."""
 
     def __init__(self, whole: Whole, lock: Any, driver: Any, home: Any) -> None:
         self.lock = lock
@@ -114,7 +117,7 @@ class Part:
     def hold(self, grant: Grant) -> None:
         lock = self.lock
         self.lease = lease = lock._lease_type(self._driver, grant, lock._on_lost)
-        lease._held_lease.progressed(INFINITY)  # nobody can check in before all are there
+        lease._held_lease.progressed(INFINITY)  # The time for `progress` starts when all locks are held.
         lock._keep(lease)
         lease._owner = self._whole.owner
         lease._whole = self._whole
@@ -158,20 +161,20 @@ class Part:
 
 
 class Whole:
-    """One attempt to acquire all locks, and its result. Stands for an `Attempt` where a single lock has one."""
+    """One attempt to acquire all locks, and its result. It takes the place that an `Attempt` has for a single lock."""
 
     def __init__(self, owner: int) -> None:
         self.owner = owner
-        """Thread or task that acquires the locks."""
+        """Id of the thread or task that acquires the locks."""
         self.parts: list[Part] = []
         self.wants: Part | None = None
-        """The lock that is being acquired."""
+        """The lock that is being acquired now; None between two locks."""
         self.waited = False
-        """Whether any of the locks had to be waited for."""
+        """True if the attempt had to wait for any of the locks."""
         self.lease: BaseMultiLease | None = None
 
     def begin(self, locks: Sequence[Any], drivers: Sequence[Any]) -> Any:
-        """With these, each asked for by its driver; answers who drives all."""
+        """Start an attempt with these locks and their drivers, and return the driver that runs the whole operation."""
         main = drivers[0]
         self.parts = [
             Part(self, lock, driver, None if driver.endpoint is main.endpoint else driver)
@@ -180,7 +183,7 @@ class Whole:
         return main
 
     def on_loss(self) -> None:
-        """One of them is lost. Any thread may say so."""
+        """React to the loss of one lock, in any thread: report the loss, or end the wait for the remaining locks."""
         lease, wants = self.lease, self.wants
         if lease is not None:
             lease.notice_loss()
@@ -188,7 +191,7 @@ class Whole:
             current().keeper.abort_wait(wants.lock._endpoint, wants.attempt, multilock.PartLost())
 
     def leave(self) -> Coroutine[Any, Any, None]:
-        """Operation that leaves nothing behind."""
+        """Return the operation that releases everything that this attempt has acquired."""
         return multilock.undo(self.parts)
 
 
@@ -204,10 +207,10 @@ def _group(lock: Any) -> Hashable:
 
 
 class BaseMultiLock(Generic[M]):
-    """Options and state of several locks that are taken together, for both faces."""
+    """The options and the state of a `MultiLock`: the part that the sync and the asyncio API share."""
 
     _kind: type[lock_base.BaseLock[Any]]
-    """Class of the locks made from names, and the class that locks passed as objects must have."""
+    """Class of the locks that are created for names, and that lock objects passed by the user must have."""
     _locks: list[Any]
     _spec: Any
     _set_up: Callable[..., None]
@@ -235,12 +238,12 @@ class BaseMultiLock(Generic[M]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the locks, in the order in which they are taken."""
+        """The names of the locks, in the order in which they are acquired."""
         return tuple(lock.name for lock in self._locks)
 
     @property
     def key(self) -> str:
-        """Keys of the locks on the server."""
+        """The keys of the locks on the server, joined by commas."""
         return ", ".join(lock.key for lock in self._locks)
 
     @property
@@ -254,7 +257,7 @@ class BaseMultiLock(Generic[M]):
         others = ", ".join(repr(name) for name in self.names if name != part.lock.name)
         if not others:
             return error
-        return LockTimeout(f"{error}; {others} given back", **vars(error))
+        return LockTimeout(f"{error}; released {others}", **vars(error))
 
     async def _holder(self, busy: Busy) -> bytes | None:
         assert isinstance(busy, multilock.Blocked)
@@ -264,24 +267,24 @@ class BaseMultiLock(Generic[M]):
 
 
 class BaseMultiLease:
-    """Facts of one acquisition of several locks, for both faces."""
+    """The lease of several locks acquired together: the part that the sync and the asyncio API share."""
 
     def __init__(self, whole: Whole, name: str, on_lost: Callable[..., object] | None) -> None:
         self._whole = whole
         self._on_lost = on_lost
         self._told_loss = False
         self.name = name
-        """Names of the locks."""
+        """The names of the locks, joined by commas."""
         self._leases: list[BaseLease] = [part.lease for part in whole.parts if part.lease is not None]
         names = [lease.name for lease in self._leases]
         self.fences: dict[str, int] = {
             lease.name if names.count(lease.name) == 1 else f"{lease.name} on {part.lock._where}": lease.fence
             for lease, part in zip(self._leases, whole.parts, strict=True)
         }
-        """The fence of each lock, by its name (followed by its server, where the name alone is not clear)."""
+        """The fence of each lock, by the name of the lock. If two locks have the same name, ``on`` and the server follow it."""
 
     def _start(self, tally: Tally) -> None:
-        """It is there: from now on it is told of losses, and counted."""
+        """Count the acquisition, and start to receive the losses of the single locks."""
         tally.acquisitions += 1
         tally.took(self._whole, self._whole.waited)
         self._tally: Tally | None = tally
@@ -293,17 +296,17 @@ class BaseMultiLease:
             self.notice_loss()
 
     def _count(self) -> None:
-        """It has ended."""
+        """Add the time for which the locks were held to the statistics, once."""
         tally, self._tally = self._tally, None
         if tally is not None:
             tally.held(clock() - self._since)
 
     def __repr__(self) -> str:
-        state = "lost" if self._expired() else "given back" if self._is_over() else f"{self.remaining():.1f} s left"
+        state = "lost" if self._expired() else "released" if self._is_over() else f"{self.remaining():.1f} s left"
         return f"<holdfast lease of {self.name}, fences {', '.join(map(str, self.fences.values()))}, {state}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a lease cannot be pickled: it belongs to the process that took {self.name}")
+        raise TypeError(f"a lease cannot be pickled: it belongs to the process that acquired {self.name}")
 
     @property
     def _owner(self) -> int:
@@ -316,39 +319,45 @@ class BaseMultiLease:
             lease._owner = owner
 
     def remaining(self) -> float:
-        """Seconds for which all leases may still be relied on; 0.0 when one is lost or given back. Asks no server."""
+        """Return the seconds for which all leases are still valid if they are not renewed; 0.0 if one is lost or released.
+
+        Asks no server.
+        """
         return min(lease.remaining() for lease in self._leases)
 
     def _leave_to_keeper(self) -> None:
-        """Leave all leases to the keeper."""
+        """Have the keeper (background thread) release all locks, where the caller cannot await the release."""
         self._count()
         for lease in self._leases:
             with contextlib.suppress(NotHeld, LeaseLost):
                 lease._leave_to_keeper()
 
     def check(self) -> None:
-        """Raise LeaseLost if one of the leases is lost, NotHeld if it was given back. Asks no server."""
+        """Raise LeaseLost if one of the leases is lost, NotHeld if they were released. Asks no server."""
         if self._is_over():
             raise self._not_held()
         for lease in self._leases:
             lease.check()
 
     def progress(self) -> None:
-        """Check in, for those locks that have ``progress_within``: raises as `check`. Asks no server."""
+        """Report that the holder makes progress: the ``progress_within`` seconds of each lock start again. Asks no server.
+
+        Raises LeaseLost if one of the leases is lost, NotHeld if they were released.
+        """
         self.check()
         for lease in self._leases:
             lease.progress()
 
     def _no_ticket(self) -> ConfigError:
         return ConfigError(
-            f"several locks ({self.name}) give no ticket: make one of each, with its own lock object", parameter="ticket"
+            f"a lease of several locks ({self.name}) has no ticket: acquire each with its own lock object", parameter="ticket"
         )
 
     def notice_loss(self) -> None:
         raise NotImplementedError
 
     def _make_way(self) -> None:
-        """Its parts do, each for itself."""
+        """Do nothing: the lease of each single lock lets its waiters go on."""
 
     def _first_to_tell(self) -> bool:
         told, self._told_loss = self._told_loss, True
@@ -358,35 +367,35 @@ class BaseMultiLease:
         return not told
 
     def _expired(self) -> bool:
-        """One of them is lost."""
+        """Return True if one of the leases is lost."""
         return any(lease._expired() for lease in self._leases)
 
     def _is_over(self) -> bool:
-        """All are given back."""
+        """Return True if all leases were released."""
         return all(lease._is_over() for lease in self._leases)
 
     def _not_held(self) -> NotHeld:
-        return NotHeld(f"the lease of {self.name} was given back already", name=self.name, key=self._key)
+        return NotHeld(f"the lease of {self.name} was released already", name=self.name, key=self._key)
 
     @property
     def _key(self) -> str:
         return ", ".join(lease.key for lease in self._leases)
 
     async def _renew(self, ttl: float | None) -> None:
-        """Operation behind `renew`."""
+        """Renew all leases, one after the other. `renew` runs this operation."""
         if self._is_over():
             raise self._not_held()
         for part, lease in zip(self._whole.parts, self._leases, strict=True):
             await multilock.there(lease._renew(ttl), part.home)
 
     async def _release(self) -> None:
-        """Operation behind `release`."""
+        """Release all leases. `release` runs this operation."""
         if self._is_over():
             raise self._not_held()
         self._count()
         await multilock.release(self._whole.parts)
 
     def _abandoned(self) -> Coroutine[Any, Any, None]:
-        """Return the operation to run when the end was interrupted, and nobody knows how far it had come."""
+        """Return the operation that finishes a release which was interrupted at an unknown point."""
         self._count()
         return self._whole.leave()
