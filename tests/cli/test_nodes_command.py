@@ -44,12 +44,12 @@ def test_from_new_servers_to_one_that_forgets(new_server: NewServer, capfd: pyte
     servers[2].restart()
     code, text = nodes("init")
     assert code == 2, "a server that has forgotten is not declared new by mistake"
-    assert "others vote already, so this one may have forgotten locks that are held" in text
+    assert "others vote already, so this one may have lost the locks that it granted" in text
     with holdfast.Redlock(urls, "held", wait=0, answer_within=2):  # both others have to answer
         pass
     code, text = nodes("init")
     assert code == 2, "nor is it when somebody has asked it since"
-    assert "may have forgotten locks that are held" in text
+    assert "may have lost the locks that it granted" in text
     servers[1].kill()
     code, text = nodes("--json")
     report: Any = json.loads(text)

@@ -432,7 +432,7 @@ def test_a_call_that_was_forgotten_stores_nothing(server: PrivateServer, name: s
         assert job.run(work).value == 1
         return "late"
 
-    with pytest.raises(ConfigError, match="in this very call already"):
+    with pytest.raises(ConfigError, match="in the same call stack already"):
         job.run(forgotten)
     other = once(server.url, name, keep=60)
 
@@ -535,7 +535,7 @@ def test_a_call_inside_itself(server: PrivateServer, name: str, busy: Literal["r
     def again(n: int) -> int:
         return again(n)
 
-    with pytest.raises(ConfigError, match=f"once '{name}:7' runs in this very call already"):
+    with pytest.raises(ConfigError, match=f"once '{name}:7' runs in the same call stack already"):
         again(7)
 
 
@@ -591,7 +591,7 @@ def test_a_result_is_stored_when_the_server_is_back_in_time(new_server: NewServe
         return work()
 
     job = Face(face, mortal.url, "x", keep=60, busy="wait", wait=20)
-    with pytest.warns(HoldfastWarning, match=r"nobody knows whether what came of it is stored"):
+    with pytest.warns(HoldfastWarning, match=r"it is unknown whether the result is stored"):
         assert job.run(cut_off).value == 1
     mortal.restart()
     again = job.run(work)
@@ -613,7 +613,7 @@ def test_a_result_that_is_refused_for_a_moment_is_stored_after_it(new_server: Ne
         return work()
 
     job = Face(face, server.url, "{key}", keep=60, busy="wait", wait=20, ttl=5)
-    with pytest.warns(HoldfastWarning, match="nobody knows whether what came of it is stored"):
+    with pytest.warns(HoldfastWarning, match="it is unknown whether the result is stored"):
         job.run(demoted, key="a")
     look.replicaof("NO", "ONE")
     assert job.run(work, key="a").how == "replayed"
@@ -636,7 +636,7 @@ def test_a_result_for_which_the_server_refuses_even_a_mark_may_run_again(new_ser
             admin.acl_setuser("worker", enabled=True, commands=["-set"])
             return 1
 
-        with pytest.warns(HoldfastWarning, match="what came of it is not stored: it may run again"):
+        with pytest.warns(HoldfastWarning, match="the result is not stored: it may run again"):
             assert job.run(work, key="a").value == 1
 
 
@@ -649,7 +649,7 @@ def test_a_server_that_is_away_before_and_after(new_server: NewServer, face: str
         return work()
 
     job = Face(face, mortal.url, "x", keep=60)
-    with pytest.warns(HoldfastWarning, match=r"once 'x': failed.*nobody knows whether what came of it is stored"):
+    with pytest.warns(HoldfastWarning, match=r"once 'x': failed.*it is unknown whether the result is stored"):
         assert job.run(cut_off).value == 1
     with pytest.raises(ServerError, match="once 'x': failed"):
         job.run(work)

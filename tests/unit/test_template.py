@@ -270,7 +270,7 @@ def test_a_recursive_call_with_the_same_name_raises_instead_of_hanging(stage: St
         return depth if depth == 0 else again(n, depth - 1)
 
     assert again(3, 0) == 0
-    with pytest.raises(ConfigError, match="held by this very call"):
+    with pytest.raises(ConfigError, match="held by the same call stack"):
         again(3, 1)
     assert stage.script.nothing_left()
     assert again(3, 0) == 0, "what was noted is forgotten"
@@ -282,7 +282,7 @@ def test_a_recursive_coroutine_too(stage: Stage) -> None:
         return depth if depth == 0 else await again(depth - 1)
 
     assert asyncio.run(again(0)) == 0
-    with pytest.raises(ConfigError, match="held by this very call"):
+    with pytest.raises(ConfigError, match="held by the same call stack"):
         asyncio.run(again(1))
 
 
@@ -294,7 +294,7 @@ def test_through_another_function_with_the_same_lock(stage: Stage) -> None:
     def outer() -> None:
         inner()
 
-    with pytest.raises(ConfigError, match="held by this very call"):
+    with pytest.raises(ConfigError, match="held by the same call stack"):
         outer()
     inner()
 

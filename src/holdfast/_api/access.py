@@ -1,4 +1,4 @@
-"""The commands and keys that access control has to allow. They are read from the scripts, so they cannot be out of date."""
+"""The commands, keys and channels that an ACL rule has to allow. Commands are read from the Lua scripts."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from holdfast import _lua
 from holdfast.errors import ConfigError
 
 OLDEST, SHARDED_SINCE = (6, 2), (7, 0)
-"""The first server versions with patterns for channels, and with sharded pub/sub."""
+"""The first server versions with ACL patterns for channels, and with sharded pub/sub."""
 
 
 class Feature(NamedTuple):
-    """Something that can be done with a server, and what that needs."""
+    """A feature of holdfast, and the scripts, commands, keys and channels that it uses."""
 
     scripts: tuple[str, ...]
     commands: tuple[str, ...]
-    """Those sent as they are, apart from those in the scripts. A subcommand as in ``PUBSUB|NUMSUB``."""
+    """Commands that clients send, in addition to those inside the scripts; a subcommand as in ``PUBSUB|NUMSUB``."""
     keys: tuple[str, ...] = ()
-    """Patterns; ``<prefix>`` stands for the prefix of all locks. None matches a key or channel of another prefix."""
+    """Patterns of keys; ``<prefix>`` stands for the prefix of all locks. No pattern matches keys of another prefix."""
     channels: tuple[str, ...] = ()
 
 
 _KIND = ("TYPE", "HSTRLEN", "HGET", "PTTL")
-"""Commands behind the message that a name is used for another kind of lock."""
+"""Commands that find out whether a name is used for another kind of lock, for the error message."""
 
 FEATURES = {
     "lock": Feature(
@@ -86,14 +86,15 @@ FEATURES = {
     ),
     "schedule": Feature(
         scripts=("schedule/serve", "schedule/register", "schedule/command", "schedule/jobs", "lock/renew"),
-        # EXISTS: a process that ends gives runs back as locks, in whose line nobody ever stands
+        # EXISTS: a scheduler that stops releases its runs like locks, and a release checks the queue, although nobody waits in
+        # it.
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "EXISTS", "ZRANGE"),
         keys=("<prefix>schedule:{*", "<prefix>schedule:proc:*"),
         channels=("<prefix>schedule:inbox:*",),
     ),
     "inspect": Feature(
         scripts=("inspect/scan", "inspect/control_records"),
-        # for the deadlocks, besides
+        # GETRANGE, HGET, HSTRLEN and PUBSUB NUMSUB are for finding deadlocks.
         commands=("EVAL", "EVALSHA", "PING", "SCAN", "GETRANGE", "HGET", "HSTRLEN", "PUBSUB|NUMSUB"),
         keys=("<prefix>{*", "<prefix>proc:*"),
         channels=("<prefix>inbox:*",),
@@ -146,22 +147,23 @@ FEATURES = {
     "replicas": Feature(scripts=(), commands=("WAIT",)),
     "cluster": Feature(scripts=("lock/migrating",), commands=("CLUSTER|SLOTS", "ASKING", "SSUBSCRIBE", "PUBSUB|SHARDNUMSUB")),
 }
-"""A test holds this against the sources: each script is here, and each command, key and channel that they name."""
+"""The scripts, commands, keys and channels of each feature of holdfast. A test compares this table with the sources."""
 
 SHARDED = {"SUBSCRIBE": "SSUBSCRIBE", "PUBLISH": "SPUBLISH", "PUBSUB|NUMSUB": "PUBSUB|SHARDNUMSUB"}
-"""Commands that a Cluster needs instead. The oldest servers know none of these."""
+"""Commands that a Cluster needs instead of the plain ones. The oldest supported servers know none of them."""
 
 UNKNOWN = {"SSUBSCRIBE", "SPUBLISH"}
-"""To those, which refuse a rule as a whole that names one. The third they are asked about, to find that out."""
+"""Commands that the oldest servers do not know: they refuse an ACL rule that names one. ``PUBSUB|SHARDNUMSUB`` is not among
+them, because clients call it to find out which kind a server is."""
 
 
 def commands(features: Iterable[str], version: tuple[int, int] = OLDEST) -> list[str]:
-    """All that these features need on a server of this version."""
+    """Return all commands that these features need on a server of this version, sorted."""
     wanted = set(features)
     needed = {name for feature in wanted for name in FEATURES[feature].commands}
     needed |= {name for feature in wanted for script in FEATURES[feature].scripts for name in _lua.commands(script)}
     if not wanted & {"quarantine", "redlock"}:
-        needed -= {"INFO"}  # in scripts that all locks run, but only these get so far
+        needed -= {"INFO"}  # In scripts of all locks, but they reach it only for these two features.
     if "cluster" not in wanted:
         return sorted(needed - set(SHARDED.values()))
     return sorted(needed - (UNKNOWN if version < SHARDED_SINCE else set(SHARDED)))
@@ -177,10 +179,10 @@ def rule(
     select: bool = False,
     version: tuple[int, int] = OLDEST,
 ) -> list[str]:
-    """The words that follow ``ACL SETUSER name``, but for the password. Raises ConfigError.
+    """Return the words that follow ``ACL SETUSER name``, without the password. Raises ConfigError.
 
-    ``raw_keys``: patterns of the keys of locks that were given ``key=``; ``fenced``: of the keys whose fences
-    `holdfast.fencing` checks; ``timestamps``: of those of timestamp locks; ``select``: in other databases than 0.
+    ``raw_keys`` are patterns of lock keys passed as ``key=``, ``fenced`` those of keys whose fences `holdfast.fencing` checks,
+    ``timestamps`` those of timestamp locks. ``select`` allows databases other than 0.
     """
     if version < OLDEST:
         raise ConfigError(f"servers before {OLDEST[0]}.{OLDEST[1]} are not supported", parameter="version")
@@ -192,17 +194,17 @@ def rule(
     keys += timestamps
     for pattern in keys:
         if not pattern.isprintable() or " " in pattern:
-            raise ConfigError(f"{pattern!r}: a pattern of keys cannot have spaces in it", parameter="pattern")
+            raise ConfigError(f"{pattern!r}: a key pattern must not contain spaces or control characters", parameter="pattern")
     channels = [c.replace("<prefix>", _escaped(prefix)) for feature in features for c in FEATURES[feature].channels]
     allowed = commands(features, version) + (["SELECT"] if select else [])
-    # "reset" alone leaves all channels open on a server that is set so.
+    # "reset" alone would leave all channels open on a server with acl-pubsub-default allchannels.
     words = ["reset", "resetchannels", "on", *(f"~{key}" for key in keys), *(f"&{channel}" for channel in channels), "-@all"]
     return list(dict.fromkeys(words)) + [f"+{name.lower()}" for name in allowed]
 
 
 def advice(error: Exception) -> str:
-    """Return the advice for this error, as the end of a sentence, or nothing."""
-    # Only the text names the command that a script may not use: the text of Redis 7 and Valkey, and that of 6.2.
+    """Return a hint about missing access rights, to be added to the text of this error; empty for other errors."""
+    # If a script must not use a command, only the text says so; it differs between Redis 6.2 and Redis 7 or Valkey.
     signs = ("NOPERM", "ACL failure in script", "The user executing the script can't")
     forbidden = any(sign in str(error) for sign in signs)
     return "; `holdfast acl` prints the rights that the user of the server needs" if forbidden else ""
@@ -213,5 +215,5 @@ def _escaped(text: str) -> str:
 
 
 def _beside(pattern: str, what: str) -> str:
-    """The pattern of a key beside those of a pattern, as `_core.names.side_key` makes them."""
+    """Return the pattern of a lock's side keys (its state or queue), built as `_core.names.side_key` builds such keys."""
     return f"{pattern}:{what}" if re.search(r"\{[^}]+\}", pattern) else f"{{{pattern}}}:{what}:raw"

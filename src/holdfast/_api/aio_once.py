@@ -1,4 +1,4 @@
-"""`once` for asyncio: the same as `_api.sync_once`, where the function is awaited."""
+"""`once` for asyncio: await a function once for each key and store its result. `holdfast` has it for threads."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Function(Protocol[P, T_co]):
-    """A coroutine function that runs once."""
+    """A coroutine function decorated with `once`."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]:
-        """The result, of this run or of the one before."""
+        """Return the function's result: from this run, or the stored one of an earlier run."""
 
     def run(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Outcome[T_co]]:
-        """The same call, and how its result came about."""
+        """Call the function as usual, and return its `Outcome`: the result, and how it came about."""
 
     def forget(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, bool]:
-        """Forget the result for these arguments; False if there was none."""
+        """Delete the stored result for these arguments. Return False if there was none."""
 
     @overload
     def __get__(self, instance: None, owner: type) -> Function[P, T_co]: ...
@@ -52,15 +52,15 @@ class Function(Protocol[P, T_co]):
 
 
 class Once(once_base.BaseOnce):
-    """A decorator that runs a function once for each key, made by `once`; `run` and `forget` do the same without a function
-    to decorate."""
+    """A decorator that runs a function once for each key, as `once` returns it. Its `run` and `forget` work
+    without decorating."""
 
     current = staticmethod(once_base.current)
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, T]]) -> Function[P, T]:
-        """Decorate a function. Raises ConfigError if the key cannot be filled from its arguments, or it can have no result."""
+        """Decorate a function. Raises ConfigError if its arguments cannot fill the key, or its results cannot be stored."""
         if not is_async(function):
-            raise ConfigError(f"{named(function)} is no coroutine function: use holdfast.once", parameter="function")
+            raise ConfigError(f"{named(function)} must be a coroutine function, or use holdfast.once", parameter="function")
         filled = self._filled(function)
 
         async def run(*args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
@@ -78,12 +78,16 @@ class Once(once_base.BaseOnce):
         return decorated  # type: ignore[no-any-return]
 
     async def run(self, function: Callable[[], Awaitable[T]], /, **fields: object) -> Outcome[T]:
-        """Call ``function`` without arguments, unless it ran before; ``fields`` fill the key. Raises InProgress, LeaseLost,
-        ServerError."""
+        """Call ``function`` without arguments, unless it ran before, and return the `Outcome`. ``fields`` fill the key.
+
+        Raises InProgress if another call runs now, LeaseLost if the lease was lost while the function ran, ServerError if the
+        server cannot be reached. Raises the stored exception of an earlier run, or ResultNotKept if its result was not kept.
+        """
         return await self._run(self._named(fields), function)
 
     async def forget(self, **fields: object) -> bool:
-        """Forget the result; False if there was none. A call that runs just now loses its lease. Raises ServerError."""
+        """Delete the stored result. Return False if there was none. A call that runs now loses its lease.
+        Raises ServerError."""
         return await self._forget(self._named(fields))
 
     async def _forget(self, job: Job) -> bool:
@@ -95,7 +99,7 @@ class Once(once_base.BaseOnce):
         try:
             return await self._outcome(job, attempt, function)
         except GeneratorExit:
-            raise  # dropped with its event loop, where nothing can be awaited: the lease goes back with the load
+            raise  # The coroutine is dropped with its event loop, where no await works: the keeper releases the lease.
         except BaseException:
             if attempt.may_be_on_server:
                 await self._caller.run(flight.abandon(job.entry, attempt), job.entry.value, job.what)
@@ -133,7 +137,7 @@ class Once(once_base.BaseOnce):
 
 
 async def _cancelled_by_loss(job: Job, load: Load, function: Callable[[], Awaitable[T]]) -> T:
-    """Run the function, which is cancelled if the lease is lost. Raises LeaseLost then."""
+    """Await the function, and cancel it if the lease is lost. Raises LeaseLost then."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     cancelled = False
 
@@ -146,13 +150,13 @@ async def _cancelled_by_loss(job: Job, load: Load, function: Callable[[], Awaita
         try:
             loop.call_soon_threadsafe(cancel)
         except RuntimeError:
-            pass  # the loop is closed: nobody is left to be told
+            pass  # The event loop is closed: no code is left that could be told.
 
     load.on_lost = tell
     try:
         value = await function()
     except asyncio.CancelledError:
-        # If somebody else cancelled the task too, that one goes on (as asyncio.timeout).
+        # If other code has cancelled the task too, its cancellation goes on, as in asyncio.timeout.
         if cancelled and task is not None and not task.uncancel():
             cancelled = False
             raise lease_lost(job, load) from None
@@ -161,7 +165,7 @@ async def _cancelled_by_loss(job: Job, load: Load, function: Callable[[], Awaita
     finally:
         load.on_lost = None
         if cancelled and task is not None:
-            task.uncancel()  # the function would not be cancelled
+            task.uncancel()  # The function ended before the cancellation reached it.
     return value
 
 
@@ -182,35 +186,36 @@ def once(
     max_size: int = MAX_SIZE,
     **mistaken: Never,
 ) -> Once:
-    """Decorate a function to run once for each key: a call at the same time is told so, a later call gets the stored result.
+    """Decorate a function to run once for each key. Later calls get the stored result; calls meanwhile raise InProgress.
 
-    ``template`` is the key, filled from the function's arguments, defaults included: ``"copy:{question_id}"``. Names only: no
-    attributes, no indexes. Calls with the same key are the same thing to do, whatever function it is. So the key has to name
-    every argument, but those in ``ignore``.
+    ``template`` is the key. It is filled from the function's arguments, including defaults: ``"copy:{question_id}"``. It may
+    contain names of arguments, but no attributes or indexes. Calls with the same key count as the same work, even of different
+    functions, so the key must contain every argument except those in ``ignore``.
 
-    The decorated function has ``run``, which says how the result came about (`Outcome`), and ``forget``. A crash of whoever
-    runs it frees the key when the lease ends; an exception frees it at once.
+    The decorated function has a method ``run``, which also returns how the result came about (`Outcome`), and ``forget``, which
+    deletes the stored result. If the process that runs the function crashes, the key is free when the lease expires; after an
+    exception it is free at once.
 
     If the lease is lost, the function is cancelled and LeaseLost is raised.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
-        template: the key; 1 to 512 bytes when it is filled.
+        template: the key; 1 to 512 bytes when it is filled in.
         keep: seconds for which the result is kept.
-        busy: what a call gets while another one runs: "raise" raises InProgress, "skip" returns None, "wait" waits for the
-            result, and raises InProgress when ``wait`` is over.
-        wait: seconds to wait for the one that runs; None: for ever with "wait", else not at all.
-        ttl: seconds of the lease of the one that runs, renewed meanwhile.
-        max_hold: seconds after which the renewal stops, so that a function that hangs does not keep the key for ever.
+        busy: what happens to a call while another one runs. "raise": it raises InProgress; "skip": it returns None; "wait": it
+            waits for the result, and raises InProgress after ``wait`` seconds.
+        wait: seconds to wait for the running call. None: without limit for "wait", else not at all.
+        ttl: length of the running call's lease in seconds; renewed while the function runs.
+        max_hold: seconds after which renewal stops, so that a function that hangs cannot keep the key forever.
         errors: types of exceptions that are stored like results: later calls raise them again.
-        codec: how results become bytes: as for `Cache`.
-        prefix: start of the keys on the server.
-        ignore: names of arguments that the key leaves out, because they do not decide what is done, such as ``"self"``.
-        max_size: bytes that a result may have when the codec has made them, up to 512 MiB. Of a larger one, only that the call
-            has run is kept. All calls that share the key have to pass the same.
+        codec: how results become bytes, as for `Cache`.
+        prefix: start of all keys on the server.
+        ignore: names of arguments that the key leaves out because they do not change what is done, such as ``"self"``.
+        max_size: largest result in bytes after encoding, up to 512 MiB. For a larger result, only the fact of the run is
+            stored. All calls that share the key have to pass the same number.
 
     Raises:
-        ConfigError: an option is out of range; nothing was sent.
+        ConfigError: an option is out of range; nothing was sent to the server.
     """
     options.refuse_mistaken(mistaken, "once")
     return Once(

@@ -1,4 +1,4 @@
-"""Locks over several independent servers, for asyncio: `holdfast.aio.Redlock`."""
+"""`Redlock` for asyncio: locks over several independent servers. `holdfast` has the class for threads."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from holdfast._runtime.process import current
 
 
 class Lease(BaseQuorumLease, aio_lock.Lease):
-    """One acquisition of a lock over several servers."""
+    """The lease of a lock over several servers."""
 
 
 class Redlock(BaseRedlock[Lease], aio_lock.Lock):
-    """A `Lock` that a majority of several independent servers grants: it goes on while a minority of them is away.
+    """A `Lock` that a majority of several independent servers grants. It works while a minority of them is unreachable.
 
-    All servers are asked at the same time, and nobody waits for the slow once it is decided (Redlock, redis.io "Distributed
-    Locks with Redis"). The fence rises over all of them. A server that may have forgotten what it granted, by a restart for
-    example, casts no vote until the longest lease has passed; new servers are declared once (`holdfast.declare_new`, or
-    ``holdfast nodes init``). Options and methods are those of `Lock`, without ``linger``, ``replicas`` and ``quarantine``. It
-    goes to the process that has waited for longest, as far as the servers agree on that.
+    All servers are asked at the same time, without waiting for slow ones once a majority has decided (the Redlock algorithm,
+    redis.io "Distributed Locks with Redis"). Fences rise across all servers. A server that may have lost its data, for example
+    by a restart, casts no vote until the longest lease has passed. Therefore new servers have to be declared once, by
+    `holdfast.declare_new` or ``holdfast nodes init``. The lock is granted to the process that has waited longest, as far as the
+    servers agree. Options and methods are those of `Lock`, except for ``linger``, ``replicas``, ``quarantine`` and
+    ``deadlock``.
 
     Args:
-        servers: three, five or another odd number of clients or URLs; or a dictionary of them by name, if not all who use
-            them know them under the same addresses.
-        max_ttl: the longest lease on these servers, in seconds; the same for all who use them.
-        answer_within: seconds for which a server is waited for in one round, if the others have not decided before.
+        servers: three, five or another odd number of clients or URLs; or a dictionary of them with names as keys, if clients
+            use different addresses for the same server.
+        max_ttl: longest lease in seconds on these servers, the same for all of their clients.
+        answer_within: seconds to wait in one round for a server, if the others have not decided before.
 
     Raises:
         ConfigError: an option is out of range, or the servers cannot be used together.
-        QuorumError: too few servers can vote; ``nodes`` says what each one answered.
+        QuorumError: too few servers can vote; its ``nodes`` has the answer of each.
     """
 
     _lease_type = Lease
@@ -39,10 +40,10 @@ class Redlock(BaseRedlock[Lease], aio_lock.Lock):
 
 
 class Term(BaseQuorumLease, aio_lease.Term):
-    """One term of a leader that a majority of the servers has elected."""
+    """The lease of a leader that a majority of several servers has elected, for one term."""
 
 
 class Seat(Redlock):
-    """The lock of an election over several servers."""
+    """The lock of an election over several servers. Its holder leads."""
 
     _lease_type = Term  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Reads the return annotation of a function: can a codec store its results?"""
+"""Check of a function's return annotation: whether a codec can store such results."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PLAIN: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "bytes": (bytes,),
 }
-"""Types that codecs store. Of codecs that are not here nothing is known."""
+"""The types that each codec can store, by the name of the codec. Other codecs are not checked."""
 
 
 def refuse_unstorable(function: Callable[..., Any], codec: str) -> None:
-    """Raises ConfigError where the return annotation of a function names a type that the codec can never store."""
+    """Raise ConfigError if the return annotation of a function names a type that the codec can never store."""
     plain = PLAIN.get(codec)
     if plain is None:
         return
@@ -29,14 +29,14 @@ def refuse_unstorable(function: Callable[..., Any], codec: str) -> None:
     if wrong is not None:
         what = getattr(wrong, "__qualname__", None) or str(wrong)
         raise ConfigError(
-            f"{named(function)} is annotated to return {what}, which codec {codec!r} cannot store; return what it can, or pass "
-            "a codec that can",
+            f"{named(function)} is annotated to return {what}, which codec {codec!r} cannot store; return another type, or "
+            "pass another codec",
             parameter="codec",
         )
 
 
 def _returned(function: Callable[..., Any]) -> Any:
-    """The return annotation; Any where there is none, or it names something that cannot be found now."""
+    """Return the function's return annotation; Any if it has none, or if the annotation cannot be evaluated."""
     while isinstance(function, functools.partial):
         function = function.func
     if not hasattr(function, "__annotations__"):
@@ -48,28 +48,28 @@ def _returned(function: Callable[..., Any]) -> Any:
 
 
 def _unstorable(annotation: Any, plain: tuple[type, ...], codec: str) -> Any:
-    """The part of an annotation of which no value can be stored; None if there is none."""
-    annotation = getattr(annotation, "__supertype__", annotation)  # a NewType
+    """Return the part of an annotation whose values can never be stored; None if there is none."""
+    annotation = getattr(annotation, "__supertype__", annotation)  # The type that a NewType wraps.
     if annotation is None:
         annotation = type(None)
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Union or origin is types.UnionType:
         found = [_unstorable(part, plain, codec) for part in inner if part is not type(None)]
-        return None if None in found else found[0]  # of a part that can be stored all results may be
+        return None if None in found else found[0]  # All results may be of the one part that can be stored.
     kind = origin or annotation
     if kind is Any or kind is object or not isinstance(kind, type):  # Any is a class since Python 3.11
-        return None  # Any, a TypeVar, Literal, ...: it may be anything
+        return None  # Any, a TypeVar, a Literal and the like allow values of any type.
     if issubclass(kind, plain) or any(_fits(one, kind) for one in plain):
         if codec == "json" and kind is dict and inner and inner[0] in {int, float, bool, bytes, type(None)}:
-            return annotation  # its keys would come back as text
+            return annotation  # JSON would turn the keys into text.
         parts = inner if kind in {list, dict} else ()
         return next((wrong for part in parts if (wrong := _unstorable(part, plain, codec)) is not None), None)
     return annotation
 
 
 def _fits(one: type, kind: type) -> bool:
-    """Whether a plain value may be of that type, as a list is a Sequence."""
+    """Return True if a value of the plain type ``one`` may be of type ``kind``, as a list is a Sequence."""
     try:
         return issubclass(one, kind)
     except TypeError:
-        return True  # a protocol that cannot say so
+        return True  # A protocol that does not support issubclass: the value may fit.

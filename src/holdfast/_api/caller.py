@@ -1,4 +1,4 @@
-"""How what stands beside the locks asks a server: operations about one key, on the calling thread or in the calling task."""
+"""Callers: how features other than locks send operations about one key to a server, in a thread or in an asyncio task."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ T = TypeVar("T")
 
 
 class Caller:
-    """Runs operations on the server that ``client`` means (a client, or a URL), for threads. In a Cluster, on the one that has
-    the key. May be shared by threads; in a forked child it begins anew."""
+    """Runs operations about one key on a server, in the calling thread. In a Cluster, it finds the server of the key.
+
+    Threads may share it. A forked child opens its own connections.
+    """
 
     @hides_client()
     def __init__(self, client: object) -> None:
@@ -29,35 +31,36 @@ class Caller:
         self._driver: sync.Driver | None = None
 
     def each(self) -> list[Caller]:
-        """One for each server that has some of the keys: of a Cluster, for all primaries that are known."""
+        """Return one caller for each server that may have keys: for a Cluster, one for each known primary."""
         cluster = self._endpoint.cluster
         return [self] if cluster is None else [Caller(endpoint) for endpoint in cluster.primaries()]
 
     @property
     def timeout(self) -> float:
-        """Seconds to wait for an answer."""
+        """Seconds to wait for one answer of the server."""
         return self._endpoint.timeout
 
     @property
     def address(self) -> str:
-        """Address of the server, for messages."""
+        """The address of the server, for messages."""
         return self._endpoint.address
 
     def run(self, operation: Coroutine[Any, Any, T], key: bytes, what: str) -> T:
-        """Drive an operation about ``key`` to its end. Raises ServerError, which names ``what`` it was about."""
+        """Run an operation about ``key`` to its end and return its result. Raises ServerError, whose text
+        begins with ``what``."""
         try:
             return self.driver(key).run(operation)
         except WireError as error:
             raise told(error, what, key.decode(errors="backslashreplace")) from error
         finally:
-            operation.close()  # where it has not begun
+            operation.close()  # Avoids a warning if the operation was never started.
 
     def ask(self, command: Command, key: bytes) -> Any:
-        """The reply to a plain command about ``key``, with no operation around it. Raises WireError."""
+        """Send a plain command about ``key`` and return the reply. Raises WireError."""
         return self.driver(key).ask(command)
 
     def driver(self, key: bytes) -> sync.Driver:
-        """Return the driver for operations about ``key``. Raises WireError."""
+        """Return the driver (runs operations on one server) for the server of ``key``. Raises WireError."""
         cluster = self._endpoint.cluster
         if cluster is not None:
             from holdfast._net.slots import slot_of
@@ -72,44 +75,46 @@ class Caller:
 
 
 class AioCaller:
-    """The same for asyncio: in whatever event loop it is used."""
+    """Runs operations about one key on a server, for asyncio, in any event loop. In a Cluster, it finds the
+    server of the key."""
 
     @hides_client()
     def __init__(self, client: object) -> None:
         self._endpoint: Endpoint = client if isinstance(client, Endpoint) else resolve(client, "asyncio")
-        from holdfast._runtime.drivers.aio_choice import aio_driver_for  # here: threads do without asyncio
+        from holdfast._runtime.drivers.aio_choice import aio_driver_for  # Imported late: programs of threads need no asyncio.
 
         self._driver_for = aio_driver_for
 
     def each(self) -> list[AioCaller]:
-        """One for each server that has some of the keys: of a Cluster, for all primaries that are known."""
+        """Return one caller for each server that may have keys: for a Cluster, one for each known primary."""
         cluster = self._endpoint.cluster
         return [self] if cluster is None else [AioCaller(endpoint) for endpoint in cluster.primaries()]
 
     @property
     def timeout(self) -> float:
-        """Seconds to wait for an answer."""
+        """Seconds to wait for one answer of the server."""
         return self._endpoint.timeout
 
     @property
     def address(self) -> str:
-        """Address of the server, for messages."""
+        """The address of the server, for messages."""
         return self._endpoint.address
 
     async def run(self, operation: Coroutine[Any, Any, T], key: bytes, what: str) -> T:
-        """Drive an operation about ``key`` to its end. Raises ServerError, which names ``what`` it was about."""
+        """Run an operation about ``key`` to its end and return its result. Raises ServerError, whose text
+        begins with ``what``."""
         try:
             try:
                 driver = await self.driver(key)
             except BaseException:
-                operation.close()  # it has not begun
+                operation.close()  # Avoids a warning: the operation was never started.
                 raise
             return await driver.run(operation)
         except WireError as error:
             raise told(error, what, key.decode(errors="backslashreplace")) from error
 
     def ask(self, command: Command, key: bytes) -> Coroutine[Any, Any, Any]:
-        """The reply to a plain command about ``key``, with no operation around it. Raises WireError."""
+        """Send a plain command about ``key`` and return the reply. Raises WireError."""
         if self._endpoint.cluster is None:
             return self._driver_for(current(), self._endpoint).ask(command)
         return self._ask_shard(command, key)
@@ -118,7 +123,7 @@ class AioCaller:
         return await (await self.driver(key)).ask(command)
 
     async def driver(self, key: bytes) -> aio.Driver:
-        """Return the driver for operations about ``key``. Raises WireError."""
+        """Return the driver (runs operations on one server) for the server of ``key``. Raises WireError."""
         cluster: Any = self._endpoint.cluster
         if cluster is None:
             return self._driver_for(current(), self._endpoint)

@@ -1,4 +1,4 @@
-"""``@locked``: a function that runs under a lock named after its arguments."""
+"""`locked`: a decorator that runs a function under a lock, whose name may contain the function's arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _held: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_held", default=frozenset())
-"""Locks that this very call stack holds through decorators: (thread or task, server, key)."""
+"""Locks that the current call stack holds through this decorator, each as (thread or task, server, key)."""
 
 
 @hides_client()
@@ -39,21 +39,22 @@ def locked(
     reentrant: bool = False,
     **mistaken: Never,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Run a function, or a coroutine function, under the lock whose name ``template`` gives.
+    """Run the decorated function, plain or coroutine, under the lock that ``template`` names.
 
-    ``template`` is filled from the function's arguments, defaults included: ``"report:{user_id}"``. Names only: no
-    attributes, no indexes. Calls with different names do not wait for each other.
+    ``template`` is filled from the function's arguments, including defaults: ``"report:{user_id}"``. It may contain names of
+    arguments, but no attributes or indexes. Calls with different lock names do not wait for each other.
 
     Args:
-        client: as for Lock; a coroutine function needs an asyncio client or a URL. A list or dictionary: as for Redlock.
-        busy: what to do when the lock is busy after ``wait``: "wait" and "raise" raise LockTimeout, "skip" returns None
-            without running. "raise" and "skip" do not wait unless ``wait`` says so; "wait" waits for ever unless it does.
-        wait, ttl, renew, max_hold, on_lost, label, prefix: as for Lock.
-        reentrant: the function may call itself, or others under the same lock: it runs under an `RLock`.
+        client: as for `Lock`; for a coroutine function, an asyncio client or a URL. A list or dictionary: as for `Redlock`.
+        busy: what happens if the lock is busy. "wait": wait, and raise LockTimeout after ``wait`` seconds. "raise": raise
+            LockTimeout. "skip": return None without running the function.
+        wait: seconds to wait for a busy lock. None: without limit for "wait", not at all for "raise" and "skip".
+        ttl, renew, max_hold, on_lost, label, prefix: as for `Lock`.
+        reentrant: True if the function may call itself, or other functions under the same lock: it then runs under an `RLock`.
 
     Raises:
-        ConfigError: at decoration for bad options and templates; at the call if the name is empty or too long, or if the
-            same call stack holds this lock already and may not take it again, which would wait for itself.
+        ConfigError: at decoration, if an option or the template is invalid. At a call, if the name is empty or too long, or if
+            the calling code holds the lock already and ``reentrant`` is False: the call would wait for itself.
     """
     refuse_mistaken(mistaken, "locked")
     if busy not in {"wait", "raise", "skip"}:
@@ -66,11 +67,11 @@ def locked(
 
     @hides_client()
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        refuse_generator(function, "it would run after the lock is given back; use with inside it")
+        refuse_generator(function, "its body would run after the lock is released; use a with statement inside it")
         filled = Filled(function, template)
         awaited = is_async(function)
         make = _lock_type(client, awaited, reentrant)
-        make(client, template, **options)  # refuses bad options, and a client of the other face, now and not at the first call
+        make(client, template, **options)  # Refuses bad options and a client of the other API now, not at the first call.
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return make(client, filled(args, kwargs)[0], **options)
@@ -91,7 +92,7 @@ def _wrapped(function: Callable[P, T], lock: Callable[..., Any], busy: str) -> C
                 return function(*args, **kwargs)
         except LockTimeout:
             if busy != "skip" or lease is not None:
-                raise  # "skip" is about our own lock, not about what the function raises
+                raise  # "skip" concerns only our own lock: this error comes from the function.
             return None
         except BaseException as error:
             if unfinished(own, lease, before):
@@ -104,7 +105,7 @@ def _wrapped(function: Callable[P, T], lock: Callable[..., Any], busy: str) -> C
 
 
 def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str, reentrant: bool) -> Callable[P, T]:
-    import asyncio  # here: a command line without asyncio starts in half the time
+    import asyncio  # Imported late: a command line without asyncio starts in half the time.
 
     @functools.wraps(function)
     async def run(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -116,13 +117,13 @@ def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str
                 return await function(*args, **kwargs)  # type: ignore[misc]
         except LockTimeout:
             if busy != "skip" or lease is not None:
-                raise  # "skip" is about our own lock, not about what the function raises
+                raise  # "skip" concerns only our own lock: this error comes from the function.
             return None
         except GeneratorExit:
-            raise  # dropped with its event loop, where nothing can be awaited
+            raise  # The coroutine is dropped with its event loop, where nothing can be awaited.
         except BaseException as error:
             if unfinished(own, lease, before):
-                # It may have come so far that a Lock has forgotten whose end it is.
+                # After an interrupt in its __aexit__, a Lock may have dropped the lease from its list: release this very lease.
                 await (own.__aexit__(type(error), error, None) if reentrant else own._leave(lease, error))  # noqa: SLF001
             raise
         finally:
@@ -159,12 +160,15 @@ def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
 
 
 def _mark(own: Any, owner: object, before: frozenset[tuple[object, ...]]) -> None:
-    """Note that this call stack, which holds what it held ``before``, is about to hold a lock."""
+    """Record that the call stack is about to hold the lock ``own``. ``before``: the locks that it holds already.
+
+    Raises ConfigError if it holds this lock already and cannot acquire it again.
+    """
     entry = owner, own._endpoint, own.key  # noqa: SLF001
-    if entry in before and own.lease is None:  # an RLock that it has may be taken again
+    if entry in before and own.lease is None:  # An RLock with a lease can be acquired again.
         raise ConfigError(
-            f"lock {own.name!r} is held by this very call already: calling it again inside would wait for itself; "
-            "say reentrant=True, or move what both need into a function without the decorator",
+            f"lock {own.name!r} is held by the same call stack already, so this call would wait for itself; pass "
+            "reentrant=True, or move the shared code into a function without the decorator",
             parameter="template",
         )
     _held.set(before | {entry})

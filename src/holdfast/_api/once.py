@@ -1,4 +1,4 @@
-"""The common part of `once` in both APIs: its options, the meaning of stored results, and the facts for a running call."""
+"""The common base of `once` in both APIs: its options, running calls, and how results are stored and returned again."""
 
 from __future__ import annotations
 
@@ -33,52 +33,54 @@ T_co = TypeVar("T_co", covariant=True)
 MIN_KEEP = 0.001
 
 TRIES = 2
-"""A connection that was idle while the function ran may be dead without a word: what gets no answer is asked on another one."""
+"""Tries of each request. A connection that was idle while the function ran may have died unnoticed, so the next
+one is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T_co]):
-    """The outcome of a call."""
+    """The outcome of a call of a `once` function: its value, and how the value came about."""
 
     value: T_co
-    """None if it was skipped."""
+    """The result; None if the call was skipped."""
     how: Literal["ran", "replayed", "skipped"]
-    """It ran now; or it ran before, and this is what was stored; or it runs elsewhere, with ``busy="skip"``."""
+    """``"ran"``: the function ran now; ``"replayed"``: the stored result of an earlier run; ``"skipped"``: it runs elsewhere
+    now."""
     fence: int
-    """Fence of the run that made the value; 0 if the call was skipped."""
+    """Fence of the run that returned the value; 0 if the call was skipped."""
 
 
 class Job(NamedTuple):
-    """The subject of one call."""
+    """A key of `once`, and the entry on the server where its lease and its result are stored."""
 
     name: str
-    """The key as the user knows it: filled in."""
+    """The key, filled in, without the prefix."""
     entry: EntrySpec
     server: str
-    """Which one has the key."""
+    """Address of the server that has the key."""
 
     @property
     def what(self) -> str:
-        """Describe the call, for messages."""
+        """A description of the call, for messages."""
         return f"once {self.name!r}"
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Attributes of errors about the call."""
+        """Attributes of errors about the call: name and key."""
         return {"name": self.name, "key": self.entry.value.decode(errors="backslashreplace")}
 
 
 class Running:
-    """The running call of a `once` function, which `Once.current` returns inside of it. No method asks a server."""
+    """A running call of a `once` function, as `Once.current` returns it inside of the function. No method asks a server."""
 
     def __init__(self, me: object, job: Job, attempt: Attempt, load: Load, process: Process) -> None:
         self.me = me
-        """The thread or task whose call it is."""
+        """The thread or task that makes the call."""
         self.outer = _running.get()
-        """The call that this one was made in."""
+        """The running call of a `once` function around this one, or None."""
         self.job, self.load = job, load
         self.attempt = attempt
-        """Pending until what came of the call is told to the server."""
+        """The attempt that holds the lease; on the server until the outcome of the call is stored there."""
         self._process = process
 
     def __enter__(self) -> Self:
@@ -90,12 +92,12 @@ class Running:
 
     @property
     def over(self) -> bool:
-        """The call has ended; or this is in a forked child, to which it does not belong."""
+        """True once the call has ended, and always in a forked child, to which it does not belong."""
         return not (self.attempt.may_be_on_server and self.here)
 
     @property
     def here(self) -> bool:
-        """False in a forked child."""
+        """True in the process that makes the call; False in a child forked from it."""
         return self._process.here
 
     def __repr__(self) -> str:
@@ -108,11 +110,12 @@ class Running:
 
     @property
     def fence(self) -> int:
-        """Greater than that of every earlier run. Pass it on to what the function writes to, which refuses lower ones."""
+        """Number of this run, greater than that of every earlier run of the key. Send it along with the writes of the function,
+        so that the resource can refuse writes with a lower fence."""
         return self.load.fence
 
     def check(self) -> None:
-        """Raise LeaseLost if the lease is lost, so that it may run again elsewhere; NotHeld if the call is over."""
+        """Raise LeaseLost if the lease is lost, so that the function may run again elsewhere; NotHeld if the call has ended."""
         if self.over:
             why = "is over" if self.here else "belongs to the process that forked this one"
             raise NotHeld(f"this call of {self.job.what} (fence {self.fence}) {why}", **self.job.facts)
@@ -120,16 +123,17 @@ class Running:
             raise lease_lost(self.job, self.load)
 
     def remaining(self) -> float:
-        """Seconds for which the lease may still be relied on; 0.0 when it is lost or the call is over."""
+        """Return the seconds for which the lease is still valid if it is not renewed; 0.0 after a loss or the
+        end of the call."""
         return 0.0 if self.over else self.load.remaining(self._process.clock())
 
 
 def lease_lost(job: Job, load: Load) -> LeaseLost:
-    """The user's error for it."""
+    """Return the LeaseLost for a call that lost its lease while the function ran."""
     reason = load.lost or load.held_lease.why_over
     return LeaseLost(
-        f"{job.what} (fence {load.fence}) has lost its lease while it ran: {reason}; its result is not stored, and it may run "
-        "again elsewhere",
+        f"{job.what} (fence {load.fence}) lost its lease while it ran: {reason}; its result is not stored, and another call "
+        "may run it again",
         fence=load.fence,
         reason=reason,
         **job.facts,
@@ -140,7 +144,7 @@ _running: ContextVar[Running | None] = ContextVar("holdfast_once", default=None)
 
 
 def _calls() -> Iterator[Running]:
-    """The calls that this is part of, the innermost first. Those that are over may be among them where an interrupt hit us."""
+    """Yield the running calls that this code is inside of, innermost first. After an interrupt, ended ones are skipped."""
     running = _running.get()
     while running is not None:
         if not running.over:
@@ -149,14 +153,17 @@ def _calls() -> Iterator[Running]:
 
 
 def current() -> Running:
-    """The innermost call that this is part of: its fence, and whether its lease is lost. Raises NotHeld outside of any."""
+    """Return the innermost running call of a `once` function around this code: for its fence, and to check its lease.
+
+    Raises NotHeld outside of such a function.
+    """
     for running in _calls():
         return running
-    raise NotHeld("no function of once runs here", name="", key="")
+    raise NotHeld("this code does not run inside a function decorated with once", name="", key="")
 
 
 class BaseOnce:
-    """Options of `once`, and what they mean for a call, for both faces."""
+    """The options of `once`: the part that the sync and the asyncio API share."""
 
     def __init__(
         self,
@@ -191,8 +198,8 @@ class BaseOnce:
         self._max_size = checked_size(max_size)
         start(prefix)
         self._job: Callable[[str], Job] = functools.lru_cache(1024)(self._made)
-        """Return the (cached) job of a key. Raises ConfigError."""
-        self._job(template)  # refuses a bad key now, and not at the first call
+        """Return the (cached) job for a filled-in key. Raises ConfigError if the key is empty or too long."""
+        self._job(template)  # Refuses a bad key now, not at the first call.
 
     def __repr__(self) -> str:
         return f"<holdfast once {self._template!r} on {self._caller.address}>"
@@ -212,36 +219,40 @@ class BaseOnce:
         return Job(name, entry, self._caller.address)
 
     def _filled(self, function: Callable[..., object]) -> Filled:
-        """Return the function that fills the key from a call's arguments. Raises ConfigError where that cannot be done."""
-        refuse_generator(function, "it would run after the call, and has no result to be kept")
+        """Return an object that fills the key from the arguments of a call. Raises ConfigError if it cannot do that."""
+        refuse_generator(function, "its body would run after the call, and there is no result to store")
         refuse_unstorable(function, self._codec.kind)
         return Filled(function, self._template, ignore=self._ignore)
 
     def _named(self, fields: dict[str, object]) -> Job:
-        """Return the subject of a call whose fields are passed by name."""
+        """Return the job for a call that passes the fields of the key by name. Raises TypeError if other fields are passed."""
         if fields.keys() != set(self._fields):
-            raise TypeError(f"once {self._template!r} is filled from {self._fields}, not from {sorted(fields)}")
+            raise TypeError(f"the key {self._template!r} is filled from {self._fields}, not from {sorted(fields)}")
         return self._job(self._template.format(**fields))
 
     def _refuse_itself(self, me: object, job: Job) -> None:
-        """A call inside itself would wait for itself."""
+        """Raise ConfigError if the function is called inside itself with the same key: it would wait for itself."""
         ours = (me, job.server, job.entry.value)
         if any((running.me, running.job.server, running.job.entry.value) == ours for running in _calls()):
             raise ConfigError(
-                f"{job.what} runs in this very call already: calling it again inside would wait for itself; move what both "
-                "need into a function without the decorator",
+                f"{job.what} runs in the same call stack already, so this call would wait for itself; move the shared code "
+                "into a function without the decorator",
                 parameter="template",
             )
 
     # The present state
 
     def _replayed(self, job: Job, record: Record) -> Outcome[Any]:
-        """Return the meaning of a stored result. Raises what was remembered; ResultNotKept where there is only a mark."""
+        """Return the outcome of a call whose result is stored.
+
+        Raises the exception that was stored; ResultNotKept if only the fact of the run was stored; HoldfastError if the stored
+        value cannot be decoded.
+        """
         if record.kind == flight.MARK:
             reason = record.data.decode(errors="replace")
             raise ResultNotKept(
-                f"{job.what} ran before, and its result was not kept: {reason}; nothing has run now, nor will until the mark "
-                "expires or you forget it",
+                f"{job.what} ran before, and its result was not kept: {reason}; the function has not run now, and will not "
+                "until this expires or you call forget()",
                 fence=record.fence,
                 reason=reason,
                 **job.facts,
@@ -252,21 +263,21 @@ class BaseOnce:
             error: Exception = codecs.decode_error(record.data, self._errors)
         except codecs.Undecodable as unreadable:
             raise HoldfastError(
-                f"{job.what} ran before, and what was stored cannot be read here: {unreadable}; nothing has run now, nor "
-                "will until that is over or you forget it",
+                f"{job.what} ran before, and its stored result cannot be read here: {unreadable}; the function has not run "
+                "now, and will not until the result expires or you call forget()",
                 **job.facts,
             ) from None
-        error.add_note(f"{job.what} ran before, and this was remembered: nothing has run now")
+        error.add_note(f"{job.what} ran before, and this exception was stored: the function has not run now")
         raise error
 
     def _in_progress(self, job: Job, loading: Loading, who: bytes | None, waited: float) -> Outcome[Any]:
-        """Return the answer for a call that another one keeps out."""
+        """Return or raise the answer to a call whose key is in progress elsewhere: "skipped", or InProgress."""
         if self._busy == "skip":
             return Outcome(None, "skipped", 0)
         holder = describe(who, loading.process)
         raise InProgress(
-            f"{job.what} is in progress: {holder or 'somebody'} has been at it for {loading.since:.1f} s; waited {waited:.1f} "
-            "s, try again later",
+            f"{job.what} is in progress: {holder or 'another client'} has run it for {loading.since:.1f} s; waited "
+            f"{waited:.1f} s, try again later",
             waited=waited,
             holder=holder,
             remaining=loading.remaining,
@@ -277,13 +288,17 @@ class BaseOnce:
     # Operations on a run
 
     async def _succeeded(self, running: Running, value: object) -> bool:
-        """Store the result, or a mark that it was not kept; False if nobody knows. Raises LeaseLost if it may not be stored."""
+        """Store the result, or only the fact of the run if it cannot be stored. Return False if it is unknown whether that
+        worked.
+
+        Raises LeaseLost if the lease was lost, so that the result must not be stored.
+        """
         if not running.here:
             return False
         try:
             kind, data = self._codec.kind, self._codec.encode(value, running.job.what)
         except ConfigError as error:
-            # It has run, and is not to run again: whoever calls it is told why there is no result.
+            # The function has run and must not run again, so the fact is stored. Later callers are told why there is no result.
             kind, data = flight.MARK, _cut(str(error).removeprefix(f"{running.job.what}: "))
         kept = await self._stored(running, kind, data)
         if kept is False:
@@ -291,7 +306,8 @@ class BaseOnce:
         return bool(kept)
 
     async def _failed(self, running: Running, error: BaseException) -> None:
-        """Remember the exception, or let the next one run. Raises nothing of its own: the exception goes on."""
+        """Store the exception if its type is in ``errors``, else free the key. Raises nothing; the caller
+        re-raises ``error``."""
         if not running.here:
             return
         kept: bool | None = not running.load.lost
@@ -304,8 +320,10 @@ class BaseOnce:
             error.add_note(str(lease_lost(running.job, running.load)))
 
     async def _stored(self, running: Running, kind: str, data: bytes) -> bool | None:
-        """Store what came of it, or a mark, with a warning; False if that is not for this run to say any more. None, with a
-        warning, if nobody knows."""
+        """Store a result or an exception; if it is too large, store only the fact of the run, and warn.
+
+        Return False if the lease was lost, so that nothing was stored; None, with a warning, if the outcome is unknown.
+        """
         job, load, kept = running.job, running.load, None
         if kind != flight.MARK and len(data) > self._max_size:
             kind, data = flight.MARK, _cut(f"it has {len(data):,} bytes, and max_size is {self._max_size:,}")
@@ -319,14 +337,14 @@ class BaseOnce:
         except WireError as error:
             refused_too = isinstance(error, Refused) and not error.transient
             what = (
-                "what came of it is not stored: it may"
+                "the result is not stored: it may"
                 if refused_too
-                else ("nobody knows whether what came of it is stored: if that does not succeed before its lease ends, it may")
+                else ("it is unknown whether the result is stored: if storing does not succeed before the lease ends, it may")
             )
             warning = f"{told(error, job.what, **job.facts)}; the function has run, and {what} run again"
         running.attempt.may_be_on_server = False
         if kept is False:
-            load.held_lease.lost = load.lost or "it was forgotten meanwhile, or its time ran out"
+            load.held_lease.lost = load.lost or "its result was dropped by forget(), or its lease ran out"
         elif warning:
             ends = "; the function has run, and later calls raise ResultNotKept" if kept else ""
             warnings.warn(warning + ends, HoldfastWarning, of_the_user())
@@ -334,17 +352,17 @@ class BaseOnce:
 
 
 def _cut(reason: str) -> bytes:
-    """The text of a mark, which is stored even if memory is full: a short one."""
+    """Return a reason as short bytes, so that it can be stored even if the server's memory is full."""
     return reason.encode(errors="backslashreplace")[:500].decode(errors="ignore").encode()
 
 
 def refuse(job: Job, error: WireError | KeyConflict) -> HoldfastError:
-    """The user's error, where nothing has run."""
+    """Return the user's error for a call that failed before the function ran."""
     if isinstance(error, WireError):
         return told(error, job.what, **job.facts)
     if isinstance(error, flight.TooLong):
         return ConfigError(
-            f"{job.what} ran before, and {error}: pass a max_size of at least that to read it; nothing has run now",
+            f"{job.what} ran before, and {error}: pass a max_size of at least that to read it; the function has not run now",
             parameter="max_size",
         )
     return ConfigError(f"{job.what} cannot be used: {error}; nothing was changed", parameter="template")

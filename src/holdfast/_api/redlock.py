@@ -1,4 +1,4 @@
-"""The common part of `Redlock` in both APIs: the list of servers and its checks, errors, the lease."""
+"""The common base of `Redlock` in both APIs: checks of the server list, the lock and its lease, and declaring servers new."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_SERVERS = 99
 
 DECLARED, READY = "declared new: ready now", "ready already"
 
-FORGOTTEN = "may have forgotten locks that are held (force declares it new all the same)"
+FORGOTTEN = "may have lost the locks that it granted (force declares it new anyway)"
 
 L = TypeVar("L", bound="BaseQuorumLease")
 
@@ -41,9 +41,9 @@ L = TypeVar("L", bound="BaseQuorumLease")
 def find(
     servers: object, face: Literal["sync", "asyncio"], max_ttl: float, prefix: str
 ) -> tuple[tuple[Endpoint, ...], ServerSet]:
-    """Find the endpoints of the servers that vote together. Raises ConfigError if these servers cannot."""
+    """Return the endpoints of the servers that vote together, and their `ServerSet`. Raises ConfigError if they cannot vote."""
     if isinstance(servers, str | bytes) or not isinstance(servers, Iterable):
-        raise _bad("servers must be a list of clients or URLs, or a dictionary of them by name")
+        raise _bad("servers must be a list of clients or URLs, or a dictionary of them with names as keys")
     named = isinstance(servers, Mapping)
     clients = list(servers.values()) if isinstance(servers, Mapping) else list(servers)
     _check_number(len(clients))
@@ -52,26 +52,24 @@ def find(
     names = [str(name) for name in servers] if named else addresses
     for number, endpoint in enumerate(endpoints):
         if endpoint in endpoints[:number] or names[number] in names[:number]:
-            raise _bad(f"{names[number]} is in the list twice: its vote would count twice")
+            raise _bad(f"{names[number]} is in the list twice, so its vote would count twice; remove one of them")
         if endpoint.cluster is not None:
-            raise _bad(f"{names[number]} is no single server: one lock over several Clusters is not offered, use Lock")
+            raise _bad(f"{names[number]} is a Cluster, which cannot vote; pass single servers, or use Lock for a Cluster")
     if len({endpoint.tls is None for endpoint in endpoints if endpoint.path is None}) > 1:
-        raise _bad(
-            "some are reached with TLS and some without: that is most likely a mistake in a URL (redis:// and rediss://)"
-        )
-    # A host name is the same server everywhere; or users give names of their own.
+        raise _bad("some use TLS and others do not; use the same for all: rediss:// with TLS, redis:// without")
+    # Clients must agree on the digest: a host name is the same for all of them, or users pass names of their own.
     known = sorted(re.sub(r"^localhost(?=:)", "127.0.0.1", name) for name in names)
     digest = hashlib.sha1("\n".join(known).encode(), usedforsecurity=False).hexdigest()[:16]
     return endpoints, ServerSet(tuple(names), digest, max_ttl, marker_key(start(prefix)))
 
 
 def find_new(servers: object, max_ttl: float, prefix: str) -> tuple[tuple[Endpoint, ...], ServerSet]:
-    """Servers to be declared new: several that vote together, or one that grants guarded locks."""
+    """Return the servers to be declared new: several that vote together, or one that grants locks with a quarantine."""
     if isinstance(servers, Iterable) and not isinstance(servers, str | bytes):
         return find(servers, "sync", max_ttl, prefix)
     endpoint = resolve(servers, "sync")
     if endpoint.cluster is not None:
-        raise _bad("quarantine does not apply to locks in a Cluster: do not declare its servers")
+        raise _bad("locks in a Cluster have no quarantine, so there is no need to declare its servers new")
     return (endpoint,), ServerSet((endpoint.address,), "", max_ttl, guard_key(start(prefix)))
 
 
@@ -81,20 +79,20 @@ def _bad(why: str) -> ConfigError:
 
 def _check_number(number: int) -> None:
     if not 1 <= number <= MAX_SERVERS:
-        raise _bad(f"there must be between 3 and {MAX_SERVERS} of them, not {number}")
+        raise _bad(f"expected 3 to {MAX_SERVERS} servers, not {number}")
     if number == 1:
-        raise _bad("one server is no quorum: use holdfast.Lock for it, or name at least three")
+        raise _bad("one server cannot form a majority: use holdfast.Lock, or pass at least three servers")
     if number == 2:
-        raise _bad("of two servers both are needed, so a lock over them fails more often than on one; name three, or use one")
+        raise _bad("with two servers both are needed, so such a lock fails more often than on one; pass three, or use one")
     if number % 2 == 0:
         raise _bad(
-            f"{number} servers bear the loss of no more of them than {number - 1} do, as a majority is needed: name an odd "
-            "number of them"
+            f"{number} servers tolerate no more failures than {number - 1}, because a majority is needed: pass an odd number "
+            "of servers"
         )
 
 
 class BaseRedlock(lock_base.BaseLock[L]):
-    """Options and state of a lock over several servers, for both faces."""
+    """The options and the state of a lock over several servers: the part that the sync and the asyncio API share."""
 
     @hides_client("Redlock.__init__")
     def __init__(
@@ -122,8 +120,8 @@ class BaseRedlock(lock_base.BaseLock[L]):
         self._endpoint, self._panel = find(servers, self._face, max_ttl, prefix)
         if seconds(ttl, "ttl", MIN_TTL) > max_ttl:
             raise ConfigError(
-                f"ttl={ttl:g} is more than max_ttl={max_ttl:g}, the longest lease on these servers: for so long one that has "
-                "forgotten its votes casts none; raise max_ttl for all users of these servers, or take a shorter lease",
+                f"ttl={ttl:g} is more than max_ttl={max_ttl:g}, the longest lease on these servers, for which one that may "
+                "have lost data casts no vote; raise max_ttl for all clients of these servers, or pass a shorter ttl",
                 parameter="ttl",
             )
         spec = options.make_spec(
@@ -168,7 +166,7 @@ class BaseRedlock(lock_base.BaseLock[L]):
 
     def _user_error(self, error: error_map.Trouble) -> HoldfastError:
         if isinstance(error, TooFew):
-            return quorum_error(self._spec.name, self.key, "cannot be taken", error)
+            return quorum_error(self._spec.name, self.key, "cannot be acquired", error)
         if isinstance(error, ConfigMismatch):
             return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing is held", parameter=error.parameter)
         return super()._user_error(error)
@@ -184,7 +182,7 @@ class BaseRedlock(lock_base.BaseLock[L]):
             raise quorum_error(
                 self._spec.name,
                 self.key,
-                "cannot be asked for",
+                "cannot be checked",
                 acquire.shortfall(there, server_set, range(len(server_set.names)), "held"),
             )
         for number, answer in there.answers.items():
@@ -206,17 +204,17 @@ class BaseRedlock(lock_base.BaseLock[L]):
 
 
 class _Records(YesCount):
-    """Counts the servers that have the record of a process."""
+    """Counts the servers that have the record of a given process."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return bool(answer.value)
 
 
 def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
-    """The user's error for too few servers."""
+    """Return the QuorumError for an internal error: ``what`` failed because too few servers answered."""
     number = len(error.nodes)
     return QuorumError(
-        f"lock {name!r} {what}: it takes {number // 2 + 1} of its {number} servers. {error}",
+        f"lock {name!r} {what}: this needs {number // 2 + 1} of its {number} servers. {error}",
         name=name,
         key=key,
         nodes=error.nodes,
@@ -224,7 +222,7 @@ def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
 
 
 class BaseQuorumLease(lease.BaseLease):
-    """Facts of one acquisition of a lock over several servers, for both faces."""
+    """The lease of a lock over several servers: the part that the sync and the asyncio API share."""
 
     _held_lease: QuorumLease
     _attempt: QuorumAttempt
@@ -234,9 +232,9 @@ class BaseQuorumLease(lease.BaseLease):
 
     def _may_hand_over(self) -> None:
         raise on_one_server(
-            f"a lock that gives tickets ({self.name!r} is over several)",
-            "of two who redeem one at the same time each could get some of the servers, and neither the lock",
-            "give it back, and let the other one take it",
+            f"a lock with tickets ({self.name!r} is on several)",
+            "if two clients redeemed a ticket at the same time, each could win some of the servers, and neither a majority",
+            "release it, and let the other process acquire it",
             parameter="ticket",
         )
 
@@ -261,18 +259,18 @@ class BaseQuorumLease(lease.BaseLease):
         self._look_again()
 
     def _may_be_there(self) -> bool:
-        return True  # even if it is lost: some may have it still
+        return True  # Even if the lease is lost, a minority of the servers may still have it.
 
-    async def _release(self, known: bool | WireError | None = None) -> None:  # noqa: ARG002 - no script does that for several
+    async def _release(self, known: bool | WireError | None = None) -> None:  # noqa: ARG002 - no script releases all votes
         quorum_lease = self._held_lease
         lost = quorum_lease.lost
         quorum_lease.end()
         try:
-            if not await acquire.release(self._attempt, quorum_lease):  # even if it is lost: some may have it still
-                quorum_lease.lost = lost or "a majority of its servers had it no more when it was given back"
+            if not await acquire.release(self._attempt, quorum_lease):  # Even if it is lost: some servers may have it still.
+                quorum_lease.lost = lost or "a majority of its servers no longer had it at its release"
         except TooFew as error:
             if not lost:
-                raise quorum_error(self.name, self.key, "could not be given back", error) from error
+                raise quorum_error(self.name, self.key, "could not be released", error) from error
         finally:
             self._forget()
             if self._attempt.local_queue is not None:
@@ -286,9 +284,10 @@ class BaseQuorumLease(lease.BaseLease):
 
 
 async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict[str, str]:
-    """Operation behind `declare_new`: what became of each server.
+    """Declare the servers new and return the outcome for each, as text. `declare_new` runs this operation.
 
-    A server that has forgotten looks like a new one. So where others remember, it is left to wait, which ends by itself.
+    A server that has lost its data looks like a new one. So if other servers remember the list, such a server is not declared;
+    it starts to vote by itself when the longest lease has passed.
     """
     modes = ["1" if force else "0"] * len(server_set.names)
     if not force and len(modes) > 1:
@@ -296,7 +295,7 @@ async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict
         away = [name for name, code in zip(server_set.names, found, strict=True) if isinstance(code, str)]
         if away:
             return {
-                name: _declared(code, f"not declared: {', '.join(away)} may remember")
+                name: _declared(code, f"not declared: {', '.join(away)} did not answer, and may have data of this list")
                 for name, code in zip(server_set.names, found, strict=True)
             }
         if any(code[0] == 0 for code in found):
@@ -305,7 +304,8 @@ async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict
 
 
 async def _declare(server_set: ServerSet, timeout: float, modes: list[str]) -> list[Any]:
-    """Return the answer of each server; a text for one that gives none."""
+    """Ask each server to declare itself new and return the replies; for a server that does not answer, a text
+    with the reason."""
     said = AllAnswered(set(range(len(modes))))
     agreed = milliseconds(server_set.longest), server_set.digest
     await Poll([Run(DECLARE_NEW, (server_set.marker,), (*agreed, mode), timeout) for mode in modes], said, timeout)
@@ -314,7 +314,7 @@ async def _declare(server_set: ServerSet, timeout: float, modes: list[str]) -> l
 
 
 def _declared(code: Any, new: str = "") -> str:
-    """Return the outcome of a server, for a reader. ``new``: why one that looks new was left alone."""
+    """Return a text for a server's reply. ``new`` is the reason why a server without data was not declared, if any."""
     match code:
         case str():
             said = code
@@ -323,13 +323,13 @@ def _declared(code: Any, new: str = "") -> str:
         case [0]:
             said = READY
         case [codes.NEW_SERVER]:
-            said = new or f"not declared: others vote already, so this one {FORGOTTEN}; it votes by itself, later"
+            said = new or f"not declared: others vote already, so this one {FORGOTTEN}; it will vote by itself later"
         case [codes.QUARANTINED, int(ms)]:
-            said = f"not declared: it {FORGOTTEN}; it votes by itself in {ms / 1000:.1f} s"
+            said = f"not declared: it {FORGOTTEN}; it will vote by itself in {ms / 1000:.1f} s"
         case [codes.OTHER_LEASE, int(ms)]:
-            said = f"another longest lease was agreed on: {ms / 1000:g} s"
+            said = f"not declared: it was declared with another longest lease, {ms / 1000:g} s"
         case [codes.OTHER_SERVERS, bytes()]:
-            said = "it belongs to another list of servers"
+            said = "not declared: it belongs to another list of servers"
         case _:
             said = in_the_way(code).why
     return said

@@ -1,4 +1,4 @@
-"""Locks over several independent servers, for threads. `holdfast.aio` has the same for asyncio."""
+"""`Redlock` and `declare_new` for threads: locks over several independent servers. `holdfast.aio` has `Redlock` for asyncio."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from holdfast._runtime.process import current
 
 
 class Lease(BaseQuorumLease, sync_lock.Lease):
-    """One acquisition of a lock over several servers."""
+    """The lease of a lock over several servers."""
 
 
 class Redlock(BaseRedlock[Lease], sync_lock.Lock):
-    """A `Lock` that a majority of several independent servers grants: it goes on while a minority of them is away.
+    """A `Lock` that a majority of several independent servers grants. It works while a minority of them is unreachable.
 
-    All servers are asked at the same time, and nobody waits for the slow once it is decided (Redlock, redis.io "Distributed
-    Locks with Redis"). The fence rises over all of them. A server that may have forgotten what it granted, by a restart for
-    example, casts no vote until the longest lease has passed; new servers are declared once (`holdfast.declare_new`, or
-    ``holdfast nodes init``). Options and methods are those of `Lock`, without ``linger``, ``replicas`` and ``quarantine``. It
-    goes to the process that has waited for longest, as far as the servers agree on that.
+    All servers are asked at the same time, without waiting for slow ones once a majority has decided (the Redlock algorithm,
+    redis.io "Distributed Locks with Redis"). Fences rise across all servers. A server that may have lost its data, for example
+    by a restart, casts no vote until the longest lease has passed. Therefore new servers have to be declared once, by
+    `holdfast.declare_new` or ``holdfast nodes init``. The lock is granted to the process that has waited longest, as far as the
+    servers agree. Options and methods are those of `Lock`, except for ``linger``, ``replicas``, ``quarantine`` and
+    ``deadlock``.
 
     Args:
-        servers: three, five or another odd number of clients or URLs; or a dictionary of them by name, if not all who use
-            them know them under the same addresses.
-        max_ttl: the longest lease on these servers, in seconds; the same for all who use them.
-        answer_within: seconds for which a server is waited for in one round, if the others have not decided before.
+        servers: three, five or another odd number of clients or URLs; or a dictionary of them with names as keys, if clients
+            use different addresses for the same server.
+        max_ttl: longest lease in seconds on these servers, the same for all of their clients.
+        answer_within: seconds to wait in one round for a server, if the others have not decided before.
 
     Raises:
         ConfigError: an option is out of range, or the servers cannot be used together.
-        QuorumError: too few servers can vote; ``nodes`` says what each one answered.
+        QuorumError: too few servers can vote; its ``nodes`` has the answer of each.
     """
 
     _lease_type = Lease
@@ -40,11 +41,11 @@ class Redlock(BaseRedlock[Lease], sync_lock.Lock):
 
 
 class Term(BaseQuorumLease, sync_lease.Term):
-    """One term of a leader that a majority of the servers has elected."""
+    """The lease of a leader that a majority of several servers has elected, for one term."""
 
 
 class Seat(Redlock):
-    """The lock of an election over several servers."""
+    """The lock of an election over several servers. Its holder leads."""
 
     _lease_type = Term  # type: ignore[assignment]
 
@@ -58,13 +59,17 @@ def declare_new(
     answer_within: float = 2.0,
     prefix: str = "hf:",
 ) -> dict[str, str]:
-    """Declare servers new: they hold no lock that they could have forgotten, and may vote at once; or one server, a client or
-    URL, which grants locks with ``quarantine=`` at once.
+    """Declare servers new and return the outcome for each: they hold no locks, so they may vote or grant locks at once.
 
-    To be done once for new servers, never by a program that uses them: one that has lost its memory looks new, too.
-    ``max_ttl``: the longest lease, as Redlock's ``max_ttl=``, or ``quarantine=``; ``prefix``: that of the locks, each of which
-    has its own mark on a server; ``answer_within``: seconds to wait for the answer of each server. Returns what became of each;
-    ``force`` replaces another longest lease, or list of servers, that was agreed on before. Raises ConfigError.
+    Call this once for new servers, never from a program that uses them: a server that has lost its data looks new too. Raises
+    ConfigError if an option is out of range or the servers cannot be used together.
+
+    Args:
+        servers: the servers of a `Redlock`; or one client or URL, whose server then grants locks with ``quarantine=`` at once.
+        max_ttl: longest lease in seconds: the ``max_ttl=`` of the `Redlock`, or the ``quarantine=`` of the locks.
+        force: replace a longest lease or a list of servers that was declared before.
+        answer_within: seconds to wait for the answer of each server.
+        prefix: the prefix of the locks; servers are declared for each prefix.
     """
     within = options.seconds(answer_within, "answer_within", 0.001)
     endpoints, server_set = redlock.find_new(servers, options.seconds(max_ttl, "max_ttl", options.MIN_TTL), prefix)
