@@ -114,7 +114,7 @@ class Scenario:
         )
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        """Build the world of the scenario, with its workers, before the first step."""
+        """Build the simulated world of the scenario, with its workers, before the first step."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
         world.in_turn = self.face == "asyncio" and self.together > 1
         world.brisk = self.brisk
@@ -155,7 +155,7 @@ class Scenario:
         return explore(self.build, self.settle, self.limits, most=most, stop_at=stop_at, progress=progress)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """Run one schedule, given as the choices at its steps. Return its history and the violations of rules."""
+        """Run one schedule, given as the choice at each step; return its history and the violations of rules in it."""
         return replay(lambda: self.build(trace=trace), self.settle, choices, self.limits)
 
 
@@ -196,12 +196,14 @@ QUICK: dict[str, Scenario] = {
         *_each("two-limited", "two clients, one waits for a limited time", LIMITED, (*ALL_FAULTS[:-3], "deaf")),
         Scenario("pairs", "two processes with two tasks each", FOUR, brisk=True, **PAIRS),
         *_each("pairs", "two processes with two tasks each", FOUR, ("pause",), brisk=True, **PAIRS),
-        *_each("pairs-kept", "two processes, two tasks each, linger", FOUR, ("pause",), brisk=True, linger=0.3, **PAIRS),
-        Scenario("pairs-kept", "two processes with two tasks each, and linger", FOUR, brisk=True, linger=0.3, **PAIRS),
+        *_each("pairs-kept", "two processes, two tasks each; leases linger", FOUR, ("pause",), brisk=True, linger=0.3, **PAIRS),
+        Scenario("pairs-kept", "two processes with two tasks each; leases linger", FOUR, brisk=True, linger=0.3, **PAIRS),
         Scenario("pairs-bound", "two processes, two tasks each; no handing on", FOUR, brisk=True, max_passes=0, **PAIRS),
         *_each("pairs-limited", "two processes with two tasks each, some give up", WAITING, PAIR_FAULTS, brisk=True, **PAIRS),
         *_each("pairs", "two processes with two tasks each", FOUR, TWICE, budget=2, brisk=True, **PAIRS),
-        *_each("pairs-kept", "two processes, two tasks each, linger", FOUR, TWICE, budget=2, brisk=True, linger=0.3, **PAIRS),
+        *_each(
+            "pairs-kept", "two processes, two tasks each; leases linger", FOUR, TWICE, budget=2, brisk=True, linger=0.3, **PAIRS
+        ),
         Scenario("kept", "one client lingers after use, one tries the lock without waiting", ASKED, **KEPT),
         *_each("pair", "two tasks of one process", BOTH, ("cancel", "lost-reply", "pause"), **PAIRS),
         *_each("kept", "one client lingers after use, one tries", ASKED, ("lost-request", "crash", "pause"), **KEPT),
@@ -215,11 +217,18 @@ LONG: dict[str, Scenario] = {
         Scenario("three", "three clients acquire the lock once", THREE),
         Scenario("pair-and-one", "two tasks of one process, and another process", THREE, **PAIRS),
         *_each("pair-and-one", "two tasks of one process, and another process", THREE, PAIR_FAULTS, **PAIRS),
-        *_each("pair-and-one-kept", "two tasks, another process, linger", THREE, PAIR_FAULTS, linger=0.3, **PAIRS),
+        *_each("pair-and-one-kept", "two tasks, another process; leases linger", THREE, PAIR_FAULTS, linger=0.3, **PAIRS),
         *_each("two-limited", "two clients, one waits for a limited time", LIMITED, ("cancel",)),
         *_each("pairs", "two processes with two tasks each", FOUR, ("cancel",), budget=2, brisk=True, **PAIRS),
         *_each(
-            "pairs-kept", "two processes, two tasks each, linger", FOUR, ("cancel",), budget=2, brisk=True, linger=0.3, **PAIRS
+            "pairs-kept",
+            "two processes, two tasks each; leases linger",
+            FOUR,
+            ("cancel",),
+            budget=2,
+            brisk=True,
+            linger=0.3,
+            **PAIRS,
         ),
         *_each("kept", "one client lingers after use, one tries", ASKED, ("cancel",), **KEPT),
         *_each("two-tasks", "two clients on asyncio", BOTH, ("cancel", "lost-reply"), face="asyncio"),

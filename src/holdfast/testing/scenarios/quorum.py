@@ -1,4 +1,4 @@
-"""Small scenarios of a lock on three servers that vote, of which the exhaustive search runs every schedule; `ALL` scenarios."""
+"""Small scenarios of a lock on three servers that vote, of which the exhaustive search runs every schedule."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class RendezvousScenario:
         return len(self.programs) if self.what == "barrier" else 2 if self.what == "latch" else 1
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        """Build the world of the scenario, with its workers, before the first step."""
+        """Build the simulated world of the scenario, with its workers, before the first step."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=TTL, trace=trace)
         world.brisk = True
         server = Rendezvous(world)
@@ -141,7 +141,7 @@ class RendezvousScenario:
         return explore(self.build, self.settle, most=most, stop_at=stop_at, progress=progress, judge=self.judge)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """Run one schedule, given as the choices at its steps. Return its history and the violations of rules."""
+        """Run one schedule, given as the choice at each step; return its history and the violations of rules in it."""
         return replay(lambda: self.build(trace=trace), self.settle, choices, judge=self.judge)
 
 

@@ -60,7 +60,7 @@ class FlightScenario:
     face: Face = "threads"
 
     def build(self, *, trace: bool = False) -> Stepwise:
-        """Build the world of the scenario, with its workers, before the first step."""
+        """Build the simulated world of the scenario, with its workers, before the first step."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=LEASE, trace=trace)
         world.brisk = True
         server = Server(world)
@@ -96,7 +96,7 @@ class FlightScenario:
         return explore(self.build, self.settle, most=most, stop_at=stop_at, progress=progress, judge=self.judge)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """Run one schedule, given as the choices at its steps. Return its history and the violations of rules."""
+        """Run one schedule, given as the choice at each step; return its history and the violations of rules in it."""
         return replay(lambda: self.build(trace=trace), self.settle, choices, judge=self.judge)
 
 

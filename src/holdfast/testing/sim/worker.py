@@ -289,7 +289,7 @@ class Worker:
         return self._get(attempt.slot, request.until, lambda outcome: outcome is not None)
 
     def _told_by(self) -> list[Server]:
-        """Return the servers whose notifications can wake this worker."""
+        """Return the servers whose notifications can wake this worker (simulated thread or task)."""
         return [self.process.server]
 
     def _enroll(self, request: Subscribe) -> Any:
@@ -378,7 +378,7 @@ LATER = _Later()
 
 
 class Slot:
-    """A mailbox in which a worker receives the outcomes of its wait."""
+    """A mailbox in which a worker (simulated thread or task) receives the outcomes of its wait."""
 
     __slots__ = ("_told", "_worker", "attempt", "enough", "outcomes")
 

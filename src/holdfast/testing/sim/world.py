@@ -30,7 +30,7 @@ Entry = list[Any]
 
 
 class Stuck(Exception):
-    """Raised when no step is possible while a worker still waits."""
+    """Raised when no step of the simulation is possible while a worker (thread or task) still waits."""
 
 
 class Weather:

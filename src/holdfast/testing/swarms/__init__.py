@@ -1,1 +1,1 @@
-"""Seeded histories of each capability, with faults: ``simulate(seed)`` of each module."""
+"""Swarms: simulated histories with random faults, drawn from a seed, one module with ``simulate(seed)`` per capability."""

@@ -1,7 +1,7 @@
-"""Seeded histories in which an operator takes locks away from their holders, in the world of `lock`.
+"""Seeded histories in which an operator breaks locks, that is, ends the leases of their holders, in the world of `lock`.
 
-An operator looks at a lock, thinks for a while, and takes it away, with production's operations and scripts. If the lock has
-another holder by then, that holder keeps it.
+An operator looks at a lock, waits for a while, and breaks the lease that it saw, with production's operations and scripts. If
+the lock has another holder by then, that holder keeps the lock.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from holdfast.testing.swarms.result import Run
 OPERATOR = "b" * 12
 WHERE = Field(places=1, parts=1, timeout=0.3)
 TOLD_WITHIN = QUESTION_EVERY_S + 0.5
-"""Seconds for a message on its way, and for the question whether it is true: a pause of who hears it apart."""
+"""Seconds within which a holder learns of its loss: delay of the message, and time to confirm it with the server."""
 
 
 @dataclass(slots=True)
 class Attack:
-    """One try to take a lock away."""
+    """One attempt of an operator to break a lock."""
 
     lock: str
     lease: str
-    """The lease of the holder that the operator saw, by its name in the history."""
+    """Name, in the history, of the lease that the operator saw and attempts to end."""
     sent: float
     came: float = float("inf")
     answer: Outcome | WireError | None = None
@@ -50,14 +50,14 @@ class Attack:
 
 @dataclass(slots=True)
 class Operator:
-    """An operator, which takes locks away."""
+    """An operator that looks at locks and breaks them (ends the leases of their holders)."""
 
     world: World
     rng: random.Random
     attacks: list[Attack] = field(default_factory=list)
 
     def come(self) -> None:
-        """Begin, now."""
+        """Start a worker that looks at one lock and breaks it, unless all other workers have finished."""
         world = self.world
         process = next((one for one in world.processes if one.name == OPERATOR), None)
         process = process or Process(world, world.servers[0], OPERATOR)
@@ -84,7 +84,7 @@ class Operator:
             try:
                 (attack.answer,) = await break_lock(WHERE, key, mark, "ops", prefix=PREFIX)
             except (WireError, Cancelled):
-                fault(until=world.now + lock_swarm.ECHO)  # the request may still come
+                fault(until=world.now + lock_swarm.ECHO)  # the request may still arrive
                 raise
             finally:
                 attack.came = world.now
@@ -93,14 +93,14 @@ class Operator:
             return
 
     def _whose(self, mark: str) -> str:
-        """The lease that has this mark; a token may say that its holder keeps it after use."""
+        """Return the name of the lease whose token has this mark; try each token with and without the suffix for linger."""
         tokens = (drawn + sort for drawn in self.world.acquisitions for sort in ("", "~"))
         found = (t for t in tokens if hashlib.sha1(t.encode(), usedforsecurity=False).hexdigest().startswith(mark))
         return self.world.drawn_for(next(found, ""))
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, Operator]:
-    """The world of a seed, before anything has happened in it."""
+    """Build the simulated world of a seed, with its workers and planned faults, before the first step."""
     rng = random.Random(f"break {seed}")
     world, profile = lock_swarm.build(seed, trace=trace, rng=rng, theme=theme)
     operator = Operator(world, rng)
@@ -110,7 +110,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate one history and judge it. Its events are counted in ``coverage``."""
+    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
     world, profile, operator = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage)
     case = Evidence(world.history)
@@ -124,11 +124,11 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterator[Violation]:
     """Judge the operator's attacks by rules K1 to K3.
 
-    - K1: a lock is taken away only from the holder that the operator saw.
+    - K1: an attack ends only the lease of the holder that the operator saw.
     - K2: the fences of that lease are below the fence that the attack returns, and those of later holders are above it.
-      Excused: amnesia, and a clock that was set between the two.
-    - K3: a holder that is reported as told knows of its loss. Excused: every fault that it may have felt meanwhile, except the
-      attack itself.
+      Excused by a server that lost its data and by a clock that was set, between the attack and the grant.
+    - K3: a holder that the attack reports as notified notices the loss in time. Excused by every fault that may have affected
+      the holder during that time, except the attack itself.
     """
     seen = {attack.lease for attack in attacks}
     for event in history:
@@ -136,10 +136,10 @@ def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterat
             continue
         case.docket.decide("K1")
         if (event.lease or event.attempt) not in seen:
-            yield Violation("K1", f"{event.who} lost {event.lock!r}, and somebody else was to lose it", (event,))
+            yield Violation("K1", f"{event.who} lost {event.lock!r}, but no operator saw this lease", (event,))
     done: set[int] = set()
     for attack in attacks:
-        # An attack that looked before another one was done gets the answer of that one.
+        # Of two attacks on the same lease, the later one gets the answer of the earlier one: judge each fence once.
         if isinstance(attack.answer, TakenAway) and attack.lock in case.scenes and attack.answer.fence not in done:
             done.add(attack.answer.fence)
             for hold in case.scenes[attack.lock].holds:
@@ -154,13 +154,16 @@ def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold) -> Iterator[
     if case.docket.decide("K2", case.disturbed(since, until, attack.lock, ("amnesia", "clock"))):
         return
     if hold.lease == attack.lease and hold.fence >= fence and _was_meant(case, attack, hold):
-        yield Violation("K2", f"{hold.who} has fence {hold.fence}, and was to be kept out by {fence}", (hold.taken,))
+        yield Violation("K2", f"{hold.who} lost its lease with fence {hold.fence}, not below {fence}", (hold.taken,))
     if asked > attack.came and hold.lease != attack.lease and hold.fence <= fence:
-        yield Violation("K2", f"{hold.who} came later than fence {fence}, and has {hold.fence}", (hold.taken,))
+        yield Violation("K2", f"{hold.who} asked after the attack with fence {fence}, but has {hold.fence}", (hold.taken,))
 
 
 def _was_meant(case: Evidence, attack: Attack, hold: Hold) -> bool:
-    """Tell whether the grant came before the attack. A holder that did not know of it may have asked anew since."""
+    """Return whether the lease was granted before the attack, so that the attack was for this grant.
+
+    A holder that did not know of the grant may have acquired the lock again since.
+    """
     granted = case.granted(hold)
     return granted is not None and granted <= attack.sent
 
@@ -174,12 +177,12 @@ def _told(case: Evidence, attack: Attack, hold: Hold) -> Iterator[Violation]:
     if not _was_meant(case, attack, hold) or case.docket.decide("K3", bool(felt)):
         return
     if min(hold.end, case.last) > max(attack.came, hold.since) + TOLD_WITHIN:
-        text = f"{hold.who} was told at {case.ms(attack.came)} that {hold.lock!r} was taken away, and believed in it"
+        text = f"{hold.who} was notified at {case.ms(attack.came)} that {hold.lock!r} was broken, but still believed in it"
         yield Violation("K3", text, (hold.taken,))
 
 
 def counts(attacks: list[Attack]) -> Counter[str]:
-    """Count the results of the attacks."""
+    """Return the number of attacks with each result."""
     found: Counter[str] = Counter()
     for attack in attacks:
         match attack.answer:

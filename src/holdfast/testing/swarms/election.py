@@ -1,7 +1,7 @@
-"""Seeded histories of an election: candidates campaign, lead, resign, hand over and die, observers watch, and everything goes
-wrong that can. They are drawn like those of the `lock` swarm.
+"""Seeded histories of an election, with faults: candidates campaign, lead, resign, hand over and die; observers watch.
 
-At the end nothing goes wrong any more, and one last candidate leads for a while: all observers have to see it, and its end.
+In the end all faults are healed, and one last candidate leads for a while. All observers must see this candidate lead, and
+see the end of its term.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 from holdfast.testing.swarms.result import Run
 
 LAST = "last"
-"""The name of the candidate that leads in the end."""
+"""Name of the candidate that leads at the end of each history."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "clock", "foreign", "close"})
 
@@ -41,7 +41,7 @@ FACES: tuple[Face, ...] = ("threads", "asyncio")
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn. Times in seconds."""
+    """The parameters that a seed has drawn for its simulated history. Times are in seconds."""
 
     ttl: float
     latency: float
@@ -50,22 +50,22 @@ class Profile:
     candidates: int
     observers: int
     crash: bool
-    """The last one is killed instead of resigning."""
+    """True if the process of the last leader is killed; False if the leader resigns."""
     faults: list[tuple[float, str, float]] = field(default_factory=list)
 
     @property
     def calm(self) -> bool:
-        """Nothing goes wrong."""
+        """True if the history has no faults, and no message is slow or lost."""
         return not (self.faults or self.mishaps or self.slow_share)
 
     @property
     def told_within(self) -> float:
-        """Seconds within which observers see what has changed."""
+        """Seconds within which observers must see a change of the leader."""
         return 0.2 + 60 * self.latency + (0.0 if self.calm else LISTEN_S + 3.0)
 
 
 def draw(rng: random.Random) -> Profile:
-    """The profile of one history."""
+    """Draw the parameters of one simulated history at random."""
     choice, uniform = rng.choice, rng.random
     profile = Profile(
         ttl=choice((0.5, 1.0, 2.0, 4.0)),
@@ -83,7 +83,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 class Play:
-    """A history while it is made."""
+    """A history that is being simulated: its world, its workers and its course."""
 
     def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
         rng = self.rng = random.Random(f"election {seed}")
@@ -96,9 +96,9 @@ class Play:
         self.election = Election(spec("x", ttl=profile.ttl))
         self.counts: Counter[str] = Counter()
         self.have_seen: set[str] = set()
-        """Observers that have seen the last one lead."""
+        """Names of the observers that have seen the last candidate lead."""
         self.led = self.enough = False
-        """It leads; and may resign."""
+        """`led`: True once the last candidate leads. `enough`: True once the last candidate may resign."""
         processes = [self._process(f"c{number + 1}") for number in range(rng.choice((1, 2, 3)))]
         self.names = [f"n{number + 1}" for number in range(profile.candidates)]
         self.candidates = [self._worker(rng.choice(processes), self._take_part, name) for name in self.names]
@@ -121,7 +121,7 @@ class Play:
         return worker
 
     async def _take_part(self, worker: Worker, name: str) -> None:
-        """Campaign and lead, several times."""
+        """Run a candidate, which campaigns and leads several times."""
         candidate, rng = Candidate(worker, self.election, name), self.rng
         for _ in range(rng.choice((1, 2, 3, 4))):
             try:
@@ -149,7 +149,7 @@ class Play:
                 await candidate.resign(term)
 
     async def _watch(self, worker: Worker) -> None:
-        """Until the last one has led, and leads no more."""
+        """Run an observer, until it has seen the last candidate lead and its term end."""
         observer = Observer(worker, self.election)
         found: Elected | None = None
         while found is None or found.name != LAST:
@@ -159,10 +159,13 @@ class Play:
         while found is not None:
             found = await observer.see()
 
-    # Its course
+    # The course of the history
 
     def go(self) -> None:
-        """Everything happens, is healed, and ends with the last term. Raises Stuck."""
+        """Run the history: first with faults, then without, and at the end with the term of the last candidate.
+
+        Raises Stuck if the candidates do not finish.
+        """
         world, profile = self.world, self.profile
         world.pass_time(9.0 if not profile.calm else 3.0)
         world.calm_down()
@@ -182,7 +185,7 @@ class Play:
         self._pass(profile.told_within + profile.ttl + 1.0, lambda worker: worker.done)
 
     def _pass(self, most: float, enough: Callable[[Worker], bool]) -> None:
-        """Time passes until that is so for all observers, ``most`` seconds at most."""
+        """Let time pass until ``enough`` is true of all observers, but at most ``most`` seconds."""
         until = self.world.now + most
         while self.world.now < until and not (self.led and all(enough(w) for w in self.observers if w.process.here)):
             self.world.pass_time(0.1)
@@ -211,28 +214,32 @@ class Play:
 
 
 def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]:
-    """In every history, however much goes wrong. When a server has lost its memory, or its clock was set forward, two may
-    believe to lead, for one lease at most: the fence keeps the older out."""
+    """Judge a history by the rules that hold in spite of all faults.
+
+    E1: at most one candidate believes that it leads. E2: the terms rise. E3: the terms that an observer sees rise, and each
+    term has one leader. E6: nothing is left behind. If the server has lost its data, or its clock was set forward, two
+    candidates may believe for one lease that they lead; the fence then protects resources from the older leader.
+    """
     found: list[Violation] = []
     upsets = Upsets(history)
     highest, names = 0, dict[int, str]()
     seen: dict[str, int] = {}
     for event in history:
         if event.kind == "leads":
-            start = history[0].at  # a server that knows neither the terms nor the time may begin anywhere
+            start = history[0].at  # a server that lost both its data and its time may issue any term
             forgot = upsets.between(start, event.at, AMNESIA) and upsets.between(start, event.at, CLOCK)
             if not docket.decide("E2", forgot) and event.fence <= highest:
-                found.append(Violation("E2", f"{event.who} leads in term {event.fence}, after {highest}", (event,)))
+                found.append(Violation("E2", f"{event.who} leads in term {event.fence}, after term {highest}", (event,)))
             highest, names[event.fence] = max(highest, event.fence), event.attempt
         unsettled = upsets.between(event.at - lease, event.at, AMNESIA, FORWARD)
         if event.kind in {"leads", "keeps"} and not docket.decide("E1", unsettled) and event.note:
-            found.append(Violation("E1", f"{event.who} leads, and so believes {event.note}", (event,)))
+            found.append(Violation("E1", f"{event.who} leads, and {event.note} believes the same", (event,)))
         if event.kind == "saw" and event.fence:
             docket.decide("E3")
             if event.fence < seen.get(event.who, 0):
                 found.append(Violation("E3", f"{event.who} saw term {event.fence} after a higher one", (event,)))
             if names.get(event.fence, event.attempt) != event.attempt:
-                found.append(Violation("E3", f"{event.who} saw {event.attempt} in a term of {names[event.fence]}", (event,)))
+                found.append(Violation("E3", f"{event.who} saw {event.attempt} in {names[event.fence]}'s term", (event,)))
             seen[event.who] = event.fence
         if event.kind == "left":
             found.append(Violation("E6", f"left behind: {event.note}", (event,)))
@@ -242,7 +249,10 @@ def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]
 def judge_seen(
     history: list[Event], observers: set[str], within: float, lease: float, last: str, *, docket: Docket
 ) -> list[Violation]:
-    """Nothing went wrong from then on: all observers have seen the last leader in time, and its end."""
+    """Judge the end of a history: the observers have seen the last leader (E4) and the end of its term (E5) in time.
+
+    ``within`` is the time limit in seconds. If the leader died, its ``lease`` is added.
+    """
     found = []
     led = next((event for event in reversed(history) if event.kind == "leads" and event.attempt == last), None)
     if led is None:
@@ -260,14 +270,14 @@ def judge_seen(
 
 
 def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
-    """E7: without faults, a leadership that is handed over reaches the candidate that it was handed to."""
+    """Judge rule E7 in a history without faults: the candidate that a leader hands over to is elected next."""
     found = []
     for number, event in enumerate(history):
         if event.kind == "over" and event.note.startswith("to "):
             docket.decide("E7")
             to = event.note[3:]
             after = next((later for later in history[number:] if later.kind == "leads" and later.fence > event.fence), None)
-            # It may have been elected before its giver had the answer.
+            # The next candidate may have been elected before the leader got the reply to its hand-over.
             mine = next((e for e in history if e.kind == "leads" and e.fence > event.fence), after)
             if mine is None or mine.attempt != to:
                 found.append(
@@ -277,7 +287,7 @@ def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
 
 
 def nameless(world: World) -> list[str]:
-    """Names of candidates that have no place in line."""
+    """Return the names of candidates that the server still stores although their place in the queue is gone."""
     found = []
     for server in world.servers:
         for key, kind, value, _ in server.keyspace.dump():
@@ -288,7 +298,7 @@ def nameless(world: World) -> list[str]:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """One history, judged."""
+    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
     play = Play(seed, trace=trace, theme=theme)
     world, profile, found, docket = play.world, play.profile, list[Violation](), Docket()
     try:
@@ -296,7 +306,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
         there = {worker.name for worker in play.observers if worker.process.here}
         found += judge_seen(world.history, there, profile.told_within, profile.ttl, LAST, docket=docket)
         found += [
-            Violation("E6", f"still at it: {worker.name}: {worker.asked}") for worker in world.working if worker.name in there
+            Violation("E6", f"not finished: {worker.name}: {worker.asked}") for worker in world.working if worker.name in there
         ]
         if profile.calm:
             found += judge_gifts(world.history, docket)
@@ -305,8 +315,8 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
         found += [Violation("E6", f"left behind: {what}") for what in (*leftovers(world), *nameless(world))]
     except Stuck:
         found.append(Violation("E6", f"still waiting: {[(worker.name, worker.asked) for worker in world.working]}"))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
-        found.append(Violation("E0", f"it raises {error!r}"))
+    except Exception as error:  # noqa: BLE001 - report any exception with the seed
+        found.append(Violation("E0", f"the history raised {error!r}"))
     world.close()
     found = judge(world.history, docket, profile.ttl) + found
     if coverage is not None:

@@ -1,7 +1,7 @@
-"""Seeded histories: each seed draws its own world, its own workers, and its own mix and strength of faults.
+"""Seeded histories of a lock: each seed draws a world, workers, and its own kinds and numbers of faults.
 
-Many histories with a few faults each find more than few histories with all of them (A. Groce et al., "Swarm Testing", ISSTA
-2012). The same seed is the same history, to the last event.
+Many histories with a few faults each find more than few histories with all faults (A. Groce et al., "Swarm Testing", ISSTA
+2012). The same seed always gives the same history, to the last event. Other swarms use parts of this module.
 """
 
 from __future__ import annotations
@@ -31,54 +31,54 @@ from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 from holdfast.testing.swarms.result import Run
 
 HORIZON = 600.0
-"""Seconds within which every worker has to come to its end, whatever has happened to it."""
+"""Seconds of virtual time within which every worker must finish, whatever faults happen."""
 
 SET_BACK = 10.0
-"""Seconds by which the server's clock may have been set back: so much longer lives what it keeps."""
+"""Maximum number of seconds by which the server's clock may have been set back, so that keys live longer."""
 
 ODD = 1.5
-"""A worker with a longer lease than the others has one that is so much longer."""
+"""Factor by which the lease of the one odd worker of a history is longer than the leases of the others."""
 
 GUARDED = 0.5
-"""The part of the histories with a server that may forget in which locks have quarantine=."""
+"""Share of the histories with a server that may lose data in which the locks have ``quarantine=``."""
 
 NESTED, NESTED_ROUNDS = 0.25, 0.5
-"""The part of the histories in which locks are RLocks, and of the times that these are taken twice."""
+"""Share of the histories in which locks are RLocks, and share of their acquisitions that the holder repeats."""
 
 HUNG = 0.12
-"""The part of the histories in which holders have to check in."""
+"""Share of the histories in which the locks have ``progress_within=``, so that holders must report progress."""
 
 PROMPT = 20
-"""Trips that a last message may take to arrive."""
+"""Number of mean message delays within which the last messages arrive after the workers have finished."""
 
 STEPS = 50_000
-"""As many steps are a hot loop."""
+"""Number of events after which a history counts as a busy loop without end."""
 
 ECHO = 3.5
-"""Seconds for which a copy of a request, or one that is held up, may be under way."""
+"""Seconds for which a duplicated or delayed request may be under way."""
 
 
 @dataclass(slots=True)
 class Round:
-    """One acquisition, as planned. Times in seconds."""
+    """A planned acquisition of a lock by a worker, and the use of the lock. Times are in seconds."""
 
     lock: str
     wait: float | None
     hold: float
     by_hand: float
-    """Renewed by hand as well, for so many leases; 0: not."""
+    """Length of an explicit renewal, as a multiple of the lease; 0: no explicit renewal."""
     gap: float
     twice: bool = False
-    """The lease is given back a second time, which is to be refused."""
+    """True if the worker releases the lease a second time, which must be refused."""
     nested: bool = False
-    """Taken once more inside, by its holder."""
+    """True if the holder acquires the lock (an RLock) once more while it holds it."""
     checks_in: bool = False
-    """It says that it makes progress, between any two steps."""
+    """True if the holder calls `progress()` several times while it holds the lock."""
 
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn."""
+    """The parameters that a seed has drawn for its simulated history. Times are in seconds."""
 
     ttl: float
     renew: bool
@@ -87,34 +87,34 @@ class Profile:
     slow_share: float
     mishaps: float
     faults: list[tuple[int, str, float]] = field(default_factory=list)
-    """At which step, which fault, for how long."""
+    """The faults: number of the step at which each one strikes, its kind, and its duration in seconds."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """Of which process, and what it does."""
+    """The workers: index of the process of each one, and what it does in turn."""
     fair: list[bool] = field(default_factory=list)
-    """By process: its locks are FairLocks."""
+    """True if the locks of a process are FairLocks, by index of the process."""
     odd: int = -1
-    """Number of a worker whose lease is longer than that of the others."""
+    """Index of the worker whose lease is longer than those of the others; -1: none."""
     linger: float = 0.0
     max_passes: int = 32
     max_pass_time: float = 0.01
     guard: float = 0.0
-    """As the lock's: the server was declared new."""
+    """Seconds of quarantine of the locks (no grants after a restart); the server was declared new. 0: no quarantine."""
     progress_within: float | None = None
     horizon: float = HORIZON
 
     @property
     def longest(self) -> float:
-        """The longest lease."""
+        """The longest lease of all workers, in seconds."""
         return self.ttl if self.odd < 0 else ODD * self.ttl
 
     @property
     def waits(self) -> float:
-        """For so long a server that may have forgotten grants nothing."""
+        """Seconds for which a server that may have lost data grants no lock."""
         return 1.02 * self.guard
 
 
 def draw(rng: random.Random) -> Profile:
-    """The profile of one history."""
+    """Draw the parameters of one simulated history at random."""
     choice, uniform = rng.choice, rng.random
     ttl = choice((0.3, 1.0, 2.0, 2.0, 10.0))
     renew = uniform() < 0.8
@@ -142,9 +142,9 @@ def draw(rng: random.Random) -> Profile:
                 )
                 for _ in range(choice((1, 1, 2)))
             ]
-            if uniform() < 0.06:  # a worker that never waits, and asks again and again
+            if uniform() < 0.06:  # a worker that tries again and again without waiting
                 rounds = [Round(choice(names), 0.0, 0.0, 0.0, gap=0.1 * uniform()) for _ in range(8)]
-            elif uniform() < 0.06:  # a worker that takes it again and again
+            elif uniform() < 0.06:  # a worker that acquires the lock again and again
                 rounds = [Round(choice(names), None, 0.0, 0.0, gap=choice((0.0, 0.002))) for _ in range(20)]
             profile.workers.append((process, rounds))
     _draw_sharing(rng, profile)
@@ -156,7 +156,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 def _draw_sharing(rng: random.Random, profile: Profile) -> None:
-    """How the lock is passed on inside a process."""
+    """Draw how the lock is handed on inside a process: FairLocks, linger, number and duration of passes, an odd lease."""
     choice, uniform = rng.choice, rng.random
     fair = choice((0.0, 0.0, 0.0, 0.0, 0.5, 1.0))
     profile.fair = [uniform() < fair for _ in range(3)]
@@ -169,7 +169,10 @@ def _draw_sharing(rng: random.Random, profile: Profile) -> None:
 
 
 def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int, list[Round]]]) -> float | None:
-    """Whether holders have to check in, and which of them do. Drawn apart, as guards are."""
+    """Draw the locks' ``progress_within=`` in seconds (None: without), and the rounds in which holders report progress.
+
+    The random numbers are separate from those of the history, which stays the same otherwise.
+    """
     rng = random.Random(f"progress {seed}")
     if not renew or rng.random() >= HUNG:
         return None
@@ -183,7 +186,7 @@ Program = Callable[[list[Round], Callable[[str], Any]], Coroutine[Any, Any, None
 
 
 async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
-    """Run a worker: acquire a lock, write to the protected resource now and then, and release the lock."""
+    """Run a worker's rounds: acquire a lock, write to the protected store, release the lock, and wait for a while."""
     for planned in rounds:
         lock = lock_of(planned.lock)
         lease: Any = None
@@ -210,7 +213,7 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
 
 
 async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
-    """The second half of what is done with it: an RLock may be taken once more for that."""
+    """Hold the lock for the second half of its time; if the round is nested, acquire it once more for that half."""
     inside = planned.nested and await lock.acquire(planned.wait) is not None
     try:
         await Sleep(planned.hold / 2)
@@ -225,7 +228,10 @@ async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
 
 
 def nest(seed: int, rounds: Iterable[Round]) -> bool:
-    """The locks are RLocks, and some are taken again by their holder. Drawn apart: nothing else in a history depends on it."""
+    """Draw whether the locks are RLocks, and in which rounds the holder acquires the lock again. Return True for RLocks.
+
+    The random numbers are separate from those of the history, which stays the same otherwise.
+    """
     rng = random.Random(f"nested {seed}")
     if rng.random() >= NESTED:
         return False
@@ -252,8 +258,11 @@ def build(
     lock_of: Callable[..., Any] = _lock,
     theme: Theme = PLAIN,
 ) -> tuple[World, Profile]:
-    """The world of a seed, before anything has happened in it. ``program``: what its workers do; ``redraw`` may change what
-    was drawn; ``lock_of``: what is used for a lock."""
+    """Build the world of a seed, with its workers and planned faults, before the first step.
+
+    ``program`` is the coroutine function of the workers. ``redraw`` may change the drawn parameters. ``lock_of`` makes the lock
+    object of a worker.
+    """
     rng = rng or random.Random(seed)
     profile = draw(rng)
     if redraw is not None:
@@ -266,7 +275,7 @@ def build(
     kinds = {kind for _, kind, _ in profile.faults}
     if "amnesia" in kinds:
         server.keep_past()
-    # Drawn apart, so that all other seeds are the histories that they are without it.
+    # Separate random numbers, so that the histories of all other seeds stay the same.
     if kinds & {"amnesia", "flush", "restart"} and random.Random(f"guard {seed}").random() < GUARDED:
         profile.guard = max(CLAIM_WINDOW_S, profile.longest)
         server.declare(profile.guard)
@@ -308,7 +317,7 @@ def build(
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate one history and judge it. Its events are counted in ``coverage``."""
+    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
     return judged(seed, *build(seed, trace=trace, theme=theme), coverage)
 
 
@@ -321,10 +330,10 @@ def judged(
     bounds: Limits | None = None,
     before_end: Callable[[World, Profile], object] | None = None,
 ) -> Run[Profile]:
-    """Run a world to its end, and judge its history.
+    """Run a world until its workers have finished, judge its history by the rules of locks, and return the result.
 
-    ``bounds`` are the deadlines of the rules, if not the usual ones (`limits`). ``before_end`` is called before the world is
-    searched for leftovers.
+    ``bounds`` are the time limits of the rules, if not the usual ones (`limits`). ``before_end`` is called before the world is
+    searched for leftovers. The judged cases are counted in ``coverage``.
     """
     found: list[Violation] = []
     try:
@@ -337,19 +346,19 @@ def judged(
                 Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s and {world.steps} steps: {waiting(world)}")
             )
     except Stuck:
-        found.append(Violation("R7", f"nobody can make a step, and somebody waits: {waiting(world)}"))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
-        found.append(Violation("R0", f"it raises {error!r}"))
+        found.append(Violation("R7", f"no step is possible, but workers wait: {waiting(world)}"))
+    except Exception as error:  # noqa: BLE001 - report any exception with the seed
+        found.append(Violation("R0", f"the history raised {error!r}"))
     world.close()
     found += checkers.check(world.history, limits=bounds or limits(profile), coverage=coverage)
     return Run(seed, profile, world, found)
 
 
 def limits(profile: Profile) -> Limits:
-    """By when things have to be noticed and done, in such a world."""
+    """Return the time limits of the rules for a world with these parameters."""
     slow = profile.slow_share > 0
     notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.longest / 3 + 1.0
-    # A waiter that was told of a lease does not know that it was made shorter, and asks once a second.
+    # A waiter does not learn that a lease was made shorter, and asks only once a second.
     lasting = profile.renew and profile.max_hold is None and profile.progress_within is None
     calm = lasting and not profile.mishaps and all(kind in {"cancel", "unplug"} for _, kind, _ in profile.faults)
     handover = 10.0 if slow else 0.1 + 20 * profile.latency if calm else 3.5
@@ -368,13 +377,15 @@ def limits(profile: Profile) -> Limits:
 
 
 def waiting(world: World) -> str:
-    """List the workers that wait, each with its request, for a message."""
+    """Return the names of the workers that wait, each with its request, as text for a violation."""
     return ", ".join(sorted(f"{worker.name} in {worker.asked}" for worker in world.working))
 
 
 def settle(world: World, profile: Profile) -> None:
-    """Everybody has come to an end: after one more lease and claim, nothing of it may be left; and if nothing went wrong but
-    cancellations, at once."""
+    """End a history whose workers have finished: let the leases expire, and record the leftovers.
+
+    Leftovers before the leases have expired are recorded, too, if there were no faults except cancellations.
+    """
     world.mishap = None
     world.pass_time(PROMPT * profile.latency + profile.linger)
     told_at_once(world)

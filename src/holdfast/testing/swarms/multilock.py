@@ -1,10 +1,10 @@
-"""Seeded histories of several locks at once, like those of the `lock` swarm: each worker wants some of three locks.
+"""Seeded histories of MultiLocks, in the world of the `lock` swarm: each worker acquires some of three locks at once.
 
-Each of the locks is judged as it is alone, and besides:
+Each lock is judged by the rules of a single lock, and one more rule is checked:
 
-M1  A worker that has acquired them holds all of them; one that has not holds none.
+M1  A worker whose acquisition has succeeded holds all its locks; a worker whose acquisition has failed holds none of them.
 
-Workers that name the locks in different orders must not wait for each other for ever (R7).
+Workers that name the locks in different orders must not wait for each other forever (R7).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from holdfast.testing.swarms.lock import Profile
 from holdfast.testing.swarms.result import Run
 
 ORDERS = ("xy", "yx", "xyz", "zyx", "zx", "yz", "x", "z")
-"""The locks that a worker wants, in the order in which it names them."""
+"""Sets of locks that a worker acquires at once, by their one-letter names, in the order in which the worker names them."""
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate one history and judge it. Its events are counted in ``coverage``."""
+    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
     made: list[MultiLock] = []
     rng = random.Random(f"several {seed}")
     run = lock_swarm.judged(

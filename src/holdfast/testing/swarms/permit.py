@@ -1,7 +1,7 @@
 """Seeded histories of semaphores and read-write locks, in the world of the `lock` swarm.
 
-"x" is a semaphore, "y" a read-write lock. Each acquisition wants as much as it has drawn; somebody changes the semaphore's
-limit now and then, and writers become readers.
+"x" is a semaphore, "y" a read-write lock. Each acquisition draws its number of permits. Workers change the semaphore's limit
+now and then, and writers downgrade to readers.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from holdfast.testing.swarms.result import Run
 
 @dataclass(slots=True)
 class Users:
-    """The workers' use of permits."""
+    """The parameters by which the workers of a history use permits, and the program of the workers."""
 
     rng: random.Random
     limit: int
     least: int
-    """No worker wants more, and the limit is never lower: a worker that wanted more than there are would lose its place."""
+    """Lowest limit of the semaphore, and most permits of one acquisition: a larger one would lose its place in the queue."""
     changes: float
-    """The share of a worker's acquisitions in which it changes the limit."""
+    """Share of the acquisitions in which the worker changes the limit of the semaphore."""
     writes: float
-    """The part of writers."""
+    """Share of the acquisitions of the read-write lock that are for writing."""
 
     def wanted(self, name: str) -> Permits:
         rng = self.rng
@@ -45,7 +45,7 @@ class Users:
         return permit.semaphore(rng.choice((1, 1, rng.randint(1, self.least))), rng.choice((None, self.limit, self.limit)))
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
-        """Run a worker as in the `lock` swarm, with permits instead of a lock."""
+        """Run a worker's rounds as in the `lock` swarm, with permits instead of a lock."""
         for planned in rounds:
             plain = lock_of(planned.lock)
             described = plain.spec._replace(permits=self.wanted(planned.lock), guard=0.0, linger=0.0, progress_within=None)
@@ -80,7 +80,7 @@ class Users:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
-    """The world of a seed, before anything has happened in it."""
+    """Build the simulated world of a seed, with its workers and planned faults, before the first step."""
     rng = random.Random(f"permits {seed}")
     limit = rng.choice((1, 2, 2, 3, 5))
     users = Users(rng, limit, rng.randint(1, limit), rng.choice((0.0, 0.0, 0.2)), rng.choice((0.2, 0.5)))
@@ -91,7 +91,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate one history and judge it. Its events are counted in ``coverage``."""
+    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
     world, profile = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage, bounds=replace(lock_swarm.limits(profile), permits=True))
     run.counts += _counts(world)
@@ -99,7 +99,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def _counts(world: World) -> Counter[str]:
-    """Count the events of permits: shared holds, downgrades, sizes of requests."""
+    """Return the number of shared holds, downgrades, changes of the limit, and refused acquisitions in a history."""
     held: dict[str, int] = {}
     counts: Counter[str] = Counter()
     for event in world.history:

@@ -1,4 +1,4 @@
-"""Seeded histories of a lock on three or five servers, each with its own faults, like those of the `lock` swarm."""
+"""Seeded histories of a lock that three or five servers vote on (Redlock), with faults, as in the `lock` swarm."""
 
 from __future__ import annotations
 
@@ -24,54 +24,54 @@ from holdfast.testing.swarms.lock import ECHO, HORIZON, PROMPT, SET_BACK, STEPS,
 from holdfast.testing.swarms.result import Run
 
 QUICK = 2e-6
-"""Seconds that a message takes where clocks show hardly any difference between two of them: there, fences count up."""
+"""Mean seconds of a message in the fastest histories, in which clocks hardly advance between grants, so fences count up."""
 
 SHORTEST = 0.3
-"""The shortest of all leases: as long a server that has forgotten does not vote, at least."""
+"""The shortest lease of all histories, in seconds; a server that lost its data does not vote for at least this time."""
 
 INSISTING = 0.2
-"""Seconds within which who was to give something back has heard so, though the connection broke."""
+"""Seconds within which a vote is given up on a server although the first connection broke."""
 
 PROBE = 5.0
-"""Seconds within which anybody gets a lock that nobody has, when all faults are over."""
+"""Seconds within which a new client must acquire a free lock when all faults are over."""
 
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn. Times in seconds."""
+    """The parameters that a seed has drawn for its simulated history. Times are in seconds."""
 
     servers: int
     ttl: float
     longest: float
-    """The longest lease that was agreed on."""
+    """The longest lease that the clients and servers have agreed on (``max_ttl=``)."""
     renew: bool
     latency: float
     slow_share: float
     mishaps: float
     declared: bool
-    """The servers were declared new; or they have to wait for the longest lease first."""
+    """True if the servers were declared new and vote at once; False if they first wait for the longest lease."""
     far: float
-    """Share of the connections between a process and a server that are slow."""
+    """Share of the pairs of a process and a server with slow connections."""
     distance: float
-    """Seconds that a message takes longer on a slow connection."""
+    """Seconds by which a message takes longer on a slow connection."""
     skews: list[float] = field(default_factory=list)
-    """Seconds by which the clock of each server is ahead."""
+    """Seconds by which the clock of each server is ahead of virtual time, by index of the server."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
-    """At which step, which fault, for how long."""
+    """The faults: number of the step at which each one strikes, its kind, and its duration in seconds."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """Of which process, and what it does."""
+    """The workers: index of the process of each one, and what it does in turn."""
     fair: list[bool] = field(default_factory=list)
-    """By process: it passes nothing on."""
+    """True if a process never hands locks on between its workers, by index of the process."""
     max_passes: int = 32
     progress_within: float | None = None
 
     def has(self, *kinds: str) -> bool:
-        """One of these faults happens."""
+        """Return True if the history has a fault of one of these kinds."""
         return any(kind in kinds for _, kind, _ in self.faults)
 
 
 def draw(rng: random.Random) -> Profile:
-    """The profile of one history."""
+    """Draw the parameters of one simulated history at random."""
     choice, uniform = rng.choice, rng.random
     ttl = choice((SHORTEST, 1.0, 2.0, 2.0, 10.0))
     servers = choice((3, 3, 5))
@@ -118,16 +118,16 @@ def _draw_faults(rng: random.Random, profile: Profile) -> None:
     times: tuple[int, ...] = (1, 1, 2, 3)
     kinds = rng.sample(sorted(QUORUM_FAULTS.keys() - {"stale"}), choice((0, 1, 1, 2, 3)))
     theme = uniform()
-    if theme < 0.15:  # what one server has forgotten matters most where others cannot be reached
+    if theme < 0.15:  # the loss of one server's data matters most if other servers are unreachable
         kinds, times = ["amnesia", "partition"], (2, 3, 4)
-    elif theme < 0.3:  # nothing else is excused where clean-up is all there is
+    elif theme < 0.3:  # a history in which only clean-up matters, so that no other fault excuses leftovers
         kinds, times = choice((["cancel"], ["cut"])), (6, 9)
         profile.mishaps = profile.slow_share = 0.0
-    elif theme < 0.4:  # leases are made shorter by hand, and the servers hear of that late
+    elif theme < 0.4:  # explicit renewals make leases shorter, and reach the servers late
         profile.slow_share = max(profile.slow_share, 0.2)
         for planned in (planned for _, rounds in profile.workers for planned in rounds):
             planned.by_hand = choice((0.0, 0.5))
-    elif theme < 0.5:  # processes stand still until what they have asked for is over
+    elif theme < 0.5:  # processes are paused until the leases that they asked for have expired
         kinds, times = ["pause"], (6, 9)
     for kind in kinds:
         for _ in range(choice(times)):
@@ -136,7 +136,7 @@ def _draw_faults(rng: random.Random, profile: Profile) -> None:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, ServerGroup]:
-    """The world of a seed, before anything has happened in it."""
+    """Build the simulated world of a seed, with its workers and planned faults, before the first step."""
     rng = random.Random(seed)
     profile = draw(rng)
     theme.redraw(seed, profile, lambda share: int(300 * share**2))
@@ -187,7 +187,7 @@ def _rlock(worker: Worker, server_group: ServerGroup, profile: Profile, name: st
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate one history and judge it. Its events are counted in ``coverage``."""
+    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
     world, profile, server_group = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:
@@ -196,22 +196,22 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
         else:
             found += settle(world, profile, server_group)
     except Stuck:
-        found.append(Violation("R7", f"nobody can make a step, and somebody waits: {waiting(world)}"))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
-        found.append(Violation("R0", f"it raises {error!r}"))
+        found.append(Violation("R7", f"no step is possible, but workers wait: {waiting(world)}"))
+    except Exception as error:  # noqa: BLE001 - report any exception with the seed
+        found.append(Violation("R0", f"the history raised {error!r}"))
     world.close()
     found += checkers.check(world.history, limits=limits(profile), coverage=coverage)
     return Run(seed, profile, world, found)
 
 
 def limits(profile: Profile) -> Limits:
-    """Return how soon clients have to notice and do things in a world of this profile."""
+    """Return the time limits of the rules for a world with these parameters."""
     slow = profile.slow_share > 0
     trip = profile.latency + (profile.distance if profile.far else 0.0)
     calm = not (slow or profile.mishaps or profile.faults or profile.far)
     forgets = not profile.declared or profile.has("amnesia", "flush", "clock", "restart")
     waits = (1.02 * profile.longest if forgets else 0.0) + (SET_BACK if profile.has("clock") else 0.0)
-    waits += profile.ttl if profile.progress_within is not None else 0.0  # for so long a hung holder's votes stay
+    waits += profile.ttl if profile.progress_within is not None else 0.0  # servers keep a hung holder's votes for a lease
     return Limits(
         notice=profile.ttl / 3 + 1.0 if profile.renew and not slow and trip < 0.02 else float("inf"),
         handover=waits + (0.6 + 20 * trip if calm else 10.0 + profile.ttl + 20 * trip),
@@ -224,8 +224,11 @@ def limits(profile: Profile) -> Limits:
 
 
 def settle(world: World, profile: Profile, server_group: ServerGroup) -> list[Violation]:
-    """Everybody has come to an end: after one more lease, nothing of it may be left; and if nothing went wrong but
-    cancellations, and connections that broke, at once. Then anybody gets any lock."""
+    """End a history whose workers have finished: let the leases expire, record the leftovers, and try each lock.
+
+    A new client must be able to acquire each lock; return the violations of that. Leftovers before the leases have expired are
+    recorded, too, if there were no faults except cancellations and cut connections.
+    """
     world.calm_down()
     world.pass_time(PROMPT * (profile.latency + profile.distance) + (INSISTING if profile.has("cut") else 0.0))
     told_at_once(world, "cut")
@@ -240,7 +243,7 @@ def settle(world: World, profile: Profile, server_group: ServerGroup) -> list[Vi
         worker.start(_probe(_lock(worker, server_group, profile, name), patience, got))
         world.work(world.now + patience + PROBE, 2 * STEPS)
         if got != [True]:
-            found.append(Violation("R7", f"all is over, and still nobody could take {name!r}"))
+            found.append(Violation("R7", f"all faults are over, but a new client cannot acquire {name!r}"))
     world.pass_time(profile.longest)
     write_the_end(world)
     return found

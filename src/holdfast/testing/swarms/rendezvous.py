@@ -1,4 +1,4 @@
-"""Seeded histories of a barrier, a latch or an event: production's operations under virtual time, with faults, judged."""
+"""Seeded histories of a barrier, a latch or an event, with faults: production's operations under virtual time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ HORIZON = 900.0
 STEPS = 60_000
 
 END = 200.0
-"""Seconds after which somebody on the spot ends what is still waited for, every twenty seconds again."""
+"""Seconds after which the server itself ends all waits (aborts the barrier, opens the latch), and again every 20 seconds."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"})
-"""Faults that are drawn. Left out are those after which a server has lost its data, and a clock that is set: places in the
-queue expire by that clock."""
+"""Kinds of faults that a history may have.
+
+Left out are, among others, losses of data and clocks that are set, because places at a barrier expire by the server's clock.
+"""
 
 FACES: tuple[Face, ...] = ("threads", "asyncio")
 TIMEOUT = 0.5
@@ -39,10 +41,10 @@ TIMEOUT = 0.5
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn. Times in seconds."""
+    """The parameters that a seed has drawn for its simulated history. Times are in seconds."""
 
     what: str
-    """"barrier", "latch" or "event"."""
+    """Kind of the primitive: "barrier", "latch" or "event"."""
     count: int
     ttl: float
     acts: bool
@@ -50,21 +52,21 @@ class Profile:
     slow_share: float
     mishaps: float
     processes: list[int]
-    """How many workers each has."""
+    """Number of workers of each process."""
     faults: list[tuple[float, str, float]] = field(default_factory=list)
-    """When, what, for how long."""
+    """The faults: seconds from the start at which each one strikes, its kind, and its duration in seconds."""
     pace: float = 1.0
-    """By how much longer all pauses are."""
+    """Factor by which all pauses of the workers are longer than usual."""
     keep_ms: int = KEEP_MS
 
     @property
     def calm(self) -> bool:
-        """Nothing goes wrong."""
+        """True if the history has no faults, and no message is slow or lost."""
         return not (self.faults or self.mishaps or self.slow_share)
 
 
 def draw(rng: random.Random) -> Profile:
-    """The profile of one history."""
+    """Draw the parameters of one simulated history at random."""
     choice = rng.choice
     what = choice(("barrier", "barrier", "latch", "event"))
     processes = [choice((1, 1, 2, 3)) for _ in range(choice((2, 3, 3)))]
@@ -88,7 +90,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 class Play:
-    """A history while it is made."""
+    """A history that is being simulated: its world, its workers and its course."""
 
     def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
         rng = self.rng = random.Random(f"meetings {seed}")
@@ -164,7 +166,7 @@ class Play:
                 pass
 
     async def _sets_back(self, worker: Worker, rng: random.Random) -> None:
-        """Reset what others wait for, again and again."""
+        """Run a worker that resets the barrier, latch or event several times while others wait for it."""
         client = RendezvousClient(worker)
         for _ in range(rng.choice((2, 4, 8))):
             try:
@@ -189,10 +191,10 @@ class Play:
             args = (flag.format, flag.count, flag.keep_ms, "down", token, flag.count, "")
             self.rendezvous.visit(Call(latch.LATCH, flag.keys, args, TIMEOUT))
 
-    # Its course
+    # The course of the history
 
     def go(self) -> list[Violation]:
-        """Everything happens; what is wrong."""
+        """Run the history to its end, and return the violations of the rules."""
         world, profile = self.world, self.profile
         try:
             ended = world.work(EPOCH + profile.pace * HORIZON, int(profile.pace * STEPS))
@@ -202,7 +204,7 @@ class Play:
         self.docket.decide("B0")
         if not ended:
             who = ", ".join(sorted(worker.name for worker in world.working))
-            found.append(Violation("B0", f"for ever at it: {who}"))
+            found.append(Violation("B0", f"never finished: {who}"))
         else:
             world.mishap = None
             world.pass_time(60.0)
@@ -216,13 +218,13 @@ class Play:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """One history, judged."""
+    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
     play = Play(seed, trace=trace, theme=theme)
     world = play.world
     try:
         found = play.go()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
-        found = [Violation("B0", f"it raises {error!r}")]
+    except Exception as error:  # noqa: BLE001 - report any exception with the seed
+        found = [Violation("B0", f"the history raised {error!r}")]
     world.close()
     counts = Counter(f"meeting {event.kind}" for event in world.history)
     counts.update(f"meeting {event.note}" for event in world.history if event.kind == "parted")

@@ -1,4 +1,4 @@
-"""The result of one seed, the same for all kinds of histories."""
+"""The result of the simulated history of one seed, the same type for all swarms."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ P = TypeVar("P")
 
 
 class Server(Protocol):
-    """A server of a history, for statistics."""
+    """The statistics of a simulated server, as the results need them."""
 
     calls: int
-    """Commands that it has run."""
+    """Number of commands and scripts that the server has run."""
 
     @property
     def asked_for(self) -> Mapping[str, int]:
-        """How often it has run each script."""
+        """Number of runs of each script or command on the server, by name."""
 
 
 class World(Protocol):
-    """The world of a history."""
+    """The world of a history, as the results need it."""
 
     history: list[Event]
     steps: int
 
     @property
     def servers(self) -> Sequence[Server]:
-        """Its servers."""
+        """The servers of the world."""
 
 
 @dataclass(slots=True)
 class Run(Generic[P]):
-    """The result of one seed."""
+    """The result of one seed: its history, and the violations of the rules in it."""
 
     seed: int
     profile: P
-    """The parameters that it has drawn."""
+    """The parameters that the seed has drawn."""
     world: World
     violations: list[Violation]
     counts: Counter[str] = field(default_factory=Counter)
-    """Counts of events that coverage does not have."""
+    """Counts of events of the history that the coverage does not count, by name."""
 
     @property
     def history(self) -> list[Event]:

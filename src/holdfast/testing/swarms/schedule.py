@@ -1,7 +1,4 @@
-"""Seeded histories of a schedule: several processes serve the same jobs, and everything goes wrong that can.
-
-They are drawn like those of the `lock` swarm.
-"""
+"""Seeded histories of a schedule: several processes serve the same jobs, with faults, as in the `lock` swarm."""
 
 from __future__ import annotations
 
@@ -29,21 +26,21 @@ from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 from holdfast.testing.swarms.result import Run
 
 KINDS = ("cut", "silence", "pause", "crash", "restart", "hang", "refuse", "full", "deaf", "unplug", "slay")
-"""Faults that may hit a schedule."""
+"""Kinds of faults that a history of a schedule may have; "slay" kills every process that runs a job."""
 
 STEPS = 100_000
-"""Number of steps in one history from which a process counts as looping without end."""
+"""Number of events after which the end of a history counts as a busy loop without end."""
 
 CALLS = 5000
-"""More requests than any history needs."""
+"""Number of requests to the server after which a history counts as a busy loop without end."""
 
 SKEW = 5.0
-"""Seconds by which the clocks of processes differ."""
+"""Maximum number of seconds by which the clock of a process differs from virtual time."""
 
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn. Times in seconds."""
+    """The parameters that a seed has drawn for its simulated history. Times are in seconds."""
 
     lasts: float
     latency: float
@@ -51,30 +48,30 @@ class Profile:
     mishaps: float
     jobs: dict[str, tuple[Every, Options]]
     takes: dict[str, tuple[float, float]]
-    """How long a run takes, from and to."""
+    """Shortest and longest duration of a run in seconds, by job."""
     arrivals: list[float]
-    """When a process begins to serve."""
+    """Seconds from the start at which each process begins to serve the schedule."""
     limit: int
     faults: list[tuple[float, str, float]] = field(default_factory=list)
-    """When, what, for how long."""
+    """The faults: seconds from the start at which each one strikes, its kind, and its duration in seconds."""
     orders: list[tuple[float, str, str]] = field(default_factory=list)
-    """When, which job, what is wanted of it."""
+    """The orders of an operator: seconds from the start, the job, and "pause", "resume", "run" or "cancel"."""
     stops: list[tuple[float, int]] = field(default_factory=list)
-    """When, which process stops in good order."""
+    """The orderly stops of processes: seconds from the start, and the index of the process."""
 
     @property
     def calm(self) -> bool:
-        """Nothing goes wrong."""
+        """True if the history has no faults, and no message is slow or lost."""
         return not (self.faults or self.mishaps or self.slow_share)
 
     @property
     def settles(self) -> float:
-        """Seconds after the last fault in which everything due is dealt with."""
+        """Seconds after the last fault within which all due runs have begun or were skipped."""
         return 1.5 + max(options.ttl + options.min_runtime for _, options in self.jobs.values())
 
 
 def draw(rng: random.Random) -> Profile:
-    """The profile of one history."""
+    """Draw the parameters of one simulated history at random."""
     choice, uniform = rng.choice, rng.random
     jobs: dict[str, tuple[Every, Options]] = {}
     takes: dict[str, tuple[float, float]] = {}
@@ -117,7 +114,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 class Play:
-    """A history while it is made."""
+    """A history that is being simulated: its world, its workers and its course."""
 
     keys = Keys.of("s")
 
@@ -131,7 +128,7 @@ class Play:
         self.server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
         self.services: list[Service] = []
         self.last = EPOCH + profile.lasts
-        """True time after which nothing goes wrong any more."""
+        """Virtual time, in seconds, from which on no fault happens any more."""
         for number, after in enumerate(profile.arrivals):
             world.at(EPOCH + after, self._arrive, number)
         for at, kind, lasts in profile.faults:
@@ -191,14 +188,17 @@ class Play:
         worker.start(ask())
 
     def _stop_one(self, number: int) -> None:
-        if len(self.services) > number + 1:  # or nobody might be left
+        if len(self.services) > number + 1:  # otherwise no process might be left
             service = self.services[number]
             service.process.soon(service.state.stop, self.rng.choice((0.0, 0.5)))
 
-    # Its course
+    # The course of the history
 
     def go(self) -> None:
-        """Everything happens, is healed, settles, and ends. Raises Stuck."""
+        """Run the history until its faults are healed and all due runs are dealt with.
+
+        Raises Stuck if the processes send too many requests.
+        """
         world, profile = self.world, self.profile
         self._pass(self.last - EPOCH)
         world.calm_down()
@@ -221,13 +221,13 @@ class Play:
         return overview(names, self.server.keyspace.run(JOBS, (self.keys.base, self.keys.serving, *jobs), (BESIDE, 1000))).jobs
 
     def end(self) -> list[str]:
-        """All stop in good order: what is left behind."""
+        """Stop all processes in an orderly way, and return descriptions of the data that is left behind."""
         world = self.world
         for service in self.services:
             if service.process.here:
                 service.state.stop(0.0)
         if not world.work(world.now + 60.0, world.steps + STEPS):
-            return [f"still at it: {', '.join(sorted(worker.name for worker in world.working))}"]
+            return [f"not finished: {', '.join(sorted(worker.name for worker in world.working))}"]
         world.pass_time(1.0 + self.server.set_back)
         left = [what for what in leftovers(world) if "at:" not in what]
         for key, kind, _, _ in self.server.keyspace.dump():
@@ -241,7 +241,7 @@ def _between(low: float, high: float, rng: random.Random) -> float:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """One history, judged."""
+    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
     play = Play(seed, trace=trace, theme=theme)
     world, found, counts = play.world, [], Counter[str]()
     try:
@@ -267,9 +267,9 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
         counts.update(["tick attempts" for known in jobs for entry in known.entries if entry.attempt > 1])
         found += [Violation("S8", f"left behind: {what}") for what in play.end()]
     except Stuck:
-        found.append(Violation("S6", f"{play.server.calls} requests: somebody asks again and again"))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
-        found.append(Violation("S0", f"it raises {error!r}"))
+        found.append(Violation("S6", f"{play.server.calls} requests: a process sends requests in a busy loop"))
+    except Exception as error:  # noqa: BLE001 - report any exception with the seed
+        found.append(Violation("S0", f"the history raised {error!r}"))
     world.close()
     if coverage is not None:
         coverage.histories += 1

@@ -1,11 +1,12 @@
-"""Seeded histories of single flight: stampedes on a key, under faults, and the rules that hold all the same.
+"""Seeded histories of single flight, with faults: many lookups of one cached key at once, and the rules that must hold.
 
-S1  A lookup after a new version was written and the key invalidated finds no older version, nor a value too old for it.
-S2  Two clients never believe at the same time that they load the same key, unless it was invalidated in between.
-S3  A fresh value is not loaded: one load follows each expiry, invalidation or failed load. A loaded value is stored, if nothing
-    went wrong.
-S4  Waiters are told: no client waits while none loads. A client that takes a stale value does not wait.
-S5  In the end nothing is left behind. The fences of loads rise. A found value comes with its fence; no older one follows.
+S1  A lookup that begins after an invalidation finds no older version, and no value that is too old for this lookup.
+S2  Two clients never believe at the same time that they load the same key, unless the key was invalidated in between.
+S3  No client loads a value that is fresh: one load follows each expiry, invalidation or failed load. A loaded value is stored
+    if there were no faults.
+S4  Waiters are notified: no client waits while no client loads. A client that accepts a stale value does not wait.
+S5  In the end nothing is left behind. The fences of loads rise. A value is found with its own fence, and no lookup after it
+    finds an older value.
 """
 
 from __future__ import annotations
@@ -35,39 +36,39 @@ from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 from holdfast.testing.swarms.result import Run
 
 HORIZON = 600.0
-"""Seconds within which every worker has to come to its end."""
+"""Seconds of virtual time within which every worker must finish."""
 
 STEPS = 50_000
-"""As many steps are a hot loop."""
+"""Number of events after which a history counts as a busy loop without end."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "foreign", "stale"})
-"""Kinds of faults that a seed may draw. After one of those left out, a server has lost its invalidations, and no rule holds."""
+"""Kinds of faults that a history may have. Losses of data are left out, because a server then loses its invalidations."""
 
 QUIET = {"cut", "crash", "close", "cancel", "deaf", "unplug"}
-"""After these, a server that waiters ask answers."""
+"""Kinds of faults during which the server still answers the requests of waiters."""
 
 LATE = {"cut", "silence", "hang", "duplicate", "slow", "lost-reply"}
-"""By these, a request may be carried out long after its sender went on."""
+"""Kinds of faults by which a request may be carried out long after its sender has gone on."""
 
 RATE = 0.005
-"""By how much clocks differ in speed, at most, and a little."""
+"""Maximum difference between the rates of two clocks, with a margin."""
 
 
 @dataclass(slots=True)
 class Round:
-    """One thing a worker does, as planned. Times in seconds."""
+    """A planned lookup or write of a worker. Times are in seconds."""
 
     policy: LookupPolicy
     takes: float
     fails: bool
     write: str
-    """Write to the source, and invalidate in this way; empty: look for the value."""
+    """How the worker invalidates the key after a write to the source; empty: the worker looks the value up instead."""
     gap: float
 
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn."""
+    """The parameters that a seed has drawn for its simulated history. Times are in seconds."""
 
     lease: float
     ttl: float
@@ -76,9 +77,9 @@ class Profile:
     slow_share: float
     mishaps: float
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """Of which process, and what it does."""
+    """The workers: index of the process of each one, and what it does in turn."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
-    """At which step, which fault, for how long."""
+    """The faults: number of the step at which each one strikes, its kind, and its duration in seconds."""
 
     @property
     def kinds(self) -> set[str]:
@@ -86,7 +87,7 @@ class Profile:
 
 
 def draw(rng: random.Random) -> Profile:
-    """The profile of one history."""
+    """Draw the parameters of one simulated history at random."""
     choice, uniform = rng.choice, rng.random
     profile = Profile(
         lease=choice((0.3, 1.0, 2.0, 5.0)),
@@ -110,12 +111,12 @@ def draw(rng: random.Random) -> Profile:
                     early=int(2000 * uniform()) if uniform() < 0.15 else 0,
                     load=uniform() < 0.9,
                 )
-                # Two that store at the same time may do so in another order than they have written.
+                # Only one worker stores values directly: two of them might store in another order than they wrote.
                 write = choice(hows) if uniform() < writes and (hows != ("store",) or not process + number) else ""
                 rounds.append(Round(policy, takes * uniform(), uniform() < fails, write, gap * uniform()))
             profile.workers.append((process, rounds))
     kinds, times = rng.sample(KINDS, choice((0, 1, 1, 2))), (1, 1, 2)
-    if uniform() < 0.1:  # nothing else is excused where clean-up is all there is
+    if uniform() < 0.1:  # only clean-up matters, so that no other fault excuses leftovers
         kinds, times, profile.mishaps, profile.slow_share = ["cancel"], (4, 6, 8), 0.0, 0.0
     for kind in kinds:
         for _ in range(choice(times)):
@@ -125,7 +126,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 async def work(client: CacheClient, rounds: list[Round]) -> None:
-    """Run a worker: each round writes a version or looks the key up."""
+    """Run a worker's rounds: each one writes a new version to the source, or looks the key up."""
     for planned in rounds:
         if planned.write:
             await client.write(planned.write)
@@ -135,7 +136,7 @@ async def work(client: CacheClient, rounds: list[Round]) -> None:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
-    """The world of a seed, before anything has happened in it."""
+    """Build the simulated world of a seed, with its workers and planned faults, before the first step."""
     profile = draw(rng := random.Random(seed))
     theme.redraw(seed, profile, lambda share: int(120 * share**2))
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
@@ -159,7 +160,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """One history, judged. Its faults are added to ``coverage``."""
+    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
     world, profile = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:
@@ -168,9 +169,9 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
         else:
             found.append(Violation("S4", f"still waiting after {world.now - EPOCH:.0f} s and {world.steps} steps"))
     except Stuck:
-        found.append(Violation("S4", "nobody can make a step, and somebody waits"))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
-        found.append(Violation("S0", f"it raises {error!r}"))
+        found.append(Violation("S4", "no step is possible, but a worker waits"))
+    except Exception as error:  # noqa: BLE001 - report any exception with the seed
+        found.append(Violation("S0", f"the history raised {error!r}"))
     world.close()
     case = Case(world.history, profile)
     found += [violation for rule in RULES for violation in rule(case)]
@@ -181,8 +182,10 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def settle(world: World, profile: Profile) -> None:
-    """Everybody has come to an end: after one more lease, nothing of it may be left; and if nothing went wrong but
-    cancellations, at once."""
+    """End a history whose workers have finished: let the leases expire, and record the leftovers.
+
+    Leftovers before the leases have expired are recorded, too, if there were no faults except cancellations.
+    """
     world.mishap = None
     world.pass_time(20 * profile.latency)
     told_at_once(world)
@@ -196,25 +199,25 @@ def settle(world: World, profile: Profile) -> None:
 
 @dataclass(slots=True)
 class Lookup:
-    """Somebody has looked for the value."""
+    """A lookup of the value in a history, and the load that followed from it, if any."""
 
     want: Event
     end: Event | None = None
-    """The outcome of that; None while it is open."""
+    """The event with the outcome of the lookup; None while there is no outcome."""
     over: float = float("inf")
-    """When the load was over, if that came of it."""
+    """Virtual time, in seconds, at which the load of this lookup ended, or its process crashed; infinity: neither."""
 
 
 @dataclass(slots=True)
 class Void:
-    """Somebody has written a new version, and invalidated the key, or tried to."""
+    """A write of a new version to the source, with the invalidation of the key that follows."""
 
     begin: Event
     done: float = float("inf")
 
 
 class Case:
-    """A history, by what it is about."""
+    """A history with its lookups, stored values and invalidations, as the rules judge them."""
 
     def __init__(self, history: list[Event], profile: Profile) -> None:
         self.history = history
@@ -223,11 +226,11 @@ class Case:
         self.upsets = Upsets(history)
         self.lookups: dict[str, Lookup] = {}
         self.lands: dict[int, Event] = {}
-        """By fence: when the value was sent to the server."""
+        """Events at which loaded values were sent to the server, by fence of the load."""
         self.landed: dict[int, Event] = {}
-        """By fence: that it was stored, as its loader was told."""
+        """Events at which loaders learned that their value was stored, by fence of the load."""
         self.voids: dict[int, Void] = {}
-        """By version."""
+        """The writes and their invalidations, by version."""
         crashed = {event.who: event.at for event in history if event.kind == "crashed"}
         for event in history:
             self._read(event)
@@ -257,31 +260,33 @@ class Case:
 
     @property
     def calm(self) -> bool:
-        """Nothing went wrong but cancellations."""
+        """True if the history has no faults except cancellations, and no message is slow or lost."""
         return not (self.profile.mishaps or self.profile.slow_share or self.profile.kinds - {"cancel"})
 
     def ends(self, kind: str) -> Iterator[tuple[Lookup, Event]]:
-        """The lookups that ended so."""
+        """Yield the lookups whose outcome is an event of this kind, each with that event."""
         for lookup in self.lookups.values():
             if lookup.end is not None and lookup.end.kind == kind:
                 yield lookup, lookup.end
 
     def invalidated(self, since: float, until: float) -> bool:
-        """Something may have been invalidated then: a copy of the request may come late, and deletes a value once more. Or the
-        server's clock was set, and time is not what it was."""
+        """Return True if a value may have been invalidated between two virtual times.
+
+        A late copy of an invalidation deletes a value once more, and a server's clock that was set makes values expire.
+        """
         late = self.profile.mishaps or self.profile.kinds & LATE
         voids = [void for void in self.voids.values() if void.begin.at <= until]
         return "clock" in self.profile.kinds or any(late or void.done >= since for void in voids)
 
     def dropped(self, loading: Lookup) -> float:
-        """When its lease was taken away."""
+        """Return the virtual time at which an invalidation ended the load lease of this lookup; infinity if none did."""
         at = loading.end.at if loading.end is not None else loading.over
         return min(
             (v.done for v in self.voids.values() if v.begin.note in {"drop", "store"} and v.begin.at > at), default=float("inf")
         )
 
     def had_stale(self, lookup: Lookup) -> bool:
-        """There was something stale that would do, when this began and for a while after that."""
+        """Return True if a stale value that the lookup accepts was stored when it began, and for a while after."""
         at, kept = lookup.want.at, min(lookup.want.until, self.profile.stale)
         return any(
             landed.at < at < self.lands[landed.fence].until + 0.9 * kept
@@ -291,7 +296,7 @@ class Case:
         )
 
     def counts(self) -> Counter[str]:
-        """Count the events of the history."""
+        """Return the number of events of each kind in the history, and of some outcomes."""
         counts = Counter(event.kind for event in self.history if event.attempt or event.kind == "voided")
         counts["stale"] = sum(end.note == "stale" for _, end in self.ends("found"))
         counts["refused land"] = counts["landed"] - len(self.landed)
@@ -306,24 +311,24 @@ class Case:
 
 
 def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
-    """A lookup that begins after an invalidation was done finds no older version."""
+    """S1: yield lookups that begin after an invalidation was done and find an older version, or find a value too old."""
     for lookup, found in case.ends("found"):
         done = [(v, void) for v, void in case.voids.items() if void.done < lookup.want.at]
         floor = max((v for v, void in done if not case.upsets.between(void.begin.at, found.at, AMNESIA)), default=0)
         case.docket.decide("S1")
         if found.last < floor:
-            said = f"{found.who} finds version {found.last}, long after version {floor} was written and the key invalidated"
+            said = f"{found.who} found version {found.last} after version {floor} was written and the key invalidated"
             yield Violation("S1", said, (lookup.want, found))
         landed = case.landed.get(found.fence)
         if landed is None or case.docket.decide("S1 old", "clock" in case.profile.kinds):
             continue
         old = lookup.want.at - landed.at - case.profile.ttl * (1 + RATE) - 0.002
         if old > lookup.want.until or (old > 0 and found.note != "stale"):
-            yield Violation("S1", f"{found.who} finds what is stale since {old:.3f} s", (lookup.want, found))
+            yield Violation("S1", f"{found.who} found a value that has been stale for {old:.3f} s", (lookup.want, found))
 
 
 def s2_one_loads(case: Case) -> Iterator[Violation]:
-    """At a time, unless it was invalidated meanwhile."""
+    """S2: yield loads that began while another client believed that it loads, unless the key was invalidated in between."""
     for _, load in case.ends("load"):
         others = [case.lookups[name] for name in load.note.split()]
         if not others:
@@ -331,12 +336,12 @@ def s2_one_loads(case: Case) -> Iterator[Violation]:
         for other in others:
             forgot = case.upsets.between(other.want.at, load.at, AMNESIA)
             if not case.docket.decide("S2", forgot or case.invalidated(other.want.at, load.at)):
-                said = f"{load.who} is to load, and {other.want.who} believes to load it"
+                said = f"{load.who} got the load lease while {other.want.who} believed that it loads"
                 yield Violation("S2", said, (other.want, load))
 
 
 def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
-    """Except early, by who wants that."""
+    """S3: yield loads of a fresh value, unless an early reload was asked for, and loads that were lost without a fault."""
     for lookup, load in case.ends("load"):
         for landed in case.landed.values():
             sent = case.lands[landed.fence].at
@@ -345,16 +350,20 @@ def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
                 continue
             forgot = case.upsets.between(sent, load.at, AMNESIA)
             if not case.docket.decide("S3", forgot or case.invalidated(sent, load.at)) and load.at < fresh:
-                yield Violation("S3", f"{load.who} is to load what {landed.who} has just stored", (landed, load))
+                yield Violation("S3", f"{load.who} is to load a value that {landed.who} has just stored", (landed, load))
     for lookup, load in case.ends("load"):
         if not case.docket.decide("S3 lost", not case.calm):
             refused = any(event.attempt == load.attempt and event.note == "refused" for event in case.history)
             if refused and not case.invalidated(lookup.want.at, lookup.over):
-                yield Violation("S3", f"{load.who} has lost its lease, and nothing was wrong", (load,))
+                yield Violation("S3", f"{load.who} lost its load lease without a fault", (load,))
 
 
 def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
-    """Soon, if nothing went wrong but cancellations; after a crash, or a message that got lost, when the lease has ended."""
+    """S4: yield lookups that wait too long while no client loads.
+
+    The time limit is short without faults other than cancellations. After a crash or a lost message, waiters may wait until
+    the load lease has expired.
+    """
     profile = case.profile
     if profile.kinds - QUIET:
         case.docket.excused["S4"] += len(case.lookups)
@@ -371,32 +380,35 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
                 break
             since = max(since, min(loading.over, case.dropped(loading)))
         if until > since + bound:
-            said = f"{lookup.want.who} waits for {until - since:.3f} s, and nobody loads"
+            said = f"{lookup.want.who} waited for {until - since:.3f} s while no client loaded"
             yield Violation("S4", said, (lookup.want,))
         if case.calm and until > lookup.want.at + bound and case.had_stale(lookup):
-            yield Violation("S4", f"{lookup.want.who} waits, and would have taken a stale value", (lookup.want,))
+            yield Violation("S4", f"{lookup.want.who} waited although it accepts a stale value", (lookup.want,))
 
 
 def s5_all_is_in_order(case: Case) -> Iterator[Violation]:
-    """S5: fences, values and leftovers. A server that lost both its data and its time may issue any fence."""
+    """S5: yield violations about fences of loads, found values and leftovers.
+
+    A server that lost both its data and its time may issue any fence.
+    """
     set_back = bool(case.upsets.of(AMNESIA) and case.upsets.of(CLOCK))
     loads = sorted(case.ends("load"), key=lambda each: each[1].at)
     for lookup, load in loads:
         if case.docket.decide("S5", set_back):
             continue
         if any(other.at < lookup.want.at and other.fence >= load.fence for _, other in loads):
-            yield Violation("S5", f"the fence of {load.who} is not above all before", (load,))
+            yield Violation("S5", f"the fence of {load.who}'s load is not above all earlier ones", (load,))
     stored = {version for version, void in case.voids.items() if void.begin.note == "store"}
     finds = list(case.ends("found"))
     for lookup, found in finds:
         case.docket.decide("S5")
         land = case.lands.get(found.fence)
         if found.last not in stored and (land is None or land.last != found.last):
-            yield Violation("S5", f"{found.who} finds what nobody has stored", (found,))
+            yield Violation("S5", f"{found.who} found a value that no client has stored", (found,))
         newer = [other for _, other in finds if other.at < lookup.want.at and other.fence > found.fence]
         if any(not case.upsets.between(other.at, found.at, AMNESIA) for other in newer):
-            yield Violation("S5", f"{found.who} finds an older value than was found before", (found,))
-    yield from (Violation("S5", f"is left behind: {event.note}", (event,)) for event in case.history if event.kind == "left")
+            yield Violation("S5", f"{found.who} found an older value than an earlier lookup", (found,))
+    yield from (Violation("S5", f"left behind: {event.note}", (event,)) for event in case.history if event.kind == "left")
 
 
 RULES = (

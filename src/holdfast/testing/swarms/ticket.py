@@ -1,6 +1,6 @@
-"""Seeded histories in which locks are handed over by tickets, in the world of `lock`.
+"""Seeded histories in which locks are handed over to other processes by tickets, in the world of the `lock` swarm.
 
-A holder makes a ticket of its lock now and then. The ticket is lost, or delivered to one or two workers, which redeem it
+Now and then, a holder turns its lease into a ticket. The ticket is lost, or delivered to one or two workers, which redeem it
 soon or late.
 """
 
@@ -25,18 +25,18 @@ from holdfast.testing.swarms.lock import ECHO, PROMPT, Profile, Round
 from holdfast.testing.swarms.result import Run
 
 SHARE = 0.6
-"""Of the leases that are handed over."""
+"""Share of the leases that a holder hands over by a ticket instead of releasing them."""
 
 MADE_GOOD = {"cancel", "lost-request", "lost-reply", "duplicate"}
-"""Faults that a client does not notice when it redeems a ticket, because it asks again."""
+"""Kinds of faults that do not affect a client that redeems a ticket, because it repeats its request."""
 
 CHAIN = 3
-"""As often a lock may be handed on, one after the other."""
+"""Maximum number of times that a lock is handed over by tickets before it is released."""
 
 
 @dataclass(slots=True)
 class TicketMail:
-    """How tickets get from one to the other: those who are to redeem them are started with them."""
+    """The delivery of tickets (each hands a lock over): starts workers that redeem the tickets that other workers issue."""
 
     rng: random.Random
     profile: Profile | None = None
@@ -48,7 +48,10 @@ class TicketMail:
         return self.rng.choice((0.2, 0.5, 1.0, 1.0)) * self.profile.longest
 
     def deliver(self, slip: IssuedTicket, lock: Lock, left: int) -> None:
-        """To somebody, perhaps to two."""
+        """Deliver a ticket: start zero, one or two workers in random processes, each of which redeems the ticket.
+
+        ``left`` is the number of times that the lock may be handed over again.
+        """
         rng = self.rng
         self.slips.append(slip)
         number = rng.choice((0, 1, 1, 1, 1, 2, 2))
@@ -71,7 +74,10 @@ class TicketMail:
             await self.use(lock, lease, rng.choice((0.0, 0.1, 1.0, 1.5)) * rng.random() * lock.spec.ttl, left)
 
     async def use(self, lock: Lock, lease: Lease, hold: float, left: int, *, twice: bool = False) -> None:
-        """Hold the lock, write to what it protects, and hand it over, or give it back."""
+        """Hold the lock for ``hold`` seconds, write to the protected store, and hand the lock over by a ticket or release it.
+
+        ``left`` is the number of times that the lock may still be handed over. With ``twice``, release the lease once more.
+        """
         mine: Lease | None = lease
         try:
             lock.write(lease)
@@ -93,13 +99,13 @@ class TicketMail:
                 await lock.release(lease)
 
     def _meddle(self, lock: Lock, lease: Lease) -> None:
-        """Another thread or task gives the lease back while a ticket is made of it: that is refused."""
+        """Start a worker of the same process that releases the lease while it is turned into a ticket; it must be refused."""
         process = lock.worker.process
         meddler = Worker(process, f"{len(process.workers) + 1}m")
         meddler.start(Lock(meddler, lock.spec, fair=lock.local_queue is None).release_again(lease))
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
-        """Run a worker as in `lock.work`, and make tickets besides."""
+        """Run a worker's rounds as in `lock.work`, with some leases handed over by tickets instead of released."""
         for planned in rounds:
             lock = lock_of(planned.lock)
             try:
@@ -112,7 +118,7 @@ class TicketMail:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, TicketMail]:
-    """The world of a seed, before anything has happened in it."""
+    """Build the simulated world of a seed, with its workers and planned faults, before the first step."""
     rng = random.Random(f"ticket {seed}")
     post = TicketMail(rng)
     world, post.profile = lock_swarm.build(seed, trace=trace, rng=rng, program=post.work, theme=theme)
@@ -120,7 +126,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate one history and judge it. Its events are counted in ``coverage``."""
+    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
     world, profile, post = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage, bounds=limits(profile), before_end=_let_run_out)
     case = Evidence(world.history)
@@ -132,17 +138,20 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def limits(profile: Profile) -> Limits:
-    """Return the limits of `lock.limits`, widened for tickets.
+    """Return the time limits of the rules: those of `lock.limits`, extended for tickets.
 
-    No queued waiter knows when a ticket expires, so each waiter asks once a second. A redeemer does not wait for the lock, but
-    up to three times for an answer.
+    A waiter in the queue does not know when a ticket expires, so it asks once a second. A worker that redeems a ticket does not
+    wait for the lock, but may wait three times for a reply.
     """
     usual = lock_swarm.limits(profile)
     return replace(usual, handover=max(usual.handover, 3.5 + profile.waits), lag=max(usual.lag, 5.0))
 
 
 def _let_run_out(world: World, profile: Profile) -> None:
-    """Tickets that nobody has redeemed end by themselves. If there are none, no time passes: what is left is seen at once."""
+    """Let the tickets that nobody has redeemed expire.
+
+    If there are none, no more time passes than the last messages need, so that leftovers are seen at once.
+    """
     world.mishap = None
     world.pass_time(PROMPT * profile.latency)
     if out(world):
@@ -150,9 +159,14 @@ def _let_run_out(world: World, profile: Profile) -> None:
 
 
 def judge(slips: list[IssuedTicket], case: Evidence) -> Iterator[Violation]:
-    """T1: a ticket is redeemed once, at most; excused is amnesia while it is in use. T3: it is refused for a reason: as used,
-    if somebody has tried before; as expired, if it is. Any fault from when it was made on excuses that, but for cancellations
-    and losses of single messages. (That who redeems it has a higher fence than who gave it, R2 and R3 see to.)"""
+    """Judge tickets by rules T1 and T3.
+
+    - T1: a ticket is redeemed at most once. Excused by a server that lost its data while the ticket was in use.
+    - T3: the reason of a refusal is true: "used" only if another worker tried before, "expired" only if the ticket has expired.
+      Excused by every fault since the ticket was issued, except cancellations and losses of single messages.
+
+    Rules R2 and R3 check that the redeemed lease has a higher fence than the lease of the giver.
+    """
     for slip in slips:
         taken = slip.taken
         giver = slip.giver
@@ -166,11 +180,11 @@ def judge(slips: list[IssuedTicket], case: Evidence) -> Iterator[Violation]:
                 continue
             others = [asked for asked in slip.asked if asked <= at]
             if (why == "used" and len(others) < 2) or (why == "expired" and at < slip.ends) or why in {"gone", "late"}:
-                yield Violation("T3", f"a ticket that {len(others)} had tried to redeem was refused: {why}")
+                yield Violation("T3", f"a ticket that {len(others)} workers had tried to redeem was refused: {why}")
 
 
 def counts(post: TicketMail) -> Counter[str]:
-    """Count the fates of the tickets."""
+    """Return the number of tickets that were issued, redeemed, lost, or refused for each reason."""
     found: Counter[str] = Counter(f"ticket {why}" for slip in post.slips for _, why in slip.refused)
     found["ticket issued"] = len(post.slips)
     found["ticket redeemed"] = sum(len(slip.taken) for slip in post.slips)

@@ -82,7 +82,7 @@ class Lease(BaseLease):
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn."""
+    """The parameters that a seed has drawn for its simulated history."""
 
     face: Literal["sync", "shared", "asyncio"]
     """Kind of the workers: one thread ("sync"), several threads that share a connection ("shared"), or tasks ("asyncio")."""

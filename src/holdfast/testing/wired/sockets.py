@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 NETWORK = "network"
-"""Title of the network's lane in the drawing of a history."""
+"""Title of the network's column in the drawing of a history."""
 
 
 @dataclass(slots=True)
