@@ -17,10 +17,10 @@ from holdfast.testing.judge.evidence import Evidence
 from holdfast.testing.judge.evidence import Hold as Held
 from holdfast.testing.sim import faults
 from holdfast.testing.sim.lock_client import Lease, Lock, spec
-from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast.testing.sim.worker import Cancelled, Worker
-from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.sim.world import Process, World
 
 KEY = "lock.foo"
 TTL = 2.0

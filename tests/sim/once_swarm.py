@@ -23,10 +23,10 @@ from holdfast._core.single_flight.flight import Found, Load, Loading
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.leftovers import leftovers
 from holdfast.testing.sim.network import Wire
-from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast.testing.sim.worker import Cancelled, Worker
-from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.sim.world import Face, Process, World
 
 HORIZON = 900.0
 STEPS = 50_000

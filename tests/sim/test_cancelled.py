@@ -10,9 +10,9 @@ from holdfast._core.requests import Command, Run
 from holdfast.testing import checkers
 from holdfast.testing.scenarios.lock import Program, Scenario, once
 from holdfast.testing.sim.network import Pipe
-from holdfast.testing.sim.process import Face
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.worker import Worker
+from holdfast.testing.sim.world import Face
 
 Way = Callable[[Stepwise, Worker], None]
 
@@ -75,6 +75,7 @@ def run(scenario: Scenario, who: int, number: int, way: Way) -> bool:
         while world.working:
             world.options()[0].do()
             worker = workers[who]
+            assert isinstance(worker, Worker)
             if not cancelled and not worker.done and worker.requests == number + 1 and worker.asked is not None:
                 cancelled = True
                 if way is at_once or isinstance(worker.asked, Run | Command):

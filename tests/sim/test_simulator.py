@@ -15,11 +15,11 @@ from holdfast.testing.explore import explore
 from holdfast.testing.scenarios.lock import SCENARIOS, Program, Scenario, once
 from holdfast.testing.sim import stepwise
 from holdfast.testing.sim.lock_client import Lock, spec
-from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.state import Fingerprint
+from holdfast.testing.sim.virtual_time import EPOCH, Stuck
 from holdfast.testing.sim.worker import Worker
-from holdfast.testing.sim.world import EPOCH, Stuck, World
+from holdfast.testing.sim.world import Process, World
 from holdfast.testing.swarms import lock as lock_swarm
 
 PROGRAM = """

@@ -16,7 +16,7 @@ from holdfast.testing.checkers import Limits, Violation
 from holdfast.testing.history import Event
 from holdfast.testing.sim.state import Fingerprint
 from holdfast.testing.sim.stepwise import Stepwise
-from holdfast.testing.sim.world import Stuck
+from holdfast.testing.sim.virtual_time import Stuck
 
 LIMITS = Limits(handover=0.1)
 """Messages take no time here: a free lock is handed over at once."""

@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast.testing import checkers
 from holdfast.testing.checkers import Limits
 from holdfast.testing.scenarios.lock import ALL_FAULTS, Scenario, once
-from holdfast.testing.sim.process import Face
 from holdfast.testing.sim.stepwise import Stepwise
-from holdfast.testing.sim.world import Stuck
+from holdfast.testing.sim.virtual_time import Stuck
+from holdfast.testing.sim.world import Face
 
 WAITS = st.sampled_from((None, 0.0, 0.7, 5.0))
 FACES: st.SearchStrategy[Face] = st.sampled_from(("threads", "asyncio"))

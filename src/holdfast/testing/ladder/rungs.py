@@ -12,9 +12,9 @@ from holdfast.testing.explore import Report, explore
 from holdfast.testing.history import Event
 from holdfast.testing.ladder import locks, picture
 from holdfast.testing.ladder.world import Client, LadderWorker, LadderWorld, Successor
-from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.state import same_in_all_states
 from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.world import Process
 
 
 @dataclass(frozen=True)

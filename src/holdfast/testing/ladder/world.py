@@ -11,11 +11,11 @@ from holdfast._core.requests import Call, Now, Run, Sleep, UnixTime, WireError
 from holdfast.testing.keyspace import Keyspace
 from holdfast.testing.ladder.locks import HERE, KEY, TTL, LockOfLadder
 from holdfast.testing.sim.network import END, Wire
-from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.stepwise import Mishap, Step, Stepwise
+from holdfast.testing.sim.virtual_time import EPOCH
 from holdfast.testing.sim.worker import LATER, Worker
-from holdfast.testing.sim.world import EPOCH
+from holdfast.testing.sim.world import Process
 
 WORK = 1.5
 """Seconds for which a holder works: less than its lease."""

@@ -14,10 +14,10 @@ from holdfast.testing.judge.verdicts import Docket
 from holdfast.testing.scenarios.single_flight import LEASE, FlightScenario
 from holdfast.testing.sim.election_client import Candidate, Election, Observer
 from holdfast.testing.sim.lock_client import spec
-from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.worker import Worker
+from holdfast.testing.sim.world import Process
 from holdfast.testing.swarms.election import judge, judge_gifts, judge_seen
 
 Program = Callable[[Worker, Election], Coroutine[Any, Any, None]]

@@ -18,11 +18,11 @@ from holdfast.testing.history import Event
 from holdfast.testing.judge.safety_rules import Limits, Violation
 from holdfast.testing.sim.leftovers import told_at_once, write_the_end
 from holdfast.testing.sim.lock_client import Lease, Lock, spec
-from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.virtual_time import Stuck
 from holdfast.testing.sim.worker import Cancelled, Worker
-from holdfast.testing.sim.world import Stuck
+from holdfast.testing.sim.world import Face, Process
 
 Program = Callable[[Worker, Lock], Coroutine[Any, Any, None]]
 

@@ -9,11 +9,11 @@ from holdfast.testing.explore import Report
 from holdfast.testing.scenarios.lock import Program, Scenario, once
 from holdfast.testing.sim.lock_client import spec
 from holdfast.testing.sim.multilock_client import MultiLock, Part
-from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.state import WRITERS
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.worker import Worker
+from holdfast.testing.sim.world import Process
 
 WRITERS[Part] = lambda state, part: state._all((part.name, part.asking, part.lease, part.attempt))  # noqa: SLF001
 WRITERS[MultiLock] = lambda state, lock: state._all((lock.parts, lock.wants, lock.half))  # noqa: SLF001

@@ -17,12 +17,12 @@ from holdfast.testing.scenarios.rendezvous import RENDEZVOUS_SCENARIOS, Rendezvo
 from holdfast.testing.scenarios.single_flight import FLIGHT_SCENARIOS, FlightScenario
 from holdfast.testing.scenarios.ticket import TICKET_SCENARIOS
 from holdfast.testing.sim.lock_client import Lock
-from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.quorum_client import Redlock, ServerGroup, described
 from holdfast.testing.sim.quorum_driver import QuorumWorker
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.worker import Worker
+from holdfast.testing.sim.world import Process
 
 SERVERS = 3
 

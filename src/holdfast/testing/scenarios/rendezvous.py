@@ -13,12 +13,12 @@ from holdfast.testing.judge import rendezvous_rules as judge
 from holdfast.testing.judge.rendezvous_rules import RendezvousHistory
 from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.sim.leftovers import leftovers
-from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.rendezvous_client import Rendezvous, RendezvousClient, flag, meeting
 from holdfast.testing.sim.state import same_in_all_states
 from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.virtual_time import Stuck
 from holdfast.testing.sim.worker import Cancelled, Worker
-from holdfast.testing.sim.world import Stuck
+from holdfast.testing.sim.world import Face, Process
 
 Program = Callable[[RendezvousClient, Any], Coroutine[Any, Any, None]]
 

@@ -11,12 +11,12 @@ from holdfast.testing.explore import Report, explore, replay
 from holdfast.testing.history import Event
 from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.sim.leftovers import write_the_end
-from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.single_flight_client import CacheClient, Source
 from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.virtual_time import Stuck
 from holdfast.testing.sim.worker import Worker
-from holdfast.testing.sim.world import Stuck
+from holdfast.testing.sim.world import Face, Process
 from holdfast.testing.swarms.single_flight import RULES, Case, Profile
 
 Program = Callable[[CacheClient], Coroutine[Any, Any, None]]

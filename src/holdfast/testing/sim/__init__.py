@@ -1,9 +1,9 @@
 """A simulated world for the library's operations: processes, networks and servers run under one virtual time, with faults.
 
-world         virtual time, the planned events, and the recorded history
+world         virtual time, the planned events, and the recorded history; processes, with their clocks and keepers
+virtual_time  the time at which histories begin, the form of a planned event, and random delays
 network       connections: ordered, slow, cut or silent; and the keeper's connections, which reopen by themselves
 server        a server with a clock, listeners and data, which can hang, crash and restart
-process       a process with its own clock and its keeper (background thread)
 worker        the threads or tasks of a process, which run the operations of production unchanged
 lock_client   the lock as a worker uses it, with each step recorded (the other ``*_client`` modules: other primitives)
 faults        the faults, and the functions that inject them

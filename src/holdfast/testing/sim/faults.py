@@ -16,8 +16,8 @@ from holdfast.testing.sim.world import World
 
 if TYPE_CHECKING:
     from holdfast._core.requests import Call
-    from holdfast.testing.sim.process import Process
     from holdfast.testing.sim.server import Server
+    from holdfast.testing.sim.world import Process
 
 Fault = Callable[[World, random.Random, float], None]
 """A function that injects a fault into a world, with random details.

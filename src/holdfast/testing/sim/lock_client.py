@@ -22,7 +22,7 @@ from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 
 if TYPE_CHECKING:
     from holdfast._core.lock.local_queue import LocalQueue
-    from holdfast.testing.sim.process import Process
+    from holdfast.testing.sim.world import Process
 
 NOWHERE = Endpoint(port=0)
 """The endpoint of the only simulated server, or of the first; the endpoint of each other server has its index as the port."""

@@ -7,18 +7,124 @@ more, and neither end notices. A server can still carry out a request after the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast._core.lock.ports import Then
 from holdfast._core.requests import Call, Command, NotSent, Run, Unknown, WireError
+from holdfast.testing.sim.virtual_time import Entry
 
 if TYPE_CHECKING:
-    from holdfast.testing.sim.process import Process
-    from holdfast.testing.sim.server import Server
-    from holdfast.testing.sim.world import Entry
+    from holdfast._core.lock.node import Node
 
 INFINITY = float("inf")
+
+
+class World(Protocol):
+    """The world as its connections see it: `world.World`."""
+
+    now: float
+    trace: bool
+
+    @property
+    def servers(self) -> Sequence[object]:
+        """Return all servers of the world."""
+
+    def at(self, when: float, what: Callable[..., object], *args: Any) -> Entry:
+        """Plan a call at a true time."""
+
+    def soon(self, what: Callable[..., object], *args: Any) -> Entry:
+        """Plan a call after the delay of a wake-up."""
+
+    def post(self, pipe: Pipe) -> None:
+        """Plan the arrival of a message that was put into a pipe."""
+
+    def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
+        """Append an event to the history."""
+
+
+class Client(Protocol):
+    """The process that opened a connection, as the connection sees it: `world.Process`. Local times are of its clock."""
+
+    name: str
+    here: bool
+    is_paused: bool
+    keeper_hangs: bool
+    node: Node
+
+    @property
+    def world(self) -> World:
+        """Return the world that the process is in."""
+
+    @property
+    def cut_off_from(self) -> Collection[Any]:
+        """Return the servers to and from which no message arrives."""
+
+    @property
+    def far(self) -> Mapping[Any, float]:
+        """Return the additional seconds that each message takes, by server."""
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """Return the workers of the process."""
+
+    def clock(self) -> float:
+        """Return the time that the clock of the process shows."""
+
+    def true(self, local: float) -> float:
+        """Return the true time at which the clock of the process shows ``local``."""
+
+    def at(self, local: float, what: Callable[..., object], *args: Any) -> Entry:
+        """Plan a call for when the clock of the process shows ``local``."""
+
+    def soon(self, what: Callable[..., object], *args: Any) -> Entry:
+        """Plan a call of the process after the delay of a wake-up."""
+
+    def busy(self, what: Callable[..., object], *args: Any) -> bool:
+        """Return True if the process cannot make a call now, because it was killed or is paused."""
+
+    def plan(self) -> None:
+        """Plan the next turn of the process's keeper."""
+
+    def tell(self) -> None:
+        """Write the deadlines of leases that have changed into the history."""
+
+
+class Worker(Protocol):
+    """A thread or task of a process, as its process and its world see it: `worker.Worker`."""
+
+    name: str
+    acquisition: str
+    asked: Any
+    done: bool
+
+    def cancel(self) -> None:
+        """Throw a cancellation or an interrupt into the request that the worker waits for."""
+
+    def discard(self) -> None:
+        """End the coroutine of the worker without letting it send anything."""
+
+
+class Server(Protocol):
+    """The server of a connection, as the connection sees it: `server.Server`."""
+
+    name: str
+    reachable: bool
+
+    def accept(self, wire: Wire) -> int:
+        """Accept a new connection, and return its number."""
+
+    def receive(self, wire: Wire, message: Call | End) -> None:
+        """Carry out a request that has arrived, or keep it until the server is not hung any more."""
+
+    def serve(self, wire: Wire, call: Call) -> list[Any]:
+        """Carry out a call, and return the replies to send."""
+
+    def again(self, wire: Wire, call: Call) -> None:
+        """Carry out a duplicate of a request, and drop its answer."""
+
+    def drop(self, wire: Wire) -> None:
+        """Forget a connection and its subscriptions."""
 
 
 class End:
@@ -105,7 +211,7 @@ class Wire:
 
     def __init__(
         self,
-        process: Process,
+        process: Client,
         server: Server,
         label: str,
         on_lost: Callable[[], None] | None = None,
@@ -116,7 +222,6 @@ class Wire:
         self.server = server
         self.label = label if len(self.world.servers) == 1 else f"{label} {server.name}"
         """Name of the worker or keeper that uses the connection, followed by the server's name if there are several servers."""
-        self.number = server.opened = server.opened + 1
         self.on_lost = on_lost
         self.on_push = on_push
         self.open = True
@@ -130,7 +235,7 @@ class Wire:
         self.up = Pipe(self, self._serve)
         self.down = Pipe(self, self._receive)
         self._alarm: Entry | None = None
-        server.wires.append(self)
+        self.number = server.accept(self)
         self.silent = server in process.cut_off_from
         self.distance = process.far.get(server, 0.0)
         """Seconds that each message on this connection is delayed in addition."""
@@ -206,32 +311,16 @@ class Wire:
     # The server's end
 
     def _serve(self, call: Call | End) -> None:
-        server = self.server
-        if not server.reachable:
-            return
-        if server.hung:
-            server.backlog.append((self, call))
-            return
-        mishap = self.world.mishap
-        if isinstance(call, End) or mishap is None or not mishap(self, call):
-            self.carry_out(call)
+        self.server.receive(self, call)
 
     def carry_out(self, call: Call | End) -> None:
-        """Have the server carry out a call and reply; if the message is `END`, drop the connection at the server."""
+        """Have the server carry out a call and answer it, or forget the connection if the message is its end."""
         if isinstance(call, End):
-            self.drop()
+            self.server.drop(self)
             return
         for reply in self.server.serve(self, call):
             if self.open and not self.cut_off:
                 self.down.send(reply)
-
-    def drop(self) -> None:
-        """Drop the connection and its subscriptions at the server."""
-        for channel in self.channels:
-            self.server.keyspace.subscribe(channel, -1)
-        self.channels.clear()
-        if self in self.server.wires:
-            self.server.wires.remove(self)
 
     def mend(self) -> None:
         """End the silence of the connection. TCP resends the stuck messages, so they arrive even if the sender has closed."""
@@ -250,7 +339,7 @@ class Wire:
             self.down.send(END)
         if not requests_arrive:
             self.up.messages.clear()
-            self.drop()
+            self.server.drop(self)
 
 
 def typed(call: Call, reply: Any) -> Any:
@@ -277,7 +366,7 @@ class Line:
 
     def __init__(
         self,
-        process: Process,
+        process: Client,
         server: Server,
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,

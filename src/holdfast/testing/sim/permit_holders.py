@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from holdfast._core.permit import ALL
+from holdfast.testing.keyspace import Keyspace
+from holdfast.testing.sim import network
 
-if TYPE_CHECKING:
-    from holdfast.testing.sim.server import Server
+
+class Server(Protocol):
+    """The server that has granted permits: `server.Server`."""
+
+    name: str
+    keyspace: Keyspace
+
+    @property
+    def world(self) -> network.World:
+        """Return the world that the server is in."""
+
+    def whose(self, value: bytes) -> str:
+        """Return the acquisition that a token was drawn for."""
+
+    def true(self, ms: int) -> float:
+        """Return the true time at which the clock of the server shows ``ms`` milliseconds."""
+
+    def deaf_waiters(self, state: bytes) -> str:
+        """Return the processes in the queue of a lock whose inbox is not subscribed, as text."""
 
 
 class Permits:

@@ -17,10 +17,9 @@ from holdfast.testing.sim.lock_client import Lease, Lock, spec
 
 if TYPE_CHECKING:
     from holdfast._core.lock.local_queue import LocalQueue
-    from holdfast.testing.sim.process import Process
     from holdfast.testing.sim.server import Server
     from holdfast.testing.sim.worker import Slot, Worker
-    from holdfast.testing.sim.world import World
+    from holdfast.testing.sim.world import Process, World
 
 ANSWER_WITHIN = 0.2
 """Seconds that a client waits for the servers' replies in one round; the default of the public API."""

@@ -10,8 +10,8 @@ from holdfast.testing.sim.worker import LATER, Ticket, Worker
 
 if TYPE_CHECKING:
     from holdfast.testing.sim.network import Wire
-    from holdfast.testing.sim.process import Process
     from holdfast.testing.sim.server import Server
+    from holdfast.testing.sim.world import Process
 
 
 class QuorumWorker(Worker):

@@ -19,7 +19,8 @@ from holdfast._core.requests import Run
 from holdfast.testing.sim.faults import mishaps
 from holdfast.testing.sim.network import Push
 from holdfast.testing.sim.server import Server
-from holdfast.testing.sim.world import EPOCH, World
+from holdfast.testing.sim.virtual_time import EPOCH
+from holdfast.testing.sim.world import World
 
 Moment = Callable[[float], float]
 """A function from a number between 0 and 1 to the moment of a fault, in seconds or steps as the swarm counts."""
@@ -274,13 +275,13 @@ class Revoked(Theme):
         if server.keyspace.execute("EXISTS", guard_key(PREFIX)):
             return  # a revocation without quarantine= would hand over a lock whose earlier lease the server may have lost
         for _ in range(40):
-            world.at(world.now + span * rng.random(), self._revoke, server, rng.choice("xxyz"), next(tokens))
+            world.at(world.now + span * rng.random(), self._revoke, world, server, rng.choice("xxyz"), next(tokens))
 
     @staticmethod
-    def _revoke(server: Server, name: str, token: str) -> None:
+    def _revoke(world: World, server: Server, name: str, token: str) -> None:
         if server.reachable and not (server.hung or server.refusing):
             server.visit(Run(RELEASE, lock_keys(name, PREFIX.decode(), None), (token, "bury"), 1.0))
-            server.world.rare["rare revoked"] += 1
+            world.rare["rare revoked"] += 1
 
     def counts(self, world: World) -> Counter[str]:
         return world.rare

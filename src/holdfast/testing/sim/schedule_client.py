@@ -13,8 +13,8 @@ from holdfast._core.schedule.state import ScheduleState
 from holdfast._runtime.process import describe
 from holdfast.schedule.run import RunLease
 from holdfast.testing.sim.lock_client import NOWHERE
-from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.worker import Cancelled, Worker
+from holdfast.testing.sim.world import Process
 
 ANSWER_WITHIN = 0.3
 """Seconds that a process waits for the server's reply to one request of the schedule."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from holdfast._core.lock.records import milliseconds
 from holdfast._core.lock.replies import ACQUIRE, BLOCK
@@ -15,12 +15,10 @@ from holdfast._core.requests import Call, Command, Refused, Run
 from holdfast._lua import codes
 from holdfast.testing.history import process_of
 from holdfast.testing.keyspace import Keyspace, ReplyError
+from holdfast.testing.sim import network
 from holdfast.testing.sim.network import End, Push, Wire
 from holdfast.testing.sim.permit_holders import Permits
-from holdfast.testing.sim.world import EPOCH
-
-if TYPE_CHECKING:
-    from holdfast.testing.sim.world import World
+from holdfast.testing.sim.virtual_time import EPOCH
 
 WALL = 700_000_000.0
 """Seconds by which the server's clock is ahead of virtual time, so that the server shows realistic dates."""
@@ -30,6 +28,19 @@ MORE = 3
 
 REMEMBERED = 200
 """Number of past states that a server keeps, for a restart that loses the last writes."""
+
+
+class World(network.World, Protocol):
+    """The world as its servers see it: `world.World`."""
+
+    servers: list[Server]
+
+    @property
+    def mishap(self) -> Callable[[Wire, Call], bool] | None:
+        """Return the function that injects faults into single requests as they arrive."""
+
+    def drawn_for(self, token: str) -> str:
+        """Return the acquisition that a token was drawn for."""
 
 
 class Server:
@@ -115,7 +126,32 @@ class Server:
         self._since = self.world.now
         self._steps.append((self.world.now, seconds))
 
-    # Requests
+    # Connections and requests
+
+    def accept(self, wire: Wire) -> int:
+        """Accept a new connection, and return its number."""
+        self.opened += 1
+        self.wires.append(wire)
+        return self.opened
+
+    def drop(self, wire: Wire) -> None:
+        """Forget a connection and its subscriptions."""
+        for channel in wire.channels:
+            self.keyspace.subscribe(channel, -1)
+        wire.channels.clear()
+        if wire in self.wires:
+            self.wires.remove(wire)
+
+    def receive(self, wire: Wire, message: Call | End) -> None:
+        """Carry out a request that has arrived, or keep it until the server is not hung any more."""
+        if not self.reachable:
+            return
+        if self.hung:
+            self.backlog.append((wire, message))
+            return
+        mishap = self.world.mishap
+        if isinstance(message, End) or mishap is None or not mishap(wire, message):
+            wire.carry_out(message)
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         """Carry out a call, and return the replies to send back over the connection."""

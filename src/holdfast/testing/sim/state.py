@@ -47,11 +47,11 @@ from holdfast.testing.keyspace import Status
 from holdfast.testing.sim import election_client
 from holdfast.testing.sim.lock_client import Lease, Lock
 from holdfast.testing.sim.network import End
-from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.quorum_client import Redlock, RedlockLease, ServerGroup
 from holdfast.testing.sim.quorum_driver import PollRound, QuorumWorker
 from holdfast.testing.sim.single_flight_client import CacheClient, Source
 from holdfast.testing.sim.worker import Slot, Ticket, Worker
+from holdfast.testing.sim.world import Process
 
 if TYPE_CHECKING:
     from holdfast.testing.sim.network import Line, Wire
@@ -194,6 +194,7 @@ class Fingerprint:
             self._put(entry_name([0.0, 0, what, args]))
             self.add(args)
         for worker in process.workers:
+            assert isinstance(worker, Worker)
             self._worker(worker)
         for server in sorted(process.nodes, key=lambda server: server.name):
             self._node(process.nodes[server])

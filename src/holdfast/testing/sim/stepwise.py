@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._core.requests import Run
 from holdfast.testing.sim.network import END
-from holdfast.testing.sim.world import EPOCH, Entry, Stuck, World
+from holdfast.testing.sim.virtual_time import EPOCH, Entry, Stuck
+from holdfast.testing.sim.world import World
 
 if TYPE_CHECKING:
     from holdfast.testing.sim.network import Pipe
-    from holdfast.testing.sim.process import Process
     from holdfast.testing.sim.server import Server
+    from holdfast.testing.sim.world import Process
 
 INSTANT = 3e-6
 """Seconds within which planned events count as simultaneous.

@@ -18,8 +18,9 @@ from holdfast._core.lock.ticket import Void
 from holdfast._core.requests import WireError
 from holdfast.errors import HoldfastError
 from holdfast.testing.sim.lock_client import Lease, Lock
+from holdfast.testing.sim.virtual_time import EPOCH
 from holdfast.testing.sim.worker import Cancelled, Slot
-from holdfast.testing.sim.world import EPOCH, World
+from holdfast.testing.sim.world import World
 
 
 @dataclass(slots=True, eq=False)

@@ -36,9 +36,9 @@ from holdfast._core.requests import Slot as AnySlot
 from holdfast.testing.sim.network import Wire
 
 if TYPE_CHECKING:
-    from holdfast.testing.sim.process import Process
     from holdfast.testing.sim.server import Server
-    from holdfast.testing.sim.world import Entry
+    from holdfast.testing.sim.virtual_time import Entry
+    from holdfast.testing.sim.world import Process
 
 
 TAKING = (ACQUIRE, permit.ACQUIRE)

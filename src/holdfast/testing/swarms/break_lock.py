@@ -22,10 +22,9 @@ from holdfast.testing.history import Event
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.evidence import Evidence, Hold
 from holdfast.testing.judge.safety_rules import Violation
-from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.worker import Cancelled, Worker
-from holdfast.testing.sim.world import World
+from holdfast.testing.sim.world import Process, World
 from holdfast.testing.swarms import lock as lock_swarm
 from holdfast.testing.swarms.lock import Profile
 from holdfast.testing.swarms.result import Run

@@ -23,11 +23,11 @@ from holdfast.testing.sim.election_client import Candidate, Election, Observer
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.leftovers import leftovers
 from holdfast.testing.sim.lock_client import spec
-from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast.testing.sim.worker import Cancelled, Worker
-from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.sim.world import Face, Process, World
 from holdfast.testing.swarms.result import Run
 
 LAST = "last"

@@ -22,12 +22,12 @@ from holdfast.testing.judge.safety_rules import Limits, Violation
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.leftovers import told_at_once, write_the_end
 from holdfast.testing.sim.lock_client import Lock, spec
-from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.rlock_client import RLock
 from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast.testing.sim.worker import Cancelled, Worker
-from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.sim.world import Process, World
 from holdfast.testing.swarms.result import Run
 
 HORIZON = 600.0

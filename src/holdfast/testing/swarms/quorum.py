@@ -12,14 +12,14 @@ from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.safety_rules import Limits, Violation
 from holdfast.testing.sim.faults import QUORUM_FAULTS, mishaps
 from holdfast.testing.sim.leftovers import told_at_once, write_the_end
-from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.quorum_client import Redlock, ServerGroup, described
 from holdfast.testing.sim.quorum_driver import QuorumWorker
 from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.rlock_client import RLock
 from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast.testing.sim.worker import Worker
-from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.sim.world import Face, Process, World
 from holdfast.testing.swarms.lock import ECHO, HORIZON, PROMPT, SET_BACK, STEPS, Round, nest, progress_within, waiting, work
 from holdfast.testing.swarms.result import Run
 

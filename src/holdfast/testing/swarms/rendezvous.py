@@ -16,11 +16,11 @@ from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.judge.verdicts import Docket
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.leftovers import leftovers
-from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.rendezvous_client import KEEP_MS, Rendezvous, RendezvousClient, flag, meeting
+from holdfast.testing.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast.testing.sim.worker import Cancelled, Worker
-from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.sim.world import Face, Process, World
 from holdfast.testing.swarms.result import Run
 
 HORIZON = 900.0

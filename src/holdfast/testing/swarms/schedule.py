@@ -17,12 +17,12 @@ from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.judge.schedule_rules import Served, judge
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.leftovers import leftovers
-from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.schedule_client import ANSWER_WITHIN, Service
 from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast.testing.sim.worker import Worker
-from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.sim.world import Process, World
 from holdfast.testing.swarms.result import Run
 
 KINDS = ("cut", "silence", "pause", "crash", "restart", "hang", "refuse", "full", "deaf", "unplug", "slay")

@@ -27,12 +27,12 @@ from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.judge.verdicts import Docket
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.leftovers import told_at_once, write_the_end
-from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.single_flight_client import CacheClient, Source
+from holdfast.testing.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast.testing.sim.worker import Worker
-from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.sim.world import Face, Process, World
 from holdfast.testing.swarms.result import Run
 
 HORIZON = 600.0
