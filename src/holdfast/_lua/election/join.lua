@@ -1,7 +1,7 @@
--- A candidate says under which name it stands in line.
+-- Record the name of a candidate that waits in the queue of an election's lock.
 -- KEYS     state
 -- ARGV     token; name
--- RETURNS  1 | 0 it has no place in line: nothing was written
+-- RETURNS  1 recorded | 0 the token has no place in the queue: nothing was written
 -- SINCE    Redis 5
 -- MODEL    models/election.pml
 local state, token = KEYS[1], ARGV[1]

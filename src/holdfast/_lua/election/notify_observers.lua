@@ -1,7 +1,7 @@
--- The leader has gone: all observers are told to look.
+-- Notify all observers of an election, because its leader has gone.
 -- KEYS     observers
 -- ARGV     none
--- RETURNS  how many were told
+-- RETURNS  number of observers that were listed
 -- SINCE    Redis 5
 -- MODEL    models/election.pml
 -- INCLUDE  shared/_notify

@@ -1,9 +1,9 @@
--- Return the leader; and list an observer, to be notified when that may have changed.
+-- Return the leader of an election, and list an observer to be notified when the leader may have changed.
 -- KEYS     lock, state, observers
 -- ARGV     ms for which an observer wants to be notified; its id, or ''
--- RETURNS  {1, remaining ms, term, name, value}                 this one leads; remaining as below
+-- RETURNS  {1, remaining ms, term, name, value}                 the leader; remaining as below
 --          {UNPROCLAIMED, remaining ms}                         the holder has not proclaimed itself yet; -1: it has no expiry
---          {0}                                                  nobody has it
+--          {0}                                                  nobody holds the lock
 --          WRONG_TYPE and OTHER_FORMAT  as in proclaim; NO_NUMBER as in lock/acquire
 -- SINCE    Redis 5
 -- MODEL    models/election.pml
@@ -11,8 +11,8 @@
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 local lock, state, observers, ms, hope = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), ARGV[2]
-local VALUE = 65536  -- bytes of what a leader may say
-local HOPES = 10000  -- so many are told; others look from time to time
+local VALUE = 65536  -- greatest length, in bytes, of a leader's value
+local HOPES = 10000  -- greatest number of observers to notify; others poll
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
 local fields = redis.pcall('HMGET', state, 'v', 'leader', 'term')

@@ -1,8 +1,8 @@
--- Proclaim the holder of an election's lock: it leads from now on, and all observers are notified.
+-- Proclaim the holder of an election's lock as its leader, and notify all observers.
 -- KEYS     lock, state, queue, observers
--- ARGV     token; ms of lease from now on, at least, or '0': as before; term; name; value
--- RETURNS  {1} it leads | {0} the lock is not its own (any more): nothing was written
---          {WRONG_TYPE, key, type}            somebody's data is in the way; nothing was written
+-- ARGV     token; least lease in ms from now on, or '0': unchanged; term; name; value
+-- RETURNS  {1} it leads | {0} the token does not hold the lock (any more): nothing was written
+--          {WRONG_TYPE, key, type}            the key has other data; nothing was written
 --          {OTHER_FORMAT, version}            written by an incompatible release
 -- SINCE    Redis 5
 -- MODEL    models/election.pml
@@ -20,7 +20,7 @@ if type(listed) == 'table' then return refused(observers, listed) end
 if holder ~= token then return {0} end
 
 keep_alive(state, queue, fields[4], ttl, now_us())
-if not fields[1] then redis.call('HSET', state, 'fence', term + BLOCK - 1) end  -- the state was lost: so much is known of it
+if not fields[1] then redis.call('HSET', state, 'fence', term + BLOCK - 1) end  -- the state was lost; the term is all that is known of it
 redis.call('HSET', state, 'leader', token, 'term', term, 'name', ARGV[4], 'value', ARGV[5])
 if ttl > 0 then extend(lock, ttl) end
 tell(observers)

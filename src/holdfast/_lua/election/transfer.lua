@@ -1,8 +1,8 @@
--- Hand the lock of an election over to a named candidate, wherever that stands in line; if there is none, nothing changes.
+-- Hand the lock of an election over to a named candidate, wherever it is in the queue; if there is none, nothing changes.
 -- KEYS     lock, state, queue, observers
 -- ARGV     token; name of the candidate
--- RETURNS  {1} handed over; the same again for the same token | {0} the lock is not the token's, or not any more
---          {NO_CANDIDATE, name, name, ...}                      there is no such candidate, or none that can be told; names of those in line
+-- RETURNS  {1} handed over; the same again for the same token | {0} the token does not hold the lock (any more)
+--          {NO_CANDIDATE, name, name, ...}                      no such candidate can be notified; names in the queue
 --          WRONG_TYPE and OTHER_FORMAT  as in proclaim; NO_NUMBER as in lock/acquire
 -- SINCE    Redis 5
 -- MODEL    models/election.pml
@@ -15,7 +15,7 @@
 -- INCLUDE  shared/_waiters
 -- INCLUDE  shared/_notify
 local lock, state, queue, observers, token, wanted = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2]
-local MOST = 1000  -- so many in line are looked at: others want the server, too
+local MOST = 1000  -- greatest number of waiters read, since the server has other clients
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
 local fields, refusal = read_lock(state, token)
@@ -32,7 +32,7 @@ for _, candidate in ipairs(line) do
   local at, name = unpack(redis.call('HMGET', state, 'at:' .. candidate, 'as:' .. candidate))
   local inbox = inbox_of(lock, candidate)
   at = whole(at)
-  local lively = at and at * 1000 - now >= (PLACE - CLAIM) * 1000  -- or it may hang, as in hand_over
+  local lively = at and at * 1000 - now >= (PLACE - CLAIM) * 1000  -- otherwise its process may hang, as in hand_over
   if name and lively and listens(inbox) then
     if name == wanted then
       local left = redis.call('PTTL', lock)

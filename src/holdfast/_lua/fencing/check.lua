@@ -1,8 +1,8 @@
--- Write to a key only if no newer holder has written before: what makes a fence useful.
+-- Write to a key only if no holder with a higher fence has written before (fence check).
 -- KEYS     key, the key that remembers the highest fence seen
 -- ARGV     fence; ms to remember it; then, if a value is to be written, the value and its expiry in ms ('' for none)
--- RETURNS  1 accepted | 0 refused: a holder with a higher fence has been here
---          {NO_NUMBER, key, '', text}: what is remembered is no number; nothing was written
+-- RETURNS  1 accepted | 0 refused: a holder with a higher fence has written
+--          {NO_NUMBER, key, '', text}: the stored fence is not a number; nothing was written
 -- SINCE    Redis 5
 -- MODEL    models/lease.pml
 -- CODES    NO_NUMBER

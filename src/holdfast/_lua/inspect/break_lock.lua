@@ -1,17 +1,17 @@
--- Take a lock away from the holder that was seen, whatever that one does: by order of a person.
+-- Break a lock: revoke it from the holder that a person has seen and named by its mark.
 -- KEYS     lock, state, queue, hopefuls; marker, on a server that may have one
--- ARGV     mark of the holder, as `scan` answers it; by whom, without blanks
--- RETURNS  {1, fence, 1 if the holder was notified, process that has it now or ''}
---                                             it is taken away: its holder's fences are below this one, those to come above; the same
+-- ARGV     mark of the holder, as `scan` returns it; name of the person, without blanks
+-- RETURNS  {1, fence, 1 if the holder was notified, process that the lock was handed over to, or ''}
+--                                             revoked: the holder's fences are below this one, later ones above; the same reply
 --                                             again for the same mark
---          {0}                                nobody has it
---          {NO_CLAIM}                         somebody else has it
+--          {0}                                nobody holds the lock
+--          {NO_CLAIM}                         another token holds the lock
 --          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER  as in lock/acquire; nothing was changed
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
 --
--- The former holder is notified: 'BROKEN <token> <by whom>' in its inbox. Its token is dead from now on, or a late copy of the request that
--- took the lock might take it again. The first write is DEL: a script may go on writing when memory is full if its first write frees some.
+-- The former holder is notified: 'BROKEN <token> <by whom>' in its inbox. Its token is revoked, or a late copy of the
+-- request that acquired it might do so again. The first write is DEL: when memory is full, a script may go on if that frees some.
 -- CODES    NO_CLAIM BROKEN
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
@@ -39,7 +39,7 @@ if process then bury(state, fields[2], holder) end
 keep_alive(state, queue, fields[4], 0, now)
 local heard = process and publish(inbox_of(lock, holder), BROKEN .. ' ' .. holder .. ' ' .. ARGV[2])
 local heir
--- On a server that may have forgotten who has what, those who wait know when it grants again.
+-- In a quarantine nothing is handed over; waiters know when it ends.
 if waiters > 0 and not (marker and redis.call('EXISTS', marker) == 1) then
   heir = hand_over(lock, state, queue, now, false, fence)
 end

@@ -1,10 +1,10 @@
--- Take permits away from those who were seen to hold them, as `break_lock` does with a lock.
+-- Revoke permits from holders that a person has seen and named by their marks, as `break_lock` does for a lock.
 -- KEYS     holders, state, queue
--- ARGV     by whom, without blanks; the marks of the holders, as `scan` answers them
--- RETURNS  {1, fence, 1 if one of them was told, '+' if others have them now, or ''}
---                                             who still had theirs have them no more; the same again for the same first mark
---          {0}                                nobody has any
---          {NO_CLAIM}                         none of them has any more
+-- ARGV     name of the person, without blanks; marks of the holders, as `scan` returns them
+-- RETURNS  {1, fence, 1 if one of them was notified, '+' if waiters got permits, or ''}
+--                                             the present ones of these holders are revoked; the same again for the same first mark
+--          {0}                                nobody holds permits
+--          {NO_CLAIM}                         none of these holders has permits any more
 --          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER  as in lock/acquire; nothing was changed
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml

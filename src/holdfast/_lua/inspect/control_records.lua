@@ -1,12 +1,12 @@
--- Read what processes say about themselves.
+-- Read the records that processes write about themselves.
 -- KEYS     records of processes
 -- ARGV     none
--- RETURNS  the records, in order; '' where there is none, or something that is not a string. One that is longer than 4096 bytes
---          is cut at 4097, so that the reader sees that it is too long.
+-- RETURNS  the records, in order; '' if the key is missing or not a string. A record longer than 4096 bytes
+--          is cut at 4097, so that the reader notices.
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
 --
--- Not MGET: anybody who may write one record could have each waiter read as many megabytes as the server can store.
+-- MGET is not used: a client that may write one record could make each waiter read megabytes.
 local LONGEST = 4096
 local found = {}
 for i, key in ipairs(KEYS) do

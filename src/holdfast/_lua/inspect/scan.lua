@@ -1,22 +1,22 @@
--- See who holds some locks, and who waits for them. Writes nothing.
+-- Return the holders and waiters of some locks. Writes nothing.
 -- KEYS     lock, state, queue, hopefuls of each, one after the other
--- ARGV     how many holders of each, and how many in its line, are listed at most
+-- ARGV     greatest number of holders, and of waiters, to list for each lock
 -- RETURNS  {server time us, answer, answer, ...}; an answer is
---          {type of the lock's key, format, last fence, number who wait, holders, line, used, limit, name of the leader or ''}
---          format: what the state says, or the lock's own hash; empty where nobody has said
+--          {type of the lock's key, format, last fence, number of waiters, holders, line, used, limit, name of the leader or ''}
+--          format: from the state, or from the lock's own hash; empty if neither has it
 --          holders: {process, mark, remaining ms, its fence or 0, weight, 1 if it may keep the lock after use} of each;
---          process empty: not one of ours; remaining -1: its key has no expiry
---          line, in order: {process, since (server us), ms for which the place counts (-1: nobody knows), weight} of each
+--          process empty: a client of another library; remaining -1: its key has no expiry
+--          line, in order: {process, since (server us), ms until the place expires (-1: unknown), weight} of each
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
 --
--- No token is ever answered: its mark is part of a hash, and says only whether two are the same.
+-- No token is ever returned. Its mark is part of a hash, which can only be compared.
 -- INCLUDE  shared/_parse
 local most = tonumber(ARGV[1])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- A field that is not a number counts as 0: one strange lock must not hide all the rest.
+-- A field that is not a number counts as 0, so that one malformed lock does not hide all others.
 local function whose(token)
   local process, sort, weight = string.match(token, '^(%x[%x{}@]*)%.%x+([~*]?)(%d*)$')
   return short(process), math.max(1, whole(weight, 0)), sort == '~' and 1 or 0
@@ -27,7 +27,7 @@ local function holding(token, left, fence, permits)
   return {process, string.sub(redis.sha1hex(token), 1, 16), left, fence, permits or weight, lingers}
 end
 
--- Those who share it: token -> until when (server ms).
+-- Return the holders of a shared lock, from its sorted set: token -> end of its lease (server ms).
 local function sharing(lock, state)
   local found, members = {}, redis.call('ZRANGE', lock, 0, most - 1, 'WITHSCORES')
   for i = 1, #members, 2 do
@@ -39,7 +39,7 @@ local function sharing(lock, state)
   return found
 end
 
--- A place without a deadline is a hope of a lock over several servers.
+-- Return the waiters. A waiter for a lock on several servers (`hoping`) has no place that expires.
 local function standing(state, queue, hoping)
   local found, members = {}, redis.call('ZRANGE', queue, 0, most - 1, 'WITHSCORES')
   for i = 1, #members, 2 do

@@ -8,13 +8,16 @@
 -- INCLUDE  shared/_inbox
 -- INCLUDE  shared/_waiters
 
--- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.
--- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
--- just now is passed over, and with it all others of that process; and so is one that has given no sign of life for as long as a
--- claim counts: it would not believe what it is told without asking (`_core/lock/server_queue.py`), and if it hangs, each of its places
--- would cost a claim. They keep their places until their deadlines. A request is a sign of life of its whole process: the first
--- waiter of that process has the lock, and asks for it if it cannot be notified. One run looks at a thousand places and removes a hundred at
--- most: others want the server, too.
+-- Hand a free lock over to the first live waiter. Return its token, or nil if there is none, and the last fence issued.
+-- The lock is not granted to `me` (the caller, or false): its token is returned, and it takes the lock itself.
+-- A waiter is passed over if its process is not listening, with all other waiters of that process. So is a waiter without a
+-- sign
+-- of life for as long as a claim lasts: it would not believe a message without asking (`_core/lock/server_queue.py`), and each
+-- place
+-- of a hung process would cost a claim. Both keep their places until these expire. A request is a sign of life of its whole
+-- process:
+-- the first waiter of that process gets the lock, and asks for it if it cannot be notified. One run reads a thousand
+-- places and removes a hundred at most, since the server has other clients.
 local function hand_over(lock, state, queue, now, me, last)
   local silent, granted, removed, from, page = {}, false, 0, 0, 1
   local asking = me and string.match(me, '^[^.]+')
@@ -32,7 +35,7 @@ local function hand_over(lock, state, queue, now, me, last)
           granted = true
           local inbox = inbox_of(lock, token)
           local heard = listens(inbox) and publish(inbox, GRANTED .. ' ' .. token .. ' ' .. integer(first))
-          -- Refused by access control: the waiter listens, and looks within a second. Passed over, it could wait for ever.
+          -- If access control refuses PUBLISH, the waiter asks within a second. Passed over, it could wait forever.
           local knows = type(heard) == 'table' or (heard and heard > 0)
           if process == asking or knows then
             leave(state, queue, token)
@@ -55,11 +58,13 @@ local function hand_over(lock, state, queue, now, me, last)
   return nil, last
 end
 
--- The answer to a waiter: {0, ms until the holder's lease ends (-1: it has no end), last fence issued, holder's process, 1 if
--- it may keep the lock after use}. Only our own tokens have a public part; the value of a foreign lock is nobody's business.
+-- Return the reply to a waiter: {0, ms until the holder's lease expires (-1: never), last fence issued, holder's process, 1 if
+-- the holder may keep the lock after use}. Only tokens of this library have a public part; values of foreign locks are not
+-- shown.
 local function waiting(lock, holder, last, pause, now)
-  -- Nobody has it, as far as this server knows. Until that is over no fence is issued, so a message with a lower one is from before
-  -- all was forgotten, and nobody shall believe it.
+  -- There is no holder, but the server is in quarantine. No fence is issued until its end. The fence returned is so high that
+  -- a
+  -- message from before the loss of data, which has a lower one, is not believed.
   if not holder then return {0, pause, (math.floor(now / 1000) + pause) * 1000 - 1, 'guard', 0} end
   local process, lingers = string.match(holder, '^(%x[%x{}@]*)%.%x+(~?)$')
   return {0, redis.call('PTTL', lock), last or 0, short(process), lingers == '~' and 1 or 0}

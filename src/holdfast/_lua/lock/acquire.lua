@@ -1,26 +1,26 @@
--- Take a lock, or say how long to wait, or stand in line.
+-- Acquire a lock, or return how long to wait, or join the queue.
 -- KEYS     lock, state, queue; marker, if the lock has quarantine=
--- ARGV     token (one that ends in '~': its holder may keep the lock after use, and gives it back when asked); lease in ms;
+-- ARGV     token (if it ends in '~', the holder may keep the lock after use until another client asks); lease in ms;
 --          '1' to join the queue when the lock is busy (only with a subscribed inbox), else '0'; if the holder has used up
---          its fences: how many more it wants, else '0' where another follows; the longest lease in ms, with a marker
+--          its fences: how many more it wants, else '0' if an argument follows; with a marker: the greatest lease in ms
 -- RETURNS  {1, first fence, last fence}       held, for the full lease; the same again for the same token, unless more are wanted
 --          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use}
 --                                             busy; remaining -1: the holder's key has no expiry; process 'guard': see _quarantine
---          {NO_CLAIM}                         this token was declared dead: a late copy of a request given up long ago
---          {WRONG_TYPE, key, type}            somebody's data is in the way; nothing was written
+--          {NO_CLAIM}                         this token was revoked: the request is a late copy of an abandoned one
+--          {WRONG_TYPE, key, type}            the key has other data; nothing was written
 --          {OTHER_FORMAT, version}            written by an incompatible release
---          {NO_NUMBER, key, field, text}      the field is to be a number, and is none; nothing was written
+--          {NO_NUMBER, key, field, text}      the field is not a number; nothing was written
 -- SINCE    Redis 5 (SET PX, TIME before a write)
 -- MODEL    models/handover.pml
 --
--- A waiter that joins tells the holder's process, if it is another one, that somebody outside waits: 'WANTED <holder's token>' in its
+-- A waiter that joins notifies the holder's process, if it is another one: 'WANTED <holder's token>' in its
 -- inbox.
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_grant
 local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, ttl = ARGV[1], tonumber(ARGV[2])
 
--- Free, with nobody in line, and used lately: nearly every run ends here, before anything is set up that only the others need.
+-- Fast path: the lock is free, has no queue, and was used lately. It runs before the definitions that only other runs need.
 if not KEYS[4] and redis.call('EXISTS', lock, queue) == 0 then
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep')
   local last, dead, kept = tonumber(fields[1]), fields[2], tonumber(fields[4])
@@ -65,7 +65,7 @@ end
 if waiters > 0 and not (holder or pause) then
   holder, last = hand_over(lock, state, queue, now, token, last)
 end
-if holder == token or not (holder or pause) then  -- or it is ours, and the state has been lost
+if holder == token or not (holder or pause) then  -- or the token holds it, but the state was lost
   if waiters > 0 then leave(state, queue, token) end
   keep_alive(state, queue, fields[4], ttl, now)
   return {1, take(lock, state, token, ttl, now, last)}
@@ -75,7 +75,7 @@ if ARGV[3] == '1' then
   redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)
   redis.call('ZADD', queue, 'NX', math.max(now, (tonumber(tail[2]) or 0) + 1), token)
   keep_alive(state, queue, fields[4], ttl, now)
-  if redis.call('PTTL', queue) == -1 then  -- the first in line has made the queue anew
+  if redis.call('PTTL', queue) == -1 then  -- this waiter has created the queue, without an expiry
     redis.call('PEXPIRE', queue, math.max(KEEP, redis.call('PTTL', state)))
   end
 end

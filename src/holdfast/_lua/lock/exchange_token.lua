@@ -1,20 +1,20 @@
--- Hand a held lock on, in the place of giving it back: from its holder to a ticket, from a ticket to who redeems it.
+-- Replace the token of a held lock: the holder's by that of a ticket, or the ticket's by that of its redeemer.
 -- KEYS     lock, state, queue; marker, if the lock has quarantine=
--- ARGV     token that has it; token that is to have it; lease of that in ms; when the first one's lease ends (server ms), if that
---          is a ticket, else '0'; the longest lease in ms, with a marker
+-- ARGV     token that holds the lock; token that replaces it; its lease in ms; end of the first one's lease (server ms), if that
+--          is a ticket, else '0'; with a marker: the greatest lease in ms
 -- RETURNS  {1, first fence, last fence, end of the lease (server ms)}
---                                             the second has it, for the full lease; the same again for the same two
---          {0}                                the first one's time is over
---          {NO_CLAIM}                         the first has handed it on before: a ticket that is used up; or the second was declared
---                                             dead: a late copy of a request given up long ago
---          {LOST}                             the first lost it before its time was over, or it was broken
---          {QUARANTINED, ms}                  the server may have forgotten who has it, and grants nothing for so long
+--                                             the second holds it, for the full lease; the same again for the same two
+--          {0}                                the lease of the first has expired
+--          {NO_CLAIM}                         the first was replaced before: a ticket that is used up; or the second was
+--                                             revoked: the request is a late copy of an abandoned one
+--          {LOST}                             the first lost the lock before its lease expired, or it was broken
+--          {QUARANTINED, ms}                  the server may have lost the holder, and grants nothing for so long
 --          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER  as in acquire; nothing was changed
 -- SINCE    Redis 5
 -- MODEL    models/ticket.pml
 --
--- The giver's token is revoked in the same run: no late copy of its requests does anything any more, and a ticket is
--- known for used. Those in line keep their places. The first write is PEXPIRE: a script may go on writing when memory is full if
+-- The giver's token is revoked in the same run, so that late copies of its requests have no effect, and a used ticket is
+-- recognized. Waiters keep their places. The first write is PEXPIRE: a script may go on writing when memory is full if
 -- its first write needs none.
 -- CODES    NO_CLAIM QUARANTINED LOST
 -- INCLUDE  shared/_state
@@ -47,8 +47,8 @@ if holder ~= giver then
   if string.find(dead, giver, 1, true) then return {NO_CLAIM} end
   return {now >= ends * 1000 and 0 or LOST}
 end
--- A ticket may have been made up, with the value of an ordinary key for its token: that has not the form of a token, or no state
--- beside it. (The state alone may be lost: then a token has to have all its digits.)
+-- A ticket may be forged, with the value of an ordinary key as its token: such a value has not the form of a token, or no state
+-- beside it. (If only the state was lost, the token must have all its digits.)
 local _, digits = string.match(giver, '^(%x[%x{}@]*)%.(%x+)~?$')
 if ends > 0 and (not digits or (not last and #digits < 32)) then return {LOST} end
 redis.call('PEXPIRE', lock, ttl)

@@ -1,14 +1,14 @@
--- Renew or release one lock while its slot is on its way to another server of a Cluster: keys that exist go one by one, and
--- nobody is served who names several of which one does not exist. Renewal, then, and giving it back, without the other keys.
+-- Renew or release one lock while its slot is moved to another server of a Cluster. Keys are moved one by one, and the server
+-- refuses scripts that name several keys of which one is missing. So this script uses the lock's key alone.
 -- KEYS     lock
--- ARGV     token; lease in ms, '0' to give it back
--- RETURNS  1 it was held, and has that lease at least, or is given back | 0 the lock is gone |
---          NO_CLAIM somebody else's value is there
+-- ARGV     token; lease in ms, '0' to release it
+-- RETURNS  1 it was held, and has at least that lease, or is released | 0 the lock is gone |
+--          NO_CLAIM the key has another value
 -- SINCE    Redis 5
 -- MODEL    models/lease.pml
 --
--- Never makes a lease shorter: with no number to compare, an older request that comes late must do no harm. Hands over to nobody:
--- those in the queue find it free when they ask, within a second of the end of the move.
+-- It never shortens a lease: with no number to compare, a late older request must do no harm. It does not hand the lock over:
+-- waiters ask within a second of the end of the move, and find it free.
 -- CODES    NO_CLAIM
 local lock, token, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local holder = redis.pcall('GET', lock)

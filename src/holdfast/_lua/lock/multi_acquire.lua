@@ -1,9 +1,9 @@
--- Take several locks at once: all of them, or none.
+-- Acquire several locks at once: all of them, or none.
 -- KEYS     lock, state, queue of each, one after the other
 -- ARGV     token (as in acquire) and lease in ms of each
 -- RETURNS  {first fence, last fence, first fence, last fence, ...}  all are held, each for its full lease; the same again for the
 --                                                                   same tokens
---          {number of a lock, from 1}  none was taken: that one is held, somebody waits for it, or acquire has more to say of it
+--          {number of a lock, from 1}  none was acquired: that lock is held, has waiters, or acquire reports more about it
 -- SINCE    Redis 5
 -- MODEL    models/several.pml
 --

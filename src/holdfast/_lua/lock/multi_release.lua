@@ -1,8 +1,8 @@
--- Give several locks back at once, each to the next in its line.
+-- Release several locks at once; each is handed over to the first live waiter in its queue.
 -- KEYS     lock, state, queue of each, one after the other
 -- ARGV     token; 'release' | 'bury' of each: as in release
--- RETURNS  {answer, answer, ...}, each as of release: 1 it was held, and is not any more | 0 the lock was free |
---          NO_CLAIM somebody else's value is there, and stays
+-- RETURNS  {answer, answer, ...}, each as in release: 1 it was held, and is released | 0 the lock was free |
+--          NO_CLAIM the key has another value, which stays
 -- SINCE    Redis 5
 -- MODEL    models/several.pml
 --

@@ -1,8 +1,8 @@
--- A sign of life of one process for all its waiters on this server. Extends their places, grants by reply what a lost
--- message granted, and helps: a free lock with somebody in line is handed over here. Never inserts.
+-- Refresh the places of all waiters of one process on this server. The reply also grants a lock whose
+-- message was lost, and a free lock with a queue is handed over. A waiter is never inserted.
 -- KEYS     lock, state, queue of each waiter, one after the other; marker, if their locks have quarantine=
--- ARGV     the process's inbox; then token and lease in ms of each waiter; with a marker the longest lease in ms
--- RETURNS  {inbox has a listener 1/0 (1 where the server will not say), answer, answer, ...}; an answer is
+-- ARGV     the process's inbox; then token and lease in ms of each waiter; with a marker: the greatest lease in ms
+-- RETURNS  {inbox has a listener 1/0 (1 if the server does not say), answer, answer, ...}; an answer is
 --          {1, first fence, last fence} held, for the full lease |
 --          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use} still waiting |
 --          {NO_CLAIM} no such place: start again with a new token | WRONG_TYPE, OTHER_FORMAT and NO_NUMBER as in acquire
@@ -29,7 +29,7 @@ local function refresh(lock, state, queue, token, ttl)
   if not fields then return refusal end
   local last, place = fields[1], fields[5]
   if not place and holder ~= token then return {NO_CLAIM} end
-  local waiters = holder and 0 or redis.pcall('ZCARD', queue)  -- who holds it is all that counts, and that is the usual case
+  local waiters = holder and 0 or redis.pcall('ZCARD', queue)  -- usually the lock is held, and the queue does not matter
   if type(waiters) == 'table' then return refused(queue, waiters) end
 
   keep_alive(state, queue, fields[4], ttl, now)
@@ -41,7 +41,7 @@ local function refresh(lock, state, queue, token, ttl)
   redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)
   if not (holder or pause) then
     holder, last = hand_over(lock, state, queue, now, token, last)
-    if not holder or holder == token then  -- nobody, where many in front do not listen: who asks is alive
+    if not holder or holder == token then  -- if those in front do not listen, the caller, which is alive, gets it
       leave(state, queue, token)
       return {1, take(lock, state, token, ttl, now, last)}
     end

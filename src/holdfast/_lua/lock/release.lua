@@ -1,8 +1,8 @@
--- Give back what a token has, and hand the lock over to the next in line.
+-- Release a token's lock or place in the queue, and hand the lock over to the first live waiter.
 -- KEYS     lock, state, queue; marker, if the lock has quarantine=
--- ARGV     token; 'release': the lock | 'leave': the place in the queue too | 'bury': and refuse this token from now on; with a
---          marker the longest lease in ms
--- RETURNS  1 it was held, and is not any more | 0 the lock was free | NO_CLAIM somebody else's value is there, and stays
+-- ARGV     token; 'release': the lock | 'leave': the place in the queue too | 'bury': and revoke the token; with a
+--          marker: the greatest lease in ms
+-- RETURNS  1 it was held, and is released | 0 the lock was free | NO_CLAIM the key has another value, which stays
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
 --

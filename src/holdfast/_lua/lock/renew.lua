@@ -1,9 +1,9 @@
--- Set the leases of held locks to their full length again. Never creates: what is lost stays lost.
+-- Renew the leases of held locks to their full length. A lost lock is never created again.
 -- KEYS     lock, state, queue of each lease, one after the other
 -- ARGV     token; lease in ms; number of this request, rising with each that is made for the token: of each lease
 -- RETURNS  {answer, answer, ...}; an answer is
---          1 renewed | NOT_NEWEST held, but a later request has overtaken this one, and counts | 0 the lock is gone |
---          NO_CLAIM somebody else's value is there | TAKEN_AWAY it was taken away from this token by order of a person (break)
+--          1 renewed | NOT_NEWEST held, but a later renewal arrived first, and counts | 0 the lock is gone |
+--          NO_CLAIM the key has another value | TAKEN_AWAY a person has revoked it from this token (break)
 -- SINCE    Redis 5
 -- MODEL    models/lease.pml
 --
@@ -14,7 +14,7 @@
 local now = now_us()
 local answers = {}
 
--- Why the token does not hold the lock: what a message says of that, anybody may have sent.
+-- Return the reason why the token does not hold the lock, since a message about that may be forged.
 local function missed(state, token, holder)
   local broken = redis.pcall('HMGET', state, 'broken')[1]
   local mark = broken and string.match(broken, '^%x+')

@@ -1,9 +1,10 @@
--- Shared by the scripts of permits, of which there are a number, and of which each holder has some: semaphores and read-write
--- locks. The holders of permits, and the direct hand-over to waiters.
+-- Shared by the scripts of permits (semaphores and read-write locks): a limited number, of which each holder has
+-- some.
+-- The records of holders, and the direct hand-over to waiters.
 --
--- holders (zset):  token -> until when (server ms) its permits count. A token ends in '*' and how many it wants.
--- state (hash):    as a lock's, but v = 'semaphore 1' or 'rwlock 1', and besides: limit = how many there are,
---                  was = how many there have ever been, used = how many are held,
+-- holders (zset):  token -> until when (server ms) its permits count. A token ends in '*' and the number of permits wanted.
+-- state (hash):    as a lock's, but v = 'semaphore 1' or 'rwlock 1', and besides: limit = number of permits,
+--                  was = all limits so far, used = number of permits held,
 --                  h:<token> = fence, number of permits and number of the last renewal of a holder
 -- queue (zset):    as a lock's
 -- MODEL    models/permits.pml
@@ -18,7 +19,8 @@ local function wanted(token)
   return whole(string.match(token, '%*(%d+)$'))
 end
 
--- The permits of this holder: fence, number of permits, number of the last renewal; nil if it is no holder, or nobody can tell what it has.
+-- Return a holder's fence, number of permits, and number of the last renewal; nil if it is no holder, or its record is
+-- unreadable.
 local function holding(state, token)
   local what = redis.call('HGET', state, 'h:' .. token)
   if not what then return nil end
@@ -33,15 +35,16 @@ local function note(p, token, fence, permits, number)
   redis.call('HSET', p.state, 'h:' .. token, what, 'fence', p.fence, 'used', p.used)
 end
 
--- They hold nothing any more. The first write frees memory: a script may go on writing then if it is full. Many at once cost
--- hardly more than one.
+-- Remove holders and free their permits. The first write frees memory, so that a full server lets the script go on. Many
+-- holders
+-- at once cost hardly more than one.
 local function remove(p, tokens)
   local fields = {}
   for i, token in ipairs(tokens) do fields[i] = 'h:' .. token end
   local notes = redis.call('HMGET', p.state, unpack(fields))
   redis.call('ZREM', p.holders, unpack(tokens))
   redis.call('HDEL', p.state, unpack(fields))
-  p.left = nil  -- the key may be gone, and its expiry with it
+  p.left = nil  -- the key may be gone, with its expiry
   for i, token in ipairs(tokens) do
     local permits = whole(string.match(notes[i] or '', ' (%d+) ')) or wanted(token) or 0
     p.used = math.max(0, p.used - permits)
@@ -49,8 +52,11 @@ local function remove(p, tokens)
   if p.v then redis.call('HSET', p.state, 'used', p.used) end
 end
 
--- Removes those whose time is over: all of them, or who asks once would be told that nothing is free. There may be thousands, where
--- many have crashed at the same time; some nine thousand in a run is the end of it, for others want the server, too.
+-- Remove the holders whose leases have expired. All of them: otherwise a client that asks only once would be told that nothing
+-- is
+-- free. There may be thousands, if many crashed at the same time. One run removes some nine thousand at most, since the server
+-- has
+-- other clients.
 local function expire(p)
   local page = 100
   for _ = 1, 10 do
@@ -65,8 +71,11 @@ local function expire(p)
   end
 end
 
--- Reads who holds what, and removes those whose time is over: {holders, state, queue, now (us), and the fields of state}, or nil and
--- the refusal to return. Both, where its numbers are none: what is held can be renewed and given back, and nothing is granted.
+-- Read the holders, and remove those whose leases have expired. Return {holders, state, queue, now (us), and the fields of the
+-- state},
+-- or nil and the refusal to return. Return both if the state has malformed numbers: then held permits can be renewed and
+-- released,
+-- but nothing is granted.
 local function open_permits(holders, state, queue, token)
   local count = redis.pcall('ZCARD', holders)
   if type(count) == 'table' then return nil, refused(holders, count) end
@@ -84,13 +93,13 @@ local function open_permits(holders, state, queue, token)
   if not p.fence then odd = no_number(state, 'fence', fields[1]) end
   if fields[5] and not p.limit then odd = no_number(state, 'limit', fields[5]) end
   if odd then p.limit = nil end
-  if count == 0 and whole(fields[7] or 0) ~= 0 then  -- the leases of all holders have ended, and the key with them
+  if count == 0 and whole(fields[7] or 0) ~= 0 then  -- the leases of all holders have expired, and so has the key
     for _, field in ipairs(redis.call('HKEYS', state)) do
       if string.sub(field, 1, 2) == 'h:' then redis.call('HDEL', state, field) end
     end
     redis.call('HSET', state, 'used', 0)
   end
-  if not p.used then  -- the state has been lost, and they have not
+  if not p.used then  -- the state was lost, but the holders were not
     p.used = 0
     for _, holder in ipairs(redis.call('ZRANGE', holders, 0, -1)) do p.used = p.used + (wanted(holder) or 0) end
   end
@@ -108,7 +117,7 @@ local function extend_permits(p, token, ttl)
   end
 end
 
--- Gives a token what it wants, for `ttl`. Answers its fence. Only where the state is there, or is kept by the caller.
+-- Grant a token the permits that it wants, for `ttl`, and return its fence. The state must exist, or the caller creates it.
 local function admit(p, token, ttl)
   p.fence = math.max(p.fence + 1, p.now)
   p.used = p.used + wanted(token)
@@ -117,12 +126,14 @@ local function admit(p, token, ttl)
   return p.fence
 end
 
--- The fence of a holder, whose lease is `ttl` again; nil if it is none. Never less than it was: this may be a late copy.
+-- Renew a holder's lease to `ttl` and return its fence; nil if it is no holder. The lease is never shortened: the request may
+-- be a
+-- late copy.
 local function confirm(p, token, ttl)
   local until_ms = redis.call('ZSCORE', p.holders, token)
   if not until_ms then return nil end
   local fence = holding(p.state, token)
-  if not fence then  -- the state has been lost
+  if not fence then  -- the state was lost
     remove(p, {token})
     return admit(p, token, ttl)
   end
@@ -130,14 +141,14 @@ local function confirm(p, token, ttl)
   return fence
 end
 
--- Until when the places of these waiters count.
+-- Return the times (server ms) at which the places of these waiters expire.
 local function places_of(p, line)
   local fields = {}
   for i, token in ipairs(line) do fields[i] = 'at:' .. token end
   return fields[1] and redis.call('HMGET', p.state, unpack(fields)) or {}
 end
 
--- Their places are gone. Many at once, as when a writer makes way for readers, cost hardly more than one.
+-- Remove waiters from the queue. Many at once, as when a writer is followed by many readers, cost hardly more than one.
 local function leave_all(p, tokens)
   if not tokens[1] then return end
   local fields = {}
@@ -146,10 +157,12 @@ local function leave_all(p, tokens)
   redis.call('HDEL', p.state, unpack(fields))
 end
 
--- Gives what is free to who waits, in order. Answers the fence of `me` (the caller, or false), which is served for `ttl`, if its
--- turn has come; and whether somebody is left before whom nobody may go. A waiter whose process does not listen just now, or has
--- given no sign of life for as long as a claim counts, is passed over, but keeps its place until its deadline. One run looks at a
--- thousand places, and removes or serves a hundred at most: others want the server, too.
+-- Grant free permits to waiters, in order. Return the fence of `me` (the caller, or false), granted for `ttl`, if its turn has
+-- come;
+-- and whether a waiter is left that nobody may overtake. A waiter is passed over, but keeps its place until that expires, if
+-- its process
+-- is not listening, or has given no sign of life for as long as a claim lasts. One run reads a thousand places, and removes
+-- or serves a hundred at most, since the server has other clients.
 local function serve(p, me, ttl)
   local listening, done, from, mine, blocked = {}, 0, 0, nil, false
   while from < 1000 and p.waiters > 0 and not blocked do
@@ -162,7 +175,7 @@ local function serve(p, me, ttl)
       if listening[process] == nil then listening[process] = token == me or listens(inbox) end
       blocked = done == 100
       if blocked then break end
-      if at <= p.now_ms or not many or many > p.limit then  -- or it wants more than there are since their number was changed
+      if at <= p.now_ms or not many or many > p.limit then  -- the last: the limit was lowered since
         leaving[#leaving + 1] = token
         done = done + 1
       elseif token ~= me and (at - p.now_ms < PLACE - CLAIM or not listening[process]) then
@@ -177,7 +190,7 @@ local function serve(p, me, ttl)
       else
         admit(p, token, CLAIM)
         local heard = publish(inbox, GRANTED .. ' ' .. token .. ' ' .. integer(p.fence))
-        -- Refused by access control: it listens, and looks within a second. Passed over, it could wait for ever.
+        -- If access control refuses PUBLISH, the waiter asks within a second. Passed over, it could wait forever.
         if type(heard) == 'table' or heard > 0 then
           leaving[#leaving + 1] = token
           done = done + 1
@@ -194,7 +207,8 @@ local function serve(p, me, ttl)
   return mine, blocked
 end
 
--- The answer to a waiter, as for a lock: {0, ms until the first lease of the holders ends, last fence, its process, 0}.
+-- Return the reply to a waiter, as for a lock: {0, ms until the first of the holders' leases ends, last fence, its process,
+-- 0}.
 local function waiting_for(p)
   local first = redis.call('ZRANGE', p.holders, 0, 0, 'WITHSCORES')
   if not first[1] then return {0, CLAIM, p.fence, '', 0} end
@@ -203,7 +217,7 @@ local function waiting_for(p)
 end
 
 local function keep_permits(p, ttl)
-  -- Given up before anybody had them: which kind it is to be, whoever comes next says. No copy comes after this time.
+  -- Abandoned before the first grant: the next client decides the kind. No late copy arrives after this time.
   if not p.v then return redis.call('PEXPIRE', p.state, 120000) end
   keep_alive(p.state, p.queue, p.keep, ttl, p.now, p.v)
 end

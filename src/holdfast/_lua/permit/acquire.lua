@@ -1,22 +1,22 @@
--- Take permits, or say how long to wait, or stand in line.
+-- Acquire permits, or return how long to wait, or join the queue.
 -- KEYS     holders, state, queue
--- ARGV     token, which ends in '*' and how many are wanted; lease in ms; '1' to join the queue where too few are free (only with
---          a subscribed inbox), else '0'; 'semaphore 1' or 'rwlock 1'; how many there are, '' where that is to be known already
+-- ARGV     token, which ends in '*' and the number wanted; lease in ms; '1' to join the queue if too few are free (only with
+--          a subscribed inbox), else '0'; 'semaphore 1' or 'rwlock 1'; the limit, '' if it must be set already
 -- RETURNS  {1, fence, fence}                  held, for the full lease; the same again for the same token
---          {0, remaining ms, last fence, process of the first holder who has to go, 0}   busy
---          {NO_CLAIM}                         this token was declared dead: a late copy of a request given up long ago
---          {WRONG_TYPE, key, type}            somebody's data is in the way; nothing was written
---          {OTHER_FORMAT, version}            it is something else, or written by an incompatible release
---          {NO_NUMBER, key, field, text}      the field is to be a number, and is none; nothing was granted
---          {OTHER_COUNT, limit}               there are as many as that, not as many as the caller says; 0: nobody has said so
---          {TOO_MANY, limit}                  it wants more than there are
+--          {0, remaining ms, last fence, process of the holder whose lease ends first, 0}   busy
+--          {NO_CLAIM}                         this token was revoked: the request is a late copy of an abandoned one
+--          {WRONG_TYPE, key, type}            the key has other data; nothing was written
+--          {OTHER_FORMAT, version}            another kind of object, or written by an incompatible release
+--          {NO_NUMBER, key, field, text}      the field is not a number; nothing was granted
+--          {OTHER_COUNT, limit}               another limit is set than the caller's; 0: none is set
+--          {TOO_MANY, limit}                  more permits are wanted than the limit
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
 -- INCLUDE  shared/_constants
 local holders, state, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, ttl, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
 
--- Enough are free, with nobody in line, and used lately: nearly every run ends here, as in lock/acquire.
+-- Fast path, as in lock/acquire: enough permits are free, there is no queue, and they were used lately.
 if redis.call('EXISTS', queue) == 0 then
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'limit', 'used')
   local first = redis.pcall('ZRANGE', holders, 0, 0, 'WITHSCORES')
@@ -72,7 +72,7 @@ if ARGV[3] == '1' then
   redis.call('HSET', p.state, 'at:' .. token, p.now_ms + PLACE)
   redis.call('ZADD', p.queue, 'NX', math.max(p.now, (tonumber(tail[2]) or 0) + 1), token)
   keep_permits(p, ttl)
-  if redis.call('PTTL', p.queue) == -1 then  -- the first in line has made the queue anew
+  if redis.call('PTTL', p.queue) == -1 then  -- this waiter has created the queue, without an expiry
     redis.call('PEXPIRE', p.queue, math.max(KEEP, redis.call('PTTL', p.state)))
   end
 end

@@ -1,7 +1,7 @@
--- Change how many permits there are, or ask. Holders keep their permits; waiters get what is free now.
+-- Change or return the limit of permits. Holders keep their permits; waiters get the free ones.
 -- KEYS     holders, state, queue
--- ARGV     'semaphore 1'; how many there are from now on, '' to ask; lease in ms, for which this is remembered at least
--- RETURNS  {1, how many there are, how many are held, how many wait} | {0} nobody has said so yet |
+-- ARGV     'semaphore 1'; new limit, '' to ask for it; lease in ms, for which the limit is stored at least
+-- RETURNS  {1, limit, number held, number of waiters} | {0} no limit is set yet |
 --          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER as in acquire
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
@@ -16,7 +16,7 @@ if limit then
   local text = integer(limit) .. ' '
   local was = p.was == '' and ' ' or p.was
   if not string.find(was, ' ' .. text, 1, true) then was = string.sub(was .. text, -200) end
-  if not string.find(was, '^ ') then was = string.gsub(was, '^%d+', '') end  -- the oldest, cut in two
+  if not string.find(was, '^ ') then was = string.gsub(was, '^%d+', '') end  -- the oldest one was cut in two
   p.limit, p.v = limit, ARGV[1]
   redis.call('HSET', p.state, 'v', p.v, 'limit', limit, 'was', was)
   keep_permits(p, tonumber(ARGV[3]))

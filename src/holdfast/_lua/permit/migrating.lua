@@ -1,16 +1,16 @@
--- Renew or release the permits of one holder (`lock/migrating` does it for a lock), while the slot is on its way to another
+-- Renew or release the permits of one holder (`lock/migrating` does it for a lock), while the slot is moved to another
 -- server of a Cluster.
 -- KEYS     holders
--- ARGV     token; lease in ms, '0' to give them back
--- RETURNS  1 it has them, and has that lease at least, or has given them back | 0 it has none
+-- ARGV     token; lease in ms, '0' to release them
+-- RETURNS  1 they are held, with at least that lease, or are released | 0 the token has none
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
 --
--- How many are held is written down in another key. So what is given back is made to have ended long ago: whatever script comes
--- next when all keys have arrived counts it out, and serves those in line, who ask within a second of that.
+-- The number held is stored in another key. So released permits are marked as expired long ago: the first script that runs
+-- after all keys have been moved frees them, and serves the waiters, which ask within a second.
 --
--- The first write is PEXPIRE: a script may go on writing when memory is full if its first write needs none. Never by less than a
--- second: by nothing, the key would be deleted, with all who hold, and made anew without an end.
+-- The first write is PEXPIRE: a script may go on writing when memory is full if its first write needs none. The time is at least a
+-- second: zero would delete the key with all holders, and it would be created again without an expiry.
 local holders, token, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local until_ms, t = redis.pcall('ZSCORE', holders, token), redis.call('TIME')
 local now_ms = t[1] * 1000 + math.floor(t[2] / 1000)

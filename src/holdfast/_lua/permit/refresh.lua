@@ -1,10 +1,10 @@
--- A sign of life of one process for all who wait for permits on this server. Extends their places, grants by reply what a lost
--- message granted, and helps: what is free is given here to who is next. Never inserts.
+-- Refresh the places of all of one process's waiters for permits on this server. The reply also grants permits whose
+-- message was lost, and free permits are granted to the next waiters. A waiter is never inserted.
 -- KEYS     holders, state, queue of each waiter, one after the other
 -- ARGV     the process's inbox; then token and lease in ms of each waiter
--- RETURNS  {inbox has a listener 1/0 (1 where the server will not say), answer, answer, ...}; an answer is
+-- RETURNS  {inbox has a listener 1/0 (1 if the server does not say), answer, answer, ...}; an answer is
 --          {1, fence, fence} held, for the full lease |
---          {0, remaining ms, last fence, process of the first holder who has to go, 0} still waiting |
+--          {0, remaining ms, last fence, process of the holder whose lease ends first, 0} still waiting |
 --          {NO_CLAIM} no such place: start again with a new token | WRONG_TYPE, OTHER_FORMAT and NO_NUMBER as in acquire
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
@@ -26,7 +26,7 @@ local function refresh(holders, state, queue, token, ttl)
   redis.call('HSET', state, 'at:' .. token, p.now_ms + PLACE)
   keep_permits(p, ttl)
   local fence, blocked = serve(p, token, ttl)
-  if not fence and not blocked and p.used + wanted(token) <= p.limit then  -- who asks is alive, however many in front are not
+  if not fence and not blocked and p.used + wanted(token) <= p.limit then  -- the caller is alive, even if those in front are not
     leave(state, queue, token)
     fence = admit(p, token, ttl)
   end

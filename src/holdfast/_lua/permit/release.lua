@@ -1,7 +1,7 @@
--- Give back the permits that a token has, and hand them over to those next in line.
+-- Release a token's permits, and hand them over to the next waiters.
 -- KEYS     holders, state, queue
--- ARGV     token; 'release': the permits | 'leave': the place in the queue too | 'bury': and refuse this token from now on
--- RETURNS  1 they were held, and nobody else has had them since | 0 they were not, or their time was over
+-- ARGV     token; 'release': the permits | 'leave': the place in the queue too | 'bury': and revoke the token
+-- RETURNS  1 they were held until now | 0 they were not, or the lease had expired
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
 --
@@ -9,7 +9,7 @@
 local holders, state, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, mode = ARGV[1], ARGV[2]
 
--- Nobody in line: nearly every run ends here.
+-- Fast path: there is no queue. Nearly every run ends here.
 if mode == 'release' and redis.call('EXISTS', queue) == 0 then
   local fields = redis.pcall('HMGET', state, 'used', 'h:' .. token)
   local used, many = tonumber(fields[1]), fields[2] and tonumber(string.match(fields[2], ' (%d+) '))

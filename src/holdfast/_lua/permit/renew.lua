@@ -1,9 +1,9 @@
--- Set the leases of permits to their full length again. Never creates: what is lost stays lost.
+-- Renew the leases of permits to their full length. Lost permits are never granted again.
 -- KEYS     holders, state, queue of each lease, one after the other
 -- ARGV     token; lease in ms; number of this request, rising with each that is made for the token: of each lease
 -- RETURNS  {answer, answer, ...}; an answer is
---          1 renewed | NOT_NEWEST held, but a later request has overtaken this one, and counts | 0 they are gone |
---          TAKEN_AWAY they were taken away from this token by order of a person (break)
+--          1 renewed | NOT_NEWEST held, but a later renewal arrived first, and counts | 0 they are gone |
+--          TAKEN_AWAY a person has revoked them from this token (break)
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
 --
@@ -12,7 +12,7 @@
 -- INCLUDE  permit/_permits
 local answers = {}
 
--- Why the token does not hold any: what a message says of that, anybody may have sent.
+-- Return the reason why the token holds no permits, since a message about that may be forged.
 local function missed(p, token)
   return p and string.find(p.dead, token, 1, true) and redis.call('HMGET', p.state, 'broken')[1] and TAKEN_AWAY or 0
 end
@@ -24,7 +24,7 @@ local function renew(holders, state, queue, token, ttl, number)
   if last and last > number then return NOT_NEWEST end
   redis.call('PEXPIRE', holders, math.max(ttl, redis.call('PTTL', holders)))
   extend_permits(p, token, ttl)
-  if fence then  -- or the state has been lost
+  if fence then  -- otherwise the state was lost
     note(p, token, fence, permits, number)
     keep_permits(p, ttl)
   end

@@ -1,9 +1,9 @@
--- The fences that the servers have agreed on: raise this server's to the last of them, if the lock is still the token's and
--- nobody has a higher one. A majority of these makes them the holder's; the highest answer alone, written back anywhere, would
--- not (see the model).
+-- Confirm a fence: raise this server's counter to the last of the agreed fences, if the token still holds the lock and
+-- the counter is not higher. With a majority of confirmations the fences are the holder's. The highest fence granted,
+-- written back to any majority, would not be enough (see the model).
 -- KEYS     lock, state
 -- ARGV     token; last fence
--- RETURNS  1 confirmed | 0 the lock is not the token's any more, or there is a higher fence, or what is none
+-- RETURNS  1 confirmed | 0 the token does not hold the lock any more, or the stored fence is higher or not a number
 -- SINCE    Redis 5
 -- MODEL    models/quorum_fence.pml
 -- INCLUDE  shared/_constants

@@ -1,7 +1,7 @@
--- Give back one server's vote, and tell who has waited for longest that the lock is free here.
+-- Release one server's vote, and notify the longest-waiting client that the lock is free here.
 -- KEYS     lock, state, hopefuls
--- ARGV     token; 'release': the lock | 'leave': the hope, too | 'bury': and refuse this token from now on; id of the hope or ''
--- RETURNS  1 it was held, and is not any more | 0 the lock was free | NO_CLAIM somebody else's value is there, and stays
+-- ARGV     token; 'release': the lock | 'leave': the subscription, too | 'bury': and revoke the token; id of the subscription or ''
+-- RETURNS  1 it was held, and is released | 0 the lock was free | NO_CLAIM the key has another value, which stays
 -- SINCE    Redis 5
 -- MODEL    models/quorum_fence.pml
 --
@@ -21,7 +21,7 @@ if mode == 'release' and redis.call('EXISTS', hopefuls) == 0 then return answer 
 
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_notify
-local WINDOW = 100  -- ms for which the lock is kept for who was told that it is free: two trips, even to a distant server
+local WINDOW = 100  -- ms for which the lock is reserved for the notified client: two round trips to a distant server
 local now = now_us()
 local fields = redis.pcall('HMGET', state, 'dead', 'v', 'keep', 'next')
 if fields.err or (fields[2] and fields[2] ~= '1') then return answer end

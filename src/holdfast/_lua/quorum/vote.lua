@@ -1,29 +1,29 @@
--- One server's vote for a holder: takes the lock for a token if it is free here, else says how long to wait.
+-- Ask one server for its vote: grant the lock to a token if it is free here, else return how long to wait.
 -- KEYS     lock, state, hopefuls, marker
--- ARGV     token; lease in ms; the fence that all servers are asked to issue (us; 0: this server's time); the longest lease in
---          ms; digest of the list of servers; id of the caller's hope, to be told when the lock is free, or ''; ms for which it
+-- ARGV     token; lease in ms; the fence that all servers are asked to issue (us; 0: this server's time); the greatest lease in
+--          ms; digest of the list of servers; id of the caller's subscription, to be notified when the lock is free, or ''; ms for which it
 --          has waited; if the holder has used up its fences: how many more it wants, else '0'
--- RETURNS  {run id, 1, first fence, last fence, server time us, 1 if others hope for it}
+-- RETURNS  {run id, 1, first fence, last fence, server time us, 1 if others wait for it}
 --                                              granted, for the full lease; the same again for the same token, unless more are
 --                                              wanted
 --          {run id, 0, remaining ms, last fence, holder's process, mark of the holder, server time us}
---                                              busy; remaining -1: the holder's key has no expiry; 0: kept for a while for
---                                              somebody who has waited longer
---          {run id, NO_CLAIM}                     this token was declared dead
---          {run id, WRONG_TYPE, key, type}        somebody's data is in the way
+--                                              busy; remaining -1: the holder's key has no expiry; 0: reserved for a
+--                                              client that has waited longer
+--          {run id, NO_CLAIM}                     this token was revoked
+--          {run id, WRONG_TYPE, key, type}        the key has other data
 --          {run id, OTHER_FORMAT, version}        written by an incompatible release
---          {run id, NO_NUMBER, key, field, text}  the field is to be a number, and is none; nothing was written
---          {run id, QUARANTINED, ms}              this server may have forgotten what it granted: it votes again in so many ms
---          {run id, OTHER_LEASE, ms}              another longest lease was agreed on
+--          {run id, NO_NUMBER, key, field, text}  the field is not a number; nothing was written
+--          {run id, QUARANTINED, ms}              this server may have lost its votes: it votes again in so many ms
+--          {run id, OTHER_LEASE, ms}              another greatest lease was agreed on
 --          {run id, OTHER_SERVERS, digest}        another list of servers was agreed on
 -- SINCE    Redis 5
 -- MODEL    models/quorum_fence.pml
 --
--- hopefuls (zset):  id of a hope -> since when it waits (server us, as far as it says so itself). A hint, not a queue: nothing is
---                   granted by it. An attempt that leaves one tells the holder's process, if it is another one: 'WANTED <holder's token>' in
---                   its inbox. In the state, next = '<id> <since> <until, server ms>': who was told last that the lock is
---                   free. For so long nobody gets it who has waited for less; or a holder who comes back at once would always be
---                   quicker. The longest wait wins over the choice of any server: so these cannot block each other.
+-- hopefuls (zset):  id of a subscription -> start of its wait (server us, computed from the client's own count). A hint: nothing is
+--                   granted from it. A new one notifies the holder's process, if it is another one: 'WANTED <holder's token>' in
+--                   its inbox. In the state, next = '<id> <since> <until, server ms>': the client notified last that the lock is
+--                   free. Until then no client that has waited less gets it; otherwise a holder that returns at once would always be
+--                   first. A longer wait wins over the choice of any server, so that servers' choices cannot block each other.
 -- CODES    NO_CLAIM OTHER_FORMAT WANTED
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse
@@ -36,7 +36,7 @@ local token, ttl, hint, hope = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), AR
 local AHEAD = 2000000  -- us by which the callers may move the fence ahead of this server's clock
 local now = now_us()
 
--- Draws so many fences; answers the first and the last.
+-- Issue `count` fences; return the first and the last.
 local function issue(last, count)
   local first = math.max(last + 1, math.min(hint == 0 and now or hint, now + AHEAD))
   redis.call('HSET', state, 'fence', first + count - 1)
@@ -45,7 +45,7 @@ end
 
 local run, refusal = quarantine(marker, tonumber(ARGV[4]), ARGV[5], now)
 
--- Free, with nobody who hopes for it, and used lately: nearly every run ends here.
+-- Fast path: the lock is free, nobody has subscribed, and it was used lately. Nearly every run ends here.
 if not refusal and redis.call('EXISTS', lock, hopefuls) == 0 then
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'next')
   local last, dead, kept = whole(fields[1] or 0), fields[2], whole(fields[4])

@@ -1,32 +1,32 @@
--- Meet at a barrier: come, show that one still waits, go on together; or break it.
+-- Operate a barrier: arrive, refresh a place, pass together with all participants, break, abort, reset, or look.
 -- KEYS     state, places, done, waiters, action
--- ARGV     parties; ms for which a place counts after a sign of life; ms to keep it all after its last use; token; then:
---          'come', '1' if there is an action to be run before all go on, else '0'
---          'wait', when the last answer said so (server us)
+-- ARGV     number of parties; ms for which a place lasts after a refresh; ms to keep all keys after their last use; token; then:
+--          'come', '1' if an action has to be run before all go on, else '0'
+--          'wait', server time (us) in the last reply
 --          'pass': the action is done
---          'leave': it waits no more
+--          'leave': stop waiting
 --          'break', why: one word
---          'abort' | 'reset': the token is that of the call
+--          'abort' | 'reset': the token identifies the call
 --          'look'
--- RETURNS  {0, ms, now}                   it waits; ms until a participant counts as dead, unless it shows up; server us
---          {1, number}                    all go on; each has another number, from 0 on
---          {ACTING}                       all are there: it runs the action, under a lease of `action`, then passes, or breaks it
+-- RETURNS  {0, ms, now}                   waiting; ms until some participant counts as dead unless it refreshes its place; server us
+--          {1, number}                    passed; the participant's number, from 0
+--          {ACTING}                       all have come: run the action, under the lease `action`, then send 'pass' or 'break'
 --          {BROKEN_UP, why, process}      the barrier is broken
---          {STANDING, count, broken}      so many wait; 1 | 0
---          {OCCUPIED, ms}                 an action is run for others: to come again when told, or when its lease ends
---          {WRONG_TYPE, key, type}        somebody's data is in the way; nothing was written
---          {OTHER_FORMAT, format}         it is something else, or written by an incompatible release
---          {OTHER_COUNT, parties}         it was made with another number of parties
---          {NO_NUMBER, key, field, text}  the field is to be a number, and is none; nothing was written
+--          {STANDING, count, broken}      number of participants waiting; 1 | 0
+--          {OCCUPIED, ms}                 the action of the round before is running: come again when notified, or when its lease ends
+--          {WRONG_TYPE, key, type}        the key has other data; nothing was written
+--          {OTHER_FORMAT, format}         another kind of object, or written by an incompatible release
+--          {OTHER_COUNT, parties}         created with another number of parties
+--          {NO_NUMBER, key, field, text}  the field is not a number; nothing was written
 -- SINCE    Redis 5
 -- MODEL    models/barrier.pml
 --
--- state (hash):    v = format, parties, broken = why and by which process, actor = token of who runs the action,
---                  <token> = 'waiting', or what became of it: 'passed' and its number, or why it did not
--- places (zset):   token of who waits -> until when it counts (server ms)
--- done (zset):     token that does not wait any more -> until when that is remembered (server ms)
--- waiters (zset):  id of who wants to be told when the action is over -> until when (server ms)
--- action (string): token of who runs the action, under a lease
+-- state (hash):    v = format, parties, broken = reason and process, actor = token of the participant that runs the action,
+--                  <token> = 'waiting', or its outcome: 'passed' and its number, or the reason of failure
+-- places (zset):   token of a waiting participant -> end of its place (server ms)
+-- done (zset):     token that does not wait any more -> end of its outcome's storage (server ms)
+-- waiters (zset):  id of a listener to notify when the action is over -> end of its subscription (server ms)
+-- action (string): token of the participant that runs the action, under a lease
 -- CODES    OTHER_FORMAT OTHER_COUNT ACTING BROKEN_UP STANDING OCCUPIED
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
@@ -34,7 +34,7 @@
 local state, places, done, waiters, action = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local parties, ttl, keep, token, what, more = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
 local FORMAT = 'barrier 1'
-local MEMORY = math.max(60000, 2 * ttl)  -- ms for which is remembered what became of a token
+local MEMORY = math.max(60000, 2 * ttl)  -- ms for which the outcome of a token is stored
 local EVER = 9e15
 
 local fields = redis.pcall('HMGET', state, 'v', 'parties', 'broken', 'actor', token)
@@ -54,7 +54,7 @@ local function remember(who, outcome)
   if who == token then mine = outcome end
 end
 
--- All who wait have come to this, and are told.
+-- Give all waiting participants the same outcome, and notify them.
 local function settle(outcome)
   for i, who in ipairs(redis.call('ZRANGE', places, 0, -1)) do
     remember(who, outcome == 'passed' and 'passed ' .. (i - 1) or outcome)
@@ -79,7 +79,7 @@ local function first()
   return found[1], tonumber(found[2])
 end
 
--- A participant without a sign of life breaks it for all: they would wait for it for ever.
+-- Break the barrier if a participant's place has expired: the others would wait for it forever.
 local function look_for_the_dead()
   local who, ends = first()
   if actor and redis.call('EXISTS', action) == 0 then
@@ -110,18 +110,18 @@ local function come()
   redis.call('SET', action, token, 'PX', ttl)
 end
 
--- The fate of a token that waits.
+-- Apply the request of a token that waits.
 local function go_on()
   if what == 'break' or (what == 'leave' and token == actor) then
     destroy(more or 'action', token)
   elseif what == 'leave' and actor then
-    redis.call('ZADD', places, EVER, token)  -- all had come already: as if it went on, and nobody has to look for it
+    redis.call('ZADD', places, EVER, token)  -- all have come already: it counts as waiting, and its place does not expire
   elseif what == 'leave' then
     redis.call('ZREM', places, token)
     remember(token, 'left ')
   elseif what == 'pass' and token == actor then
     settle('passed')
-  elseif what == 'pass' then  -- the server has lost that it ran the action, and others may have met since
+  elseif what == 'pass' then  -- the server lost the record that it ran the action, and another round may have passed
     redis.call('ZREM', places, token)
     remember(token, 'lost ')
   elseif token == actor then
@@ -131,11 +131,11 @@ local function go_on()
   end
 end
 
--- The fate of an unknown token.
+-- Apply the request of an unknown token.
 local function begin()
   if what == 'come' then
     if broken then
-      remember(token, broken)  -- or a late copy of this would come when it is reset
+      remember(token, broken)  -- otherwise a late copy of this request would count after a reset
     elseif not actor then
       come()
     end
@@ -148,13 +148,13 @@ local function begin()
     broken = false
     remember(token, 'done ')
   elseif what == 'wait' and now_ms - more / 1000 < MEMORY then
-    -- It would be remembered: the server has lost it, and with it perhaps others.
+    -- Its outcome would still be stored: so the server has lost it, and perhaps other participants, too.
     if not broken then destroy('lost', '') end
     mine = broken
   elseif what == 'wait' or what == 'pass' then
     mine = 'lost '
   elseif what ~= 'look' then
-    remember(token, 'left ')  -- and a late copy of its coming finds that
+    remember(token, 'left ')  -- a late copy of its 'come' finds this
   end
 end
 

@@ -1,27 +1,27 @@
--- A latch: look at it, count it down, or set it back. It is open when nothing is missing. An event is a latch that one call opens.
+-- Look at a latch, count it down, or reset it. A latch is open when its count is zero. An event is a latch of count one.
 -- KEYS     state, waiters, done
--- ARGV     format: 'event 1' | 'latch 1'; count; ms to keep it after its last use; then what is wanted:
---          'look', id of the waiter to notify when it opens, or ''; ms for which it is listed
---          'down', token of this call, by how many, what that counts for: a name counts once; or ''
+-- ARGV     format: 'event 1' | 'latch 1'; count; ms to keep it after its last use; then the operation:
+--          'look', id of a listener to notify when the latch opens, or ''; ms for which the subscription lasts
+--          'down', token of this call, by how many, name of the thing counted (a name counts once) or ''
 --          'reset', token of this call
--- RETURNS  {missing, opened, born}        when it opened last (server us, rising; 0: never), and when it was made (0: it was not)
---          {WRONG_TYPE, key, type}        somebody's data is in the way; nothing was written
---          {OTHER_FORMAT, format}         it is something else, or written by an incompatible release
---          {OTHER_COUNT, count}           it was made with another count
---          {NO_NUMBER, key, field, text}  the field is to be a number, and is none; nothing was written
+-- RETURNS  {missing, opened, born}        count; last opening (server us, rising; 0: never); creation (0: there is no state)
+--          {WRONG_TYPE, key, type}        the key has other data; nothing was written
+--          {OTHER_FORMAT, format}         another kind of object, or written by an incompatible release
+--          {OTHER_COUNT, count}           created with another count
+--          {NO_NUMBER, key, field, text}  the field is not a number; nothing was written
 -- SINCE    Redis 5
 -- MODEL    models/latch.pml
 --
--- state (hash):    v = format, count, left = how many are missing, opened, born, round = when it was set back (server us)
--- waiters (zset):  id of who wants to be told -> until when (server ms)
--- done (zset):     tokens of calls, and names that were counted -> until when that is remembered (server ms)
+-- state (hash):    v = format, count, left = what is missing, opened, born, round = last reset (server us)
+-- waiters (zset):  id of a listener -> end of its subscription (server ms)
+-- done (zset):     tokens of calls, and names that were counted -> end of their storage (server ms)
 -- CODES    OTHER_FORMAT OTHER_COUNT
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_notify
 local state, waiters, done = KEYS[1], KEYS[2], KEYS[3]
 local format, count, keep, what, id = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local MEMORY = 60000  -- ms after which no copy of a request comes any more
+local MEMORY = 60000  -- ms after which no late copy of a request arrives any more
 local EVER = 9e15
 
 local fields = redis.pcall('HMGET', state, 'v', 'count', 'left', 'opened', 'born', 'round')
@@ -37,7 +37,7 @@ local now_ms = math.floor(now / 1000)
 local left, opened = tonumber(fields[3] or count), tonumber(fields[4] or 0)
 local born, round = fields[5] or integer(now), fields[6] or integer(now)
 
--- Whether this call, or one for the same name, was here before.
+-- Return whether this call, or one for the same name, was counted before.
 local function repeated()
   redis.call('ZREMRANGEBYSCORE', done, 0, now_ms)
   local before = redis.call('ZADD', done, now_ms + MEMORY, id) == 0

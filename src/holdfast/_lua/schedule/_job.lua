@@ -1,30 +1,30 @@
--- Shared by the scripts of a schedule.
+-- Shared by the scripts of a schedule: its keys, its history, and the notification of its processes.
 -- MODEL    models/schedule.pml
 --
--- base (hash):     v = format version, changes = another number whenever something was changed by hand,
---                  seq:<hope> = number of the last request of that process, who:<hope> = '<since (server us)> <its name>'
--- serving (zset):  hope of each process that serves the schedule -> until when that counts (server ms)
--- job (hash):      v, def = what it is, origin = the code that it runs, rev = when these were changed last (server us),
---                  by = hopes of those who have made it known so, the newest first,
---                  last = its last tick that was dealt with (server us), fence = last of the numbers issued, paused,
---                  resumed = when that ended last, cancel = fences of the runs to be ended,
---                  orders = ids of what was asked for by hand,
---                  queued = what is to run: '<scheduled>/<attempt>/<t: a tick, h: by hand> ' of each,
---                  run:<slot> = '<token> <scheduled> <attempt> <started> <fence> <t or h> <host>' of each that runs
--- log (hash):      n = entries there have been, size = how many are kept, and by <number % size> each entry:
---                  '<number> <status> <scheduled> <ticks> <last of them> <started> <ended> <attempt> <fence>\n<host>\n<text>',
+-- base (hash):     v = format version, changes = a number that changes with each change by hand,
+--                  seq:<hope> = number of the last request of the process that listens under this id, who:<hope> = "<since (server us)> <name>"
+-- serving (zset):  listener id (hope) of each process that serves the schedule -> end of its registration (server ms)
+-- job (hash):      v, def = definition, origin = name of the code that it runs, rev = last change of these (server us),
+--                  by = listener ids of the processes that declared it so, newest first,
+--                  last = last tick that was dealt with (server us), fence = last fence issued, paused,
+--                  resumed = end of the last pause, cancel = fences of the runs to be ended,
+--                  orders = ids of commands to run it,
+--                  queued = the waiting runs: '<scheduled>/<attempt>/<t: a tick, h: by hand> ' of each,
+--                  run:<slot> = '<token> <scheduled> <attempt> <started> <fence> <t or h> <host>' of each run under way
+-- log (hash):      n = number of entries written, size = number kept, and by <number % size> each entry:
+--                  '<number> <status> <scheduled> <number of ticks> <last tick> <started> <ended> <attempt> <fence>\n<host>\n<text>',
 --                  times in server us
--- run (string):    the lease of a run, as that of a lock, with a state beside it
+-- run (string):    the lease of a run, a lock record with its state
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_notify
-local KEEP_JOB = 8640000000  -- ms a schedule outlives its last use: a hundred days
-local ATTEMPTS = 3  -- runs of one tick, where each of them crashes
-local QUEUE = 100  -- what waits to be run, of one job
-local FORGET = 60000  -- ms after which the last number of a process that serves no more is forgotten
-local SET_RIGHT = 10800000000  -- us: a clock that goes back by more than three hours was wrong before
+local KEEP_JOB = 8640000000  -- ms for which a schedule's keys outlive their last use: a hundred days
+local ATTEMPTS = 3  -- greatest number of runs of one tick, if each of them crashes
+local QUEUE = 100  -- greatest number of waiting runs of one job
+local FORGET = 60000  -- ms after which the record of a process that stopped serving is deleted
+local SET_RIGHT = 10800000000  -- us: if the clock goes back by more than three hours, it was wrong before
 
--- Writes an entry, over the oldest. Ticks that were not run for one reason, one after the other, have one entry together.
+-- Write an entry, over the oldest. Consecutive ticks that were not run for the same reason share one entry.
 local function write(log, size, status, scheduled, count, last, rest)
   local n = whole(redis.call('HGET', log, 'n'), 0)
   if n > 0 and (status == 'skipped' or status == 'missed') then
@@ -40,7 +40,9 @@ local function write(log, size, status, scheduled, count, last, rest)
   redis.call('PEXPIRE', log, KEEP_JOB)
 end
 
--- Forgets processes that serve no more: the next to begin does, or a schedule that is never changed would keep them all.
+-- Delete the records of processes that stopped serving. The next process that starts does so; otherwise a schedule that is
+-- never
+-- changed would keep them all.
 local function forget(base, serving, now_ms)
   local line = redis.call('ZRANGE', serving, 0, 99, 'WITHSCORES')
   for i = 1, #line, 2 do
@@ -50,7 +52,7 @@ local function forget(base, serving, now_ms)
   end
 end
 
--- Tells all processes that serve the schedule, but this one, to look.
+-- Notify all processes that serve the schedule except this one.
 local function tell_runners(base, serving, now_ms, me)
   forget(base, serving, now_ms)
   local line = redis.call('ZRANGE', serving, 0, -1, 'WITHSCORES')
@@ -62,13 +64,14 @@ local function tell_runners(base, serving, now_ms, me)
   end
 end
 
--- The servants of the schedule, and since when, for those who look.
+-- Store the name of a process that serves the schedule, and since when, for status queries.
 local function introduce(base, hope, host, now)
   redis.call('HSET', base, 'who:' .. hope, integer(now) .. ' ' .. host)
 end
 
--- The last tick that was dealt with. After a small step back of the clock, no tick runs twice. After a correction by hours, the
--- job must not stay silent until the clock reaches the old time again.
+-- Return the last tick that was dealt with. After a small step back of the clock, no tick runs twice. After a correction by
+-- hours,
+-- it is the present time, so that the job need not wait until the clock reaches the old time again.
 local function set_right(last, now)
   if tonumber(last) <= now + SET_RIGHT then return last end
   return integer(now)
@@ -79,7 +82,8 @@ local function stay(base, serving)
   redis.call('PEXPIRE', serving, KEEP_JOB)
 end
 
--- From the clock, if it begins anew: what counted before the server forgot everything must not come again.
+-- Change the number of changes. If it is missing, it begins at the clock, so that numbers from before a loss of data do not
+-- recur.
 local function changed(base, count)
   count = whole(count)
   redis.call('HSET', base, 'v', '1', 'changes', integer(count and count + 1 or now_us()))

@@ -1,8 +1,8 @@
 -- Carry out a command about a job.
 -- KEYS     base, serving, jobs, job, log
--- ARGV     'pause' | 'resume' | 'run': once, now | 'cancel': the runs that go on | 'remove'; id of this request; name of the job
--- RETURNS  {1, number of runs that are to be ended} | {0}: there is no such job | {QUEUE_FULL}: too many wait already |
---          WRONG_TYPE and OTHER_FORMAT as in `codes`: not ours
+-- ARGV     'pause' | 'resume' | 'run': once, now | 'cancel': end the runs under way | 'remove'; id of this request; name of the job
+-- RETURNS  {1, number of runs that are to be ended} | {0}: no such job | {QUEUE_FULL}: too many runs wait already |
+--          WRONG_TYPE and OTHER_FORMAT as in `codes`
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
 -- CODES    OTHER_FORMAT QUEUE_FULL
@@ -30,7 +30,7 @@ elseif what == 'resume' then
   redis.call('HDEL', job, 'paused')
 elseif what == 'run' then
   local orders = fields[5] or ''
-  if not string.find(orders, id, 1, true) then  -- or this is a copy of the request
+  if not string.find(orders, id, 1, true) then  -- otherwise this is a late copy of the request
     local queued, waiting = string.gsub(fields[4] or '', ' ', ' ')
     if waiting >= QUEUE then return {QUEUE_FULL} end
     queued = integer(now) .. '/1/h ' .. queued

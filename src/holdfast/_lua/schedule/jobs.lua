@@ -1,9 +1,9 @@
--- Return the facts about jobs of a schedule. Changes nothing.
+-- Return the state of jobs of a schedule. Changes nothing.
 -- KEYS     base, serving; then of each job: job, log, and the run of each slot
--- ARGV     slots of each; entries of the log that are wanted
--- RETURNS  {now (us), 1 if there is such a schedule, {'<since (us)> <name>', ...}: those who serve it, answer, ...}; an answer is
---          {} where there is no such job, or {what it is, last tick (us), 1 if paused, queued, {run, lease in ms, ...},
---          {entry, ...}, its origin, 1 if one of those who have made it known serves it now}: the newest entry first, runs and
+-- ARGV     number of slots of each; number of entries of the log to return
+-- RETURNS  {now (us), 1 if the schedule exists, {'<since (us)> <name>', ...}: the processes that serve it, answer, ...}; an answer is
+--          {} if there is no such job, or {definition, last tick (us), 1 if paused, number queued, {run, lease in ms, ...},
+--          {entry, ...}, origin, 1 if a process that declared it so serves it now}: the newest entry first, runs and
 --          entries as in the keys, without token
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
@@ -14,7 +14,7 @@ local now = now_us()
 local now_ms = math.floor(now / 1000)
 local slots, wanted = tonumber(ARGV[1]), tonumber(ARGV[2])
 
-local ENTRY = 65536  -- bytes of an entry, at most: it holds what a command has said
+local ENTRY = 65536  -- greatest length of an entry in bytes, with the output of a command
 
 local function look(at)
   local job, log = KEYS[at], KEYS[at + 1]
@@ -50,7 +50,7 @@ local line = redis.pcall('ZRANGE', serving, 0, -1, 'WITHSCORES')
 for i = 1, exists and not line.err and #line or 0, 2 do
   if tonumber(line[i + 1]) > now_ms then
     local known = redis.call('HGET', base, 'who:' .. line[i])
-    -- Its record may have been deleted, or lost: the process writes it again with its next request.
+    -- Its record may be deleted or lost; the process writes it again with its next request.
     known = known and string.match(known, '^%d+ ') and short(known)
     who[#who + 1] = known or integer(now) .. ' process ' .. string.match(line[i], '^[^.]*')
   end

@@ -1,13 +1,13 @@
--- Make jobs of a schedule known. The newest word counts; a job, and a timetable, begin when they are first heard of.
+-- Register jobs of a schedule. The newest definition counts. Ticks of a new job or timetable count from its registration.
 -- KEYS     base, serving, jobs; then of each job: job
--- ARGV     hope; for how long the process can be told something from now on (ms); its name;
---          '', 'strict': nothing is done if a process that serves one of these jobs runs other code for it, or 'look': as
---          'strict', but nothing is done at all; number of jobs; of each: its name; what it is; its timetable; its origin: the
+-- ARGV     listener id (hope); ms for which the process can be notified from now on; its name;
+--          '', 'strict': nothing is done if a process serves other code under the name of one of these jobs, or 'look': as
+--          'strict', but nothing is done at all; number of jobs; of each: name; definition; timetable; origin: name of the
 --          code that it runs
--- RETURNS  {now (us), answer, ...}; an answer is {1, revision, last tick (us), what it was before if that was something else, or '',
---          another origin that is being served, or '', who does}
---          WRONG_TYPE, OTHER_FORMAT, SERVER_ERROR and NO_NUMBER as in `codes`: not ours, nothing was done to it
---          {OTHER_CODE, number of the job, its other origin, who serves that}: refused
+-- RETURNS  {now (us), answer, ...}; an answer is {1, revision, last tick (us), former definition if it was another one, or '',
+--          another origin that a process serves, or '', that process}
+--          WRONG_TYPE, OTHER_FORMAT, SERVER_ERROR and NO_NUMBER as in `codes`: nothing was done to this job
+--          {OTHER_CODE, index of the job, its other origin, process that serves that}: refused
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
 -- CODES    OTHER_FORMAT SERVER_ERROR OTHER_CODE
@@ -24,9 +24,9 @@ redis.call('ZCARD', jobs)
 local line = redis.pcall('ZCARD', serving)
 if type(line) == 'table' then return {now, refused(serving, line)} end
 local news = false
-local BY = 30  -- processes of one origin that are remembered of a job
+local BY = 30  -- greatest number of processes of one origin that are stored for a job
 
--- Those of these processes that serve the schedule now, without the one that asks.
+-- Return those of these processes that serve the schedule now, without the one that asks.
 local function alive(by)
   local found = {}
   for other in string.gmatch(by or '', '%S+') do
@@ -36,7 +36,7 @@ local function alive(by)
   return found
 end
 
--- Another origin under which processes serve this job now, and the name of one of them; or nil.
+-- Return another origin under which a process serves this job now, and that process's name; nil if there is none.
 local function rival(job, origin)
   local fields = redis.pcall('HMGET', job, 'origin', 'by')
   if fields.err or not fields[1] or fields[1] == origin then return nil end

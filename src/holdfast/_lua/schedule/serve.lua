@@ -1,21 +1,21 @@
--- One request of a process about jobs of a schedule: runs that have ended, ticks that are due, and whether there
--- is something for it to run. A tick belongs to the first who claims it; the clocks of processes do not matter.
+-- Report and claim for jobs of a schedule: a process reports runs that have ended and ticks that are due, and asks whether there
+-- is a run for it. The first process that claims a tick gets it; the clocks of processes do not matter.
 -- KEYS     base, serving; then of each job: job, log, and of each of its slots: run, state, queue (which is never there)
--- ARGV     hope; number of this request, higher than those before; until when it counts (server ms); for how long the process
---          can be told something from now on (ms); its name; then of each job:
---          slots; revision; '<overlap> <misfire> <grace ms> <1: again after a crash> <keep ms> <ttl ms> <entries of the log>';
---          slot of a run that has ended, or ''; its token; '<status>', 'again': it was cut short, and is to begin again elsewhere |
+-- ARGV     listener id (hope); number of this request, rising; end of its validity (server ms); ms for which the process
+--          can be notified from now on; its name; then of each job:
+--          number of slots; revision; '<overlap> <misfire> <grace ms> <1: again after a crash> <keep ms> <ttl ms> <log size>';
+--          slot of a run that has ended, or ''; its token; '<status>', 'again': it was cut short, and has to begin again elsewhere |
 --          'back': it never began; text for the log;
---          last tick known, or '': nothing is claimed; then, in order of time: '<first> <last> <count>' of ticks that are not to be
+--          last tick known, or '': nothing is claimed; then, in order of time: '<first> <last> <count>' of ticks that are not
 --          run, because later ones are due, or ''; '<us> <us> ...': those that may run, and those that are not due yet, so that
---          the script knows which tick is the latest even if the request was long on its way; the tick after them, or '': there
---          is none; token for a run, or '' if it can run nothing now
--- RETURNS  {1, now (us), changes, answer, ...} | {0, now}: a late copy of a request, nothing was done. An answer is
---          {1, last tick, lease of the run in ms (-1: none), queued, fences to be ended, 1 if the end was taken down,
+--          the script knows the latest tick even if the request was long on its way; the tick after them, or '': there
+--          is none; token for a run, or '' if the process has no room now
+-- RETURNS  {1, now (us), changes, answer, ...} | {0, now}: a late copy of a request; nothing was done. An answer is
+--          {1, last tick, lease of the run in ms (-1: none), number queued, fences to be ended, 1 if the end was recorded,
 --           slot or -1, fence, scheduled, attempt, 1: by hand}
---          {REDEFINED, revision, what the job is, last tick, origin}: it was changed; an end was taken down all the same
---          {NO_JOB}: there is no such job | WRONG_TYPE, OTHER_FORMAT, SERVER_ERROR and NO_NUMBER as in `codes`: not
---          a schedule of ours, nothing was done to it
+--          {REDEFINED, revision, definition, last tick, origin}: the job was changed; an end was recorded all the same
+--          {NO_JOB}: no such job | WRONG_TYPE, OTHER_FORMAT, SERVER_ERROR and NO_NUMBER as in `codes`:
+--          nothing was done to this job
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
 -- CODES    OTHER_FORMAT SERVER_ERROR NO_JOB REDEFINED
@@ -43,7 +43,7 @@ local notify = false
 local TOO_LATE = 'it was later than its grace'
 local OVERTAKEN = 'a later tick was due, too'
 
--- A tick that was never begun; all else that waits is another attempt, or was asked for by hand.
+-- Return whether a waiting run is the first attempt of a tick; others are later attempts, or were started by hand.
 local function first_of_tick(waiting)
   return waiting.kind == 't' and waiting.attempt == 1
 end
@@ -54,10 +54,10 @@ local function read_policy(text)
   return policy, tonumber(keep), tonumber(ttl), tonumber(size)
 end
 
--- The waiting ticks, the first to begin in front.
+-- Return the waiting runs in order.
 local function read_queue(text)
   local queue = {}
-  for item in string.gmatch(short(text), '%S+') do  -- word by word: one pattern for all would look at each digit again and again
+  for item in string.gmatch(short(text), '%S+') do  -- word by word, since one pattern for all would read each digit many times
     local scheduled, attempt, kind = string.match(item, '^(%d+)/(%d+)/(%a)$')
     attempt = whole(attempt)
     if attempt and whole(scheduled) then queue[#queue + 1] = {scheduled = scheduled, attempt = attempt, kind = kind} end
@@ -73,7 +73,7 @@ local function queue_text(queue)
   return table.concat(texts)
 end
 
--- The runs of a job: of each slot its keys, who has the lease, and what is written down about the run.
+-- Return the runs of a job: for each slot its keys, the lease's token, and the record of the run.
 local function slots_of(at, count, job)
   local slots = {}
   for i = 0, count - 1 do
@@ -92,9 +92,11 @@ local function slots_of(at, count, job)
   return slots
 end
 
--- The claim of a process on a job: at most one tick of those that are due, the latest, but for misfire 'all'. So after any pause
--- one run starts late, and not a run for each tick. `due`: the ticks that are due, at least one; `each`: each of them is wanted;
--- `queue`: what waits; `room`: runs of the job that may begin now; `skip`: writes down what is not run.
+-- Carry out a process's claim on a job: of the due ticks at most the latest is queued to run, or all with misfire 'all'. So
+-- after a
+-- pause of any length one run starts late, and not one for each tick. `due`: the due ticks, at least one; `each`: each of them
+-- is
+-- wanted; `queue`: the waiting runs; `room`: number of runs that may begin now; `skip`: function that records ticks not run.
 local function claim(due, before, policy, each, queue, room, asleep, skip)
   local latest, all = due[#due], policy.misfire == 'all'
   local why = OVERTAKEN
@@ -131,7 +133,7 @@ local function claim(due, before, policy, each, queue, room, asleep, skip)
   end
 end
 
--- The ticks after `last` that are due; and whether a tick may be due that the request does not know of.
+-- Return the due ticks after `last`; and whether a tick may be due that the request does not list.
 local function due_after(last, ticks, after)
   local due = {}
   for tick in string.gmatch(ticks, '%d+') do
@@ -162,7 +164,7 @@ local function serve(at, a, count)
   redis.call('PEXPIRE', job, KEEP_JOB)
   redis.call('PEXPIRE', log, KEEP_JOB)
 
-  -- Written down of a run: its record in the log; the job has it no more.
+  -- Close a run: write its entry to the log, and delete its record.
   local function close(i, status, text)
     local slot = slots[i]
     if status ~= 'back' then
@@ -188,11 +190,11 @@ local function serve(at, a, count)
     return -1
   end
 
-  -- An end, unless it was taken down before, or somebody has noticed that the lease had run out.
+  -- Record the reported end of a run, unless it was recorded before, or the lease was found to have expired.
   local ended = tonumber(ARGV[a + 3])
   local slot = ended and slots[ended]
   if slot and slot.token == ARGV[a + 4] then
-    local rest = math.floor(keep - math.max(0, now - slot.started) / 1000)  -- a clock that went back keeps it no longer
+    local rest = math.floor(keep - math.max(0, now - slot.started) / 1000)  -- if the clock went back, the lease is kept no longer than this
     if slot.holder == slot.token then
       if rest > 0 and (ARGV[a + 5] ~= 'back' and ARGV[a + 5] ~= 'again') then
         redis.call('PEXPIRE', slot.run, rest)
@@ -209,7 +211,7 @@ local function serve(at, a, count)
   end
   if fields[2] ~= ARGV[a + 1] then
     redis.call('HSET', job, 'queued', queue_text(queue))
-    notify = notify or left_over  -- those who know the job as it is now
+    notify = notify or left_over  -- processes that know the new definition may run it
     return {REDEFINED, tonumber(fields[2]), short(fields[8]), tonumber(last), short(fields[10])}
   end
 
@@ -218,13 +220,13 @@ local function serve(at, a, count)
     if slots[i].token then running = running + 1 end
     if slots[i].holder then held = held + 1 else free = i end
   end
-  if held > 0 and policy.overlap ~= 'allow' then free = nil end  -- more slots than one: it was allowed before
+  if held > 0 and policy.overlap ~= 'allow' then free = nil end  -- there are several slots if overlapping was allowed before
   if cancel ~= '' and running == 0 then
     redis.call('HDEL', job, 'cancel')
     cancel = ''
   end
 
-  -- The tick that is due, if no process has dealt with it before.
+  -- Claim the due tick, unless a process has dealt with it before.
   local function skip(status, from, ticks, to, why)
     write(log, size, status, from, ticks, to, '0 0 0 0\n\n' .. why)
   end
@@ -241,7 +243,7 @@ local function serve(at, a, count)
     behind = true
   end
 
-  -- The tick to run, if there is room. The same token asks for the same run.
+  -- Grant a waiting run, if there is room. A token that was granted a run before gets the same run.
   local granted = -1
   for i = 0, count - 1 do
     if slots[i].token and slots[i].token == wanted then
@@ -251,13 +253,13 @@ local function serve(at, a, count)
   end
   local head = queue[1]
   while head and policy.misfire == 'skip' and policy.overlap ~= 'queue' and first_of_tick(head)
-    and now - head.scheduled > policy.grace do  -- nobody had room for it in time
+    and now - head.scheduled > policy.grace do  -- no process had room for it in time
     skip('missed', head.scheduled, 1, head.scheduled, TOO_LATE)
     table.remove(queue, 1)
     head = queue[1]
   end
   local ready = free and head and (head.kind == 'h' or not paused)
-  -- A later tick is due, too, and nobody has claimed it: whoever claims it, drops this one.
+  -- A later tick is due and not claimed yet; the process that claims it drops this one.
   if ready and behind and not each and first_of_tick(head) then ready = false end
   if granted == -1 and ready and wanted ~= '' then
     local slot = slots[free]
@@ -269,7 +271,7 @@ local function serve(at, a, count)
       .. integer(now) .. ' ' .. integer(fence) .. ' ' .. head.kind .. ' ' .. host)
     table.remove(queue, 1)
     granted = free
-  elseif ready and left_over then  -- who asks runs no more; but somebody may
+  elseif ready and left_over then  -- the caller takes no run now, but another process may
     notify = true
   end
   redis.call('HSET', job, 'queued', queue_text(queue), 'last', last)

@@ -1,5 +1,5 @@
--- Numbers of the format, for all scripts.
+-- Numbers that all scripts and all releases must agree on.
 -- MODEL    models/handover.pml
-local CLAIM = 2000   -- ms a granted waiter has to take up what it was given
-local KEEP = 600000  -- ms the side keys outlive their last use, at least
-local MOST = 9007199254740991  -- no number of the format is above: beyond 2^53, the next one may be the same
+local CLAIM = 2000   -- lease, in ms, of a waiter that was handed a lock, until it renews (claim window)
+local KEEP = 600000  -- least time, in ms, for which state and queue outlive their last use
+local MOST = 9007199254740991  -- greatest number stored: above 2^53, n and n + 1 may be the same

@@ -1,9 +1,9 @@
--- Shared by the scripts that take a lock: the numbers of the format, and the grant itself. See _state for what the keys hold.
+-- Shared by the scripts that grant a lock: the block of fences, and the grant itself. The keys are described in _state.
 -- MODEL    models/handover.pml
-local BLOCK = 33     -- fences of one grant: its own, and those with which its process passes the lock on among its threads
+local BLOCK = 33     -- fences of one grant: its own, and those for handing the lock on among the threads of its process
 
--- Writes the lock for `token` and draws its block of fences; answers the first and the last. The lock key comes last: nothing
--- is rolled back if a write is refused.
+-- Grant the lock to `token` and issue its block of fences; return the first and the last. The lock key is written last, since
+-- nothing is rolled back if a write is refused.
 local function take(lock, state, token, ttl, now, last)
   local first = (last or 0) + 1
   if first < now then first = now end

@@ -1,9 +1,9 @@
--- Shared by the scripts that tell a process something: it has an inbox in each prefix that it uses, see _core/lock/node.py.
+-- Shared by the scripts that notify a process, which has one inbox for each prefix that it uses (_core/lock/node.py).
 -- MODEL    models/handover.pml
 --
--- A token is '<id>.<random>', or '<id>@<prefix in hex>.<random>' of a lock whose key is one of the user's own. The prefix is what
--- stands before the first brace of the key, unless the token names it. So the channel follows from the keys and the token alone.
--- An id with a hash tag listens by sharded pub/sub, in a slot of this server: see _net/slots.py.
+-- A token is '<id>.<random>', or '<id>@<prefix in hex>.<random>' for a lock whose key the user has chosen. The prefix is the
+-- text before the first brace of the key, unless the token names it. So the channel follows from key and token.
+-- A process whose id has a hash tag listens by sharded pub/sub, in a slot of this server (_net/slots.py).
 local function inbox_of(key, token)
   local id, home = string.match(token, '^([^.@]*)@?(%x*)')
   if home == '' then

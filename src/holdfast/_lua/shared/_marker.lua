@@ -1,8 +1,8 @@
--- Shared by the scripts that grant nothing on a server which may have forgotten what it granted: the delayed restart of
--- Redlock, made automatic. A lease that was forgotten has ended by then.
+-- Shared by the scripts that grant nothing on a server that may have lost its data (quarantine): the delayed restart of
+-- Redlock, made automatic. A lost lease has expired by its end.
 --
--- marker (hash, without expiry):  run = run id of the server, since = when it began to count that time (server ms; 0: it was
---                declared new), lease = the longest lease (ms), servers = digest of the servers that vote together, if any
+-- marker (hash, without expiry):  run = run id of the server, since = start of its quarantine (server ms; 0: it was
+--                declared new), lease = the greatest lease (ms), servers = digest of the servers that vote together, if any
 -- MODEL    models/amnesia.pml
 -- CODES    QUARANTINED OTHER_LEASE OTHER_SERVERS
 -- INCLUDE  shared/_parse
@@ -10,12 +10,13 @@
 
 local function run_id()
   local info = redis.call('INFO', 'server')
-  local _, at = string.find(info, 'run_id:', 1, true)  -- plain text, as a pattern takes twice the time
+  local _, at = string.find(info, 'run_id:', 1, true)  -- a plain search, since a pattern takes twice the time
   return string.sub(info, at + 1, at + 40)
 end
 
--- The server's run id, and what it answers instead of a grant; nil if it may grant. A restart, a flushed or replaced data set
--- and a promoted replica all show here, whatever happened to the caller's connection.
+-- Return the server's run id, and the reply that refuses a grant; nil if the server may grant. A restart, a flushed or
+-- replaced data
+-- set and a promoted replica are all noticed, whatever happened to the caller's connection.
 local function quarantine(marker, longest, servers, now)
   local run = run_id()
   local fields = redis.pcall('HMGET', marker, 'run', 'since', 'lease', 'servers')

@@ -1,18 +1,18 @@
--- Shared by the scripts that change what others wait for: who wants to know of it is told.
+-- Shared by the scripts that notify waiters of a change.
 --
--- waiters (zset):  id of who wants to be told -> until when (server ms)
+-- waiters (zset):  id of a listener -> end of its subscription (server ms)
 -- MODEL    models/flight.pml
 -- CODES    CHANGED
 -- INCLUDE  shared/_inbox
 
--- There is something to look at, for who listens under this id: it looks, and what it finds decides what it does. `key`: one of
--- those that it looks at. Answers as PUBLISH.
+-- Notify one listener of a change: it then asks the server, and the reply decides what it does. `key`: any of the keys that it
+-- watches, for the prefix. Return the reply of PUBLISH.
 local function notify(key, hope)
   return publish(inbox_of(key, hope), CHANGED .. ' ' .. hope)
 end
 
--- The same, for all who wait for it.
+-- Notify all listeners in a sorted set, and delete the set.
 local function tell(waiters)
-  for _, hope in ipairs(redis.pcall('ZRANGE', waiters, 0, -1)) do notify(waiters, hope) end  -- none, where it is something else
+  for _, hope in ipairs(redis.pcall('ZRANGE', waiters, 0, -1)) do notify(waiters, hope) end  -- nothing, if the key has another type
   redis.call('DEL', waiters)
 end

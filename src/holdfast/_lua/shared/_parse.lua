@@ -1,15 +1,15 @@
--- How scripts read what stands on the server: anybody who may write there may have written anything. Most runs need only what is
--- checked in place, as a function more costs them a tenth of their time.
+-- Parse stored texts and numbers, which any client that may write there could have forged. Most runs use checks
+-- in place instead, since one more function costs them a tenth of their time.
 -- MODEL    models/handover.pml
 -- INCLUDE  shared/_constants
-local LONGEST = 4096  -- bytes of a text that a script answers, at most, where it is not a value of the users
+local LONGEST = 4096  -- greatest length, in bytes, of a text that a script returns and that is not a user's value
 
--- So much of a text that it can be told from others: whoever can write it shall not have all who ask read what a server can store.
+-- Cut a text to a length at which it can still be told apart; a client that can forge one must not make others read megabytes.
 local function short(text)
   return string.sub(text or '', 1, LONGEST)
 end
 
--- A whole number, or `otherwise`.
+-- Return a text as a whole number from 0 to MOST; `otherwise` if it is not one.
 local function whole(text, otherwise)
   local n = tonumber(text)
   if n and n <= MOST and not string.find(text, '%D') then return n end

@@ -1,17 +1,17 @@
 -- Shared by the scripts of a lock: its state, and the server's time.
 --
--- state (hash):  v = format version, fence = last of the numbers issued, dead = tokens declared dead (newest last),
+-- state (hash):  v = format version, fence = last fence issued, dead = revoked tokens (newest last),
 --                renewed = token and number of the last renewal,
---                keep = until when (server ms) the expiry of state and queue is set at least,
+--                keep = least time (server ms) at which state and queue expire,
 --                at:<token> = until when (server ms) the place of that waiter counts,
---                as:<token> = name under which it stands for election; leader, term, name, value = token and term of who last
+--                as:<token> = its name as a candidate; leader, term, name, value = token and term of the holder that last
 --                proclaimed itself, its name, and its value; given = token that handed over last
 -- MODEL    models/handover.pml
 -- CODES    WRONG_TYPE OTHER_FORMAT NO_NUMBER
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse
 --
--- Numbers go into redis.call as they are (it writes all their digits); only where text is built do they need integer().
+-- Return a number as text with all its digits, where text is built; redis.call writes numbers with all digits by itself.
 local function integer(n)
   return string.format('%.0f', n)  -- tostring(1.7e15) is '1.7e+15'
 end
@@ -21,7 +21,7 @@ local function now_us()
   return t[1] * 1000000 + t[2]
 end
 
--- Return the refusal for a read that failed: the key holds data that is not ours.
+-- Return the refusal for a read that failed because the key has another type.
 local function refused(key, answer)
   if string.find(answer.err, 'WRONGTYPE', 1, true) then
     return {WRONG_TYPE, key, redis.call('TYPE', key).ok}
@@ -29,13 +29,13 @@ local function refused(key, answer)
   return answer
 end
 
--- Return the refusal for a field that should be a number and is not. Nothing is written in its place: a number that was issued before
--- must not be issued again, and nobody knows which these are.
+-- Return the refusal for a field that should be a number and is not. Nothing is written in its place: fences that were issued
+-- must not be issued again, and the last one is unknown.
 local function no_number(key, field, text)
   return {NO_NUMBER, key, field, string.sub(text, 1, 40)}
 end
 
--- The state: {fence, dead, v, keep, place of the token}, or nil and the refusal to return.
+-- Return the state: {fence, dead, v, keep, place of the token}, or nil and the refusal to return.
 local function read_state(state, token)
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'at:' .. token)
   if fields.err then return nil, refused(state, fields) end
@@ -43,7 +43,7 @@ local function read_state(state, token)
   return fields
 end
 
--- The same of a lock; its fence is a number.
+-- Return the state of a lock, with its fence as a number, or nil and the refusal to return.
 local function read_lock(state, token)
   local fields, refusal = read_state(state, token)
   if not fields or not fields[1] then return fields, refusal end
@@ -53,27 +53,29 @@ local function read_lock(state, token)
   return fields
 end
 
--- Keeps state and queue alive for KEEP, or twice the lease, from now. Sets the expiry for twice as long and writes that
--- down, so that most runs need not set it again. `version`: of the format, where it is not a lock's.
+-- Keep state and queue alive for KEEP, or twice the lease, from now. The expiry is set to twice that, and its time stored, so
+-- that
+-- most runs need not set it again. `version`: format of the state; default: a lock's.
 local function keep_alive(state, queue, kept, ttl, now, version)
   local ms = math.max(KEEP, 2 * ttl)
   local now_ms = math.floor(now / 1000)
   if whole(kept, 0) < now_ms + ms then
     redis.call('HSET', state, 'v', version or '1', 'keep', now_ms + 2 * ms)
     redis.call('PEXPIRE', state, 2 * ms)
-    if redis.call('TYPE', queue).ok == 'zset' then redis.call('PEXPIRE', queue, 2 * ms) end  -- or it is not ours
+    if redis.call('TYPE', queue).ok == 'zset' then redis.call('PEXPIRE', queue, 2 * ms) end  -- otherwise it has other data
   end
 end
 
--- Refuses this token from now on: a late copy of a request that it was used in may still come. Answers the list of all that are
--- dead, `dead` and this one; it is capped: 46 characters a token, the newest hundred. The caller keeps the state alive.
+-- Revoke a token, since a late copy of a request with it may still arrive. Return the list of revoked tokens with this one
+-- added. The
+-- list is capped: the newest hundred, 46 characters each. The caller keeps the state alive.
 local function bury(state, dead, token)
   dead = string.sub((dead or '') .. token .. ' ', -100 * (#token + 1))
   redis.call('HSET', state, 'dead', dead)
   return dead
 end
 
--- The lock is the caller's already: at least `ttl` from now. Never less, because this may be a late copy of a request.
+-- Extend the caller's lock to at least `ttl` from now. The lease is never shortened: the request may be a late copy.
 local function extend(lock, ttl)
   local left = redis.call('PTTL', lock)
   if left == -1 or left < ttl then redis.call('PEXPIRE', lock, ttl) end

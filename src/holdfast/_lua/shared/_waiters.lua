@@ -1,17 +1,17 @@
--- Shared by the scripts of a lock and of permits: who stands in line.
+-- Shared by the scripts of locks and of permits: the queue of waiters.
 --
--- queue (zset):  token -> arrival (server us). A token is here if and only if state has its at: field.
+-- queue (zset):  token -> arrival (server us). It contains a token if and only if the state has the token's at: field.
 -- MODEL    models/handover.pml
 -- INCLUDE  shared/_inbox
-local PLACE = 3000  -- ms a place counts after the last sign of life: three refreshes
+local PLACE = 3000  -- ms for which a place lasts after its last refresh: three refresh intervals
 
 local function leave(state, queue, token)
   redis.call('ZREM', queue, token)
   redis.call('HDEL', state, 'at:' .. token, 'as:' .. token)
 end
 
--- Whether anybody listens on this server. Asked before anything is published: replicas pass it on to those who listen there,
--- whom PUBLISH does not count; one of them would believe what it is told, and have been passed over.
+-- Return whether a process listens on this server. It is checked before publishing: replicas also deliver the message to their
+-- subscribers, whom PUBLISH does not count; such a waiter would believe the message although it was passed over.
 local function listens(inbox)
   local count = is_sharded(inbox) and redis.pcall('PUBSUB', 'SHARDNUMSUB', inbox) or redis.pcall('PUBSUB', 'NUMSUB', inbox)
   return count.err or count[2] > 0

@@ -1,23 +1,27 @@
--- Shared by the scripts of single flight: what a value is, and when it is void.
+-- Shared by the scripts of single flight: the format of a value, and the rules by which it is void.
 --
--- value (string):    '1 <kind> <fence> <fresh> <kept> <cost> <tag> <tag>...', a newline, the data. Fence of the load that stored
---                    it; until when (server ms) it is fresh; for how long (ms) it is kept beyond that; us that the load took
--- fresh (string):    there while the value is fresh, beside one that is kept for longer: a plain MGET sees all it needs
--- load (string):     token of who loads: an ordinary lock record, and state is its state, of all keys of a group
--- state (hash):      of:<load> = fence of that load: it alone is stored, not what the same token has loaded under an earlier lease;
---                    life = longest time (ms) from the fence of a value to the end of its key;
---                    floor = as floor: what was begun before this state was made, or made anew, counts as void
--- floors (zset):     tag -> fence: what has that tag and no higher fence is void; '' is every value's tag
--- floor (string):    the highest of them, for the plain command. A server whose memory is short may throw away each of these:
---                    a value without a floor is not fresh at first glance, and void if the state knows none either
+-- value (string):    '1 <kind> <fence> <fresh> <kept> <cost> <tag> <tag>...', a newline, the data. Fence of the load that
+-- stored
+--                    it; end of its freshness (server ms); ms for which it is kept after that; us that the load took
+-- fresh (string):    present while the value is fresh, if it is kept for longer: a plain MGET sees all it needs
+-- load (string):     token of the loader: an ordinary lock record; `state` is its state, shared by all keys of a group
+-- state (hash):      of:<load> = fence of that load: only its value is stored, not one that the token loaded under an earlier
+-- lease;
+--                    life = longest time (ms) from the fence of a value to the expiry of its key;
+--                    floor = as floor: loads that began before this state was created count as void
+-- floors (zset):     tag -> fence: a value with that tag and no higher fence is void; '' is a tag of every value
+-- floor (string):    the highest of them, for the plain command. A server short of memory may evict any of these keys:
+--                    a value without a floor does not count as fresh in the plain command, and is void if the state has none
+--                    either
 -- MODEL    models/flight.pml
 -- INCLUDE  shared/_parse
 
 local FORMAT = '1'  -- of values, as in the pattern below
-local HEAD = 4096  -- bytes of a value's first line, at most: its tags take 4,000
+local HEAD = 4096  -- greatest length of a value's first line, in bytes: its tags take 4,000
 
--- Parts of a value: kind, fence, until when it is fresh, cost, tags; nil if it has another format. The line is cut off first: a
--- pattern that looks for its end tries all ways to get there, and of a long row of digits there are as many as its length squared.
+-- Return the parts of a value: kind, fence, end of freshness, cost, tags; nil if it has another format. The line is cut off
+-- first,
+-- because a pattern that searches for its end takes time that grows with the square of a long row of digits.
 local function parts(found)
   local head = string.sub(found, 1, HEAD)
   local ends = string.find(head, '\n', 1, true)
@@ -28,12 +32,15 @@ local function parts(found)
   return kind, fence, fresh, cost, tags
 end
 
--- A group of one key knows no tags, and its state need not outlive its value. `key`: of its value, or of its load.
+-- Return whether a key is the only one of its group: then it has no tags, and the state need not outlive the value. `key`:
+-- that of
+-- its value or load.
 local function is_alone(key)
   return string.find(string.sub(key, -7), '}:', 1, true) ~= nil
 end
 
--- The highest floor, put back where it was thrown away alone, or is no number; nil if with it went what is known of tags.
+-- Return the highest floor, after restoring it from the state if it alone was evicted or is not a number; nil if the state has
+-- none either.
 local function highest_floor(key, state, floor)
   if is_alone(key) then return 0 end
   local found = whole(redis.pcall('GETRANGE', floor, 0, 16))
@@ -44,7 +51,9 @@ local function highest_floor(key, state, floor)
 end
 
 -- Whether a value or load of this fence, with these tags, was invalidated. If memory is short, the server may have thrown away
--- what it knows of tags: then all count.
+-- Return whether a value or load with this fence and these tags was invalidated. If the server has evicted the floors of the
+-- tags,
+-- the highest floor counts for all.
 local function void(floors, floor, fence, tags)
   if redis.call('EXISTS', floors) == 0 then return whole(redis.pcall('GETRANGE', floor, 0, 16), 0) >= fence end
   local function below(tag)

@@ -1,8 +1,8 @@
--- End a load without a value: who waits is told, and the first of them to look loads.
+-- End a load without a value, and notify the waiters; the first of them that asks will load.
 -- KEYS     load, state, floors, floor, waiters
--- ARGV     token; 'release' | 'bury': and refuse this token from now on; fence of the load, or '0': nobody asks whether it was
+-- ARGV     token; 'release' | 'bury': and revoke the token; fence of the load, or '0': do not check whether it was
 --          invalidated; tags that its value would have had, with a space before each
--- RETURNS  1 it was under way, and is not any more | 0 it was not | STILL_VALID it was, and nothing
+-- RETURNS  1 it was under way, and is ended | 0 it was not | STILL_VALID it was, and nothing
 --          was invalidated since it began
 -- SINCE    Redis 5
 -- MODEL    models/flight.pml
@@ -23,7 +23,7 @@ if ours then
   redis.pcall('HDEL', state, 'of:' .. load)
   tell(waiters)
 elseif not holder then
-  redis.pcall('HDEL', state, 'of:' .. load)  -- its lease has ended: nobody else would
+  redis.pcall('HDEL', state, 'of:' .. load)  -- the lease has expired, and no other request would delete the field
 end
 if ARGV[2] == 'bury' then
   local fields = read_state(state, ARGV[1])

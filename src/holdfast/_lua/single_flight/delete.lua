@@ -1,4 +1,4 @@
--- Delete a value, whatever there is; what is being loaded cannot be stored any more, and who waits for it is told.
+-- Delete a value, and void a load under way, so that its value cannot be stored; notify the waiters.
 -- KEYS     value, fresh, load, state, waiters
 -- ARGV     none
 -- RETURNS  1 there was a value | 0 there was none

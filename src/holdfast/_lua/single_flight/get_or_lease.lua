@@ -1,19 +1,19 @@
--- Look for a value; where there is none, or its time is over, perhaps be the one who loads it.
+-- Return a value; if there is none, or it has expired, grant the load to one caller.
 -- KEYS     value, load, state, floors, floor, waiters
--- ARGV     token, for the load; its lease in ms, or '0': not to load; id of who wants to be told if somebody else loads it, or '';
---          ms for which a value will do whose time is over, meanwhile; how early to load: thousandths of what the last load took;
---          bytes that a value may have; what becomes of something else that is there, or of more: 'void', it is loaded over, or
---          'keep', it is refused
--- RETURNS  {1, value, ms}                  fresh for so long
---          {STALE, value, ms}              stale, since -ms; somebody else loads it, or nobody is to
---          {LEASED, fence, value, ms}      the caller loads it, for the full lease; the same again for the same token;
---                                          value: what is there, though not fresh, or ''
---          {ABSENT}                        there is none, and the caller was not to load it
---          {0, remaining ms, ms, process}  somebody else loads it; ms since the newest load in the group; remaining -1: the
+-- ARGV     token, for the load; its lease in ms, or '0': do not load; id of a listener to notify if another caller loads it, or '';
+--          ms for which an expired value is accepted meanwhile; how early to load: thousandths of the last load's duration;
+--          greatest size of a value in bytes; treatment of an unreadable or longer value: 'void', it is replaced by a load, or
+--          'keep', it is an error
+-- RETURNS  {1, value, ms}                  fresh, for so long
+--          {STALE, value, ms}              stale, since -ms; another caller loads, or the caller asked not to
+--          {LEASED, fence, value, ms}      the caller has to load, for the full lease; the same again for the same token;
+--                                          value: the stored one, though not fresh, or ''
+--          {ABSENT}                        there is none, and the caller asked not to load
+--          {0, remaining ms, ms, process}  another caller loads it; ms since the newest load in the group; remaining -1: the
 --                                          lease has no expiry
---          {NO_CLAIM}                      this token was declared dead: a late copy of a request given up long ago
---          {TOO_LONG, bytes}               there is a value, and it is too long
---          {WRONG_TYPE, key, type}         somebody's data is in the way; nothing was written
+--          {NO_CLAIM}                      this token was revoked: the request is a late copy of an abandoned one
+--          {TOO_LONG, bytes}               there is a value, but it is too long
+--          {WRONG_TYPE, key, type}         the key has other data; nothing was written
 --          {OTHER_FORMAT, version}         written by an incompatible release
 -- SINCE    Redis 5
 -- MODEL    models/flight.pml
@@ -26,8 +26,8 @@
 -- INCLUDE  single_flight/_values
 local value, load, state, floors, floor, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, lease, hope, stale = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
-local HOPES = 10000  -- so many are told; who comes then looks again when the lease ends
-local PATIENCE = 2000  -- ms for which who waits is listed beyond that
+local HOPES = 10000  -- greatest number of listeners; further callers ask again when the lease ends
+local PATIENCE = 2000  -- ms for which a subscription outlives the lease
 
 local now = now_us()
 local now_ms = math.floor(now / 1000)
@@ -46,7 +46,7 @@ if size > 0 then
 end
 if kind then
   local highest = highest_floor(value, state, floor)
-  if not highest then highest, fence = 0, 0 end  -- nobody knows what was invalidated: older than anything
+  if not highest then highest, fence = 0, 0 end  -- the invalidations were lost, so the value counts as void
   if highest < fence or not void(floors, floor, fence, tags) then
     left = fresh - now_ms
     local hurry = ARGV[5] ~= '0' and cost * ARGV[5] / 1000000 >= left

@@ -1,6 +1,6 @@
--- Make all values void that have one of these tags, wherever they are, and all that is being loaded now and will have one.
+-- Void all values that have one of these tags, and all loads under way whose value will have one.
 -- KEYS     state, floors, floor
--- ARGV     tags; '' is every value's
+-- ARGV     tags; '' is a tag of every value
 -- RETURNS  {fence} of the newest load that may be void
 --          WRONG_TYPE and OTHER_FORMAT as in get_or_lease
 -- SINCE    Redis 5
@@ -9,22 +9,22 @@
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 local state, floors, floor = KEYS[1], KEYS[2], KEYS[3]
-local FEW = 100  -- so many floors are not worth the search for those that nothing is below
+local FEW = 100  -- up to this number, searching for floors without a value below is not worthwhile
 local fields, refusal = read_state(state, '')
 if not fields then return refusal end
 local count = redis.pcall('ZCARD', floors)
 if type(count) == 'table' then return refused(floors, count) end
 local life = math.max(KEEP, whole(redis.call('HGET', state, 'life'), 0))
 local now = now_us()
-local mark = math.max(now, whole(fields[1], 0))  -- at least the last fence that was issued: what comes later is above it
--- The records of tags are not there yet, or were thrown away: all that may have been invalidated before is void.
+local mark = math.max(now, whole(fields[1], 0))  -- at least the last fence issued, so that later loads are above it
+-- There are no floors of tags, perhaps because they were evicted: all that may have been invalidated before is void.
 local before = count == 0 and whole(redis.call('HGET', state, 'floor'), mark)
 redis.call('HSET', state, 'fence', mark, 'floor', mark)
 keep_alive(state, floors, whole(fields[4]), life, now)
 if before then redis.call('ZADD', floors, before, '') end
 for _, tag in ipairs(ARGV) do redis.call('ZADD', floors, mark, tag) end
 if count > FEW then
-  -- Nothing is there any more that was loaded so long ago. A load that began then is not stored: perhaps it would be void.
+  -- No value loaded that long ago exists any more. The value of a load that began then is not stored: it might be void.
   local gone = mark - 1000 * life
   if redis.call('ZREMRANGEBYSCORE', floors, 0, gone) > 0 and not redis.call('ZSCORE', floors, '') then
     redis.call('ZADD', floors, gone, '')

@@ -1,11 +1,11 @@
--- Store a value, end its load, and tell who waits.
+-- Store a value, end its load, and notify the waiters.
 -- KEYS     value, fresh, load, state, floors, floor, waiters
--- ARGV     token; fence of its load, or '0': there is none, store it whatever there is; 'release' | 'bury': refuse this token
---          from now on; kind; ms for which it is fresh; ms for which it is kept beyond that; us that the load took; tags, with
+-- ARGV     token; fence of its load, or '0': store without a load, over any value; 'release' | 'bury': revoke the token
+--          from now on; kind of the value; ms for which it is fresh; ms for which it is kept beyond that; us that the load took; tags, with
 --          a space before each; data
 --          a mark that there is no data ('mark') is stored even if memory is full: its first write frees the load
--- RETURNS  {1, fence} stored, or was already | {0} the load has lost its lease: by time, or because the value was stored or
---          deleted meanwhile; or the token was declared dead | {INVALIDATED} it has begun before one of the tags was invalidated |
+-- RETURNS  {1, fence} stored, now or before | {0} the load has lost its lease: it expired, or the value was stored or
+--          deleted meanwhile; or the token was revoked | {INVALIDATED} the load began before one of the tags was invalidated |
 --          WRONG_TYPE and OTHER_FORMAT as in get_or_lease
 -- SINCE    Redis 5
 -- MODEL    models/flight.pml
@@ -28,12 +28,12 @@ local fields, refusal = read_state(state, token)
 if not fields then return refusal end
 if loaded and (holder ~= token or whole(redis.call('HGET', state, 'of:' .. load)) ~= fence) then
   if not holder or holder == token then redis.call('HDEL', state, 'of:' .. load) end
-  if holder == token then  -- the state was thrown away, or a late copy was granted: nobody else would end that
+  if holder == token then  -- the state was evicted, or a late copy was granted; no other request would end the load
     redis.call('DEL', load)
     tell(waiters)
   end
   local _, stored = parts(found)
-  return stored == fence and {1, fence} or {0}  -- the same request once more
+  return stored == fence and {1, fence} or {0}  -- a repetition of the same request
 end
 if fields[2] and string.find(fields[2], token, 1, true) then return {0} end
 if loaded and kind == 'mark' then redis.call('DEL', load) end
@@ -61,7 +61,7 @@ redis.call('DEL', load)
 redis.call('HDEL', state, 'of:' .. load)
 if ARGV[3] == 'bury' then
   bury(state, fields[2], token)
-  keep_alive(state, floors, redis.call('HGET', state, 'keep'), 0, now)  -- which may have been set above, for longer
+  keep_alive(state, floors, redis.call('HGET', state, 'keep'), 0, now)  -- read again: it may have been set above, for longer
 end
 tell(waiters)
 return stored and {1, fence} or {INVALIDATED}

@@ -1,6 +1,6 @@
--- Return the time of the server that has this key: in a Cluster, the command TIME alone would go to any of them.
+-- Return the time of the server that has this key: in a Cluster, the plain command TIME would go to any server.
 -- KEYS     the key
--- ARGV     nothing is made of it
+-- ARGV     ignored
 -- RETURNS  {seconds, microseconds}, as TIME
 -- SINCE    Redis 5
 -- MODEL    models/timestamp.pml
