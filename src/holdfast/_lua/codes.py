@@ -31,7 +31,7 @@ QUARANTINED = -5
 """``ms``: the server may have lost its data, and grants nothing for that time (quarantine)."""
 
 OTHER_LEASE = -6
-"""``ms``: the clients of this server have agreed on another greatest lease."""
+"""``ms``: the clients of this server have agreed on another longest lease (`max_ttl`)."""
 
 OTHER_SERVERS = -7
 """``digest``: the clients of this server have agreed on another list of servers."""
@@ -100,7 +100,7 @@ UNPROCLAIMED = 14
 """``ms``: a candidate holds the lock of the election, but has not proclaimed its name yet."""
 
 REDEFINED = 15
-"""``revision, definition, tick, origin``: the job was redefined; its current definition."""
+"""``revision, definition, tick, origin``: the job was redefined; this is its present definition."""
 
 QUEUE_FULL = 16
 """Too many runs of the job wait already."""

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _LOOK = 0.1  # seconds between two checks of the lease and of cancellation
 _ASK, _PATIENCE, _SILENCE = 0.3, 0.2, 10.0
-"""Seconds from the guardian's last sign of life to the next question; seconds that it has for the answer.
-It has `_PATIENCE` if its time to act has passed, `_SILENCE` otherwise."""
+"""Seconds after which a silent guardian process is asked for a sign of life; seconds that it has for the answer.
+The second number, `_PATIENCE`, counts after a missed deadline; otherwise the third, `_SILENCE`, does."""
 _LINES, _LONGEST = 5, 4096  # number of last lines kept; bytes after which a longer line is split
 _SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) if c != "\t"})
-"""Translation of control characters, which a terminal might obey when it shows the history, to "?"."""
+"""Table that replaces control characters by "?", since a terminal might obey them when it shows the history."""
 
 
 class JobFailed(HoldfastError):

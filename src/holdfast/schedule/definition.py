@@ -15,7 +15,7 @@ from holdfast.errors import ConfigError
 from holdfast.schedule.timetable import Timetable, from_text
 
 HISTORY = 1000
-"""Greatest number of past runs that a job's history may keep."""
+"""Maximum number of past runs that a job's history may keep."""
 
 ON_THE_SERVER = {"min_runtime": "keep"}
 """Options whose name in the definition on the server differs from the one in Python."""
@@ -77,7 +77,7 @@ def parse(definition: bytes) -> tuple[Timetable, Options]:
                 facts[name] = facts.pop(there)
         return from_text(control_records.text(facts.pop("when", None), control_records.LONGEST)), checked("", facts)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ConfigError(f"a job cannot be read: {definition[:200]!r}: {error}", parameter="definition") from error
+        raise ConfigError(f"job definition cannot be read: {definition[:200]!r}: {error}", parameter="definition") from error
 
 
 def read(definition: bytes, job: ServedJob) -> tuple[Any, Options]:

@@ -21,7 +21,7 @@ PATIENCE = 5.0
 """Seconds that `Schedule.stop` waits for runs to end after they were told to."""
 
 TEXT = 500
-"""Greatest number of characters of a result or an error that the history keeps."""
+"""Maximum number of characters of a result or an error that the history keeps."""
 
 
 class Launch(Protocol):

@@ -19,7 +19,7 @@ RUNS = "_holdfast_runs"
 """Name of the attribute by which a wrapper refers to the function that a job really runs."""
 
 LONGEST = 200
-"""Greatest length of an origin, in characters."""
+"""Maximum length of an origin, in characters."""
 
 
 def origin_of(function: Callable[..., Any]) -> str:

@@ -37,7 +37,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 ANSWER_WITHIN = 2.0
-"""Greatest number of seconds to wait for one reply of the server."""
+"""Maximum number of seconds to wait for one reply of the server."""
 
 IDLE = "called as a job it would do nothing; declare a function that iterates over it"
 """Text of the error that refuses a generator function."""
@@ -152,7 +152,7 @@ class BaseSchedule:
     ) -> None:
         _refuse_mistaken(mistaken)
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-            raise ConfigError(f"concurrency must be a whole number from 1, not {concurrency!r}", parameter="concurrency")
+            raise ConfigError(f"concurrency must be a whole number, at least 1, not {concurrency!r}", parameter="concurrency")
         self.name = name
         self._keys = Keys.of(name, prefix)
         self._features = fit_for(features, "features")
@@ -176,7 +176,7 @@ class BaseSchedule:
     ) -> Callable[[F], F]:
         """Decorator: run the function at the times of a cron expression, by the clock of time zone ``tz``.
 
-        ``name``: the job's name, by default the function's. ``jitter``: greatest delay of a tick in seconds; all processes
+        ``name``: the job's name, by default the function's. ``jitter``: maximum delay of a tick in seconds; all processes
         compute the same delay. ``options``: those of `Options`. Raises ConfigError.
         """
 
@@ -201,7 +201,7 @@ class BaseSchedule:
         """Declare a job without a decorator: any callable, with any `Timetable`. Call this before the schedule is started."""
         named = _named(function) if name is None else name
         if not callable(function):
-            raise ConfigError(f"job {named!r}: {function!r} cannot be called", parameter="function")
+            raise ConfigError(f"job {named!r}: {function!r} is not callable", parameter="function")
         if named in self._jobs:
             raise ConfigError(f"schedule {self.name!r} has a job {named!r} already; pass another name=", parameter="name")
         if self._serving:

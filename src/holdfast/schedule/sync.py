@@ -33,7 +33,7 @@ class Schedule(BaseSchedule):
         name: the name of the schedule. Processes that serve the same name share its jobs, so each application needs its own
         name.
         features: what this process can do. A job declared with ``on=`` runs only in processes that have one of its features.
-        concurrency: greatest number of runs at the same time in this process.
+        concurrency: maximum number of runs at the same time in this process.
         prefix: start of the keys on the server.
         strict: refuse to start if another process serves a different function under the name of one of the jobs. Otherwise
             a warning is logged, and the definition that was declared last counts.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cronsim import CronSim
 
 SHORTEST, LONGEST = 0.1, 10.0**9
-"""Least and greatest number of seconds between two ticks of `Every`."""
+"""Least and maximum number of seconds between two ticks of `Every`."""
 
 _DAY = 86400.0
 _NICKNAMES = {
@@ -46,7 +46,7 @@ _FIELDS = {
 class Timetable:
     """The ticks (scheduled times) of one job, in order; base class of `Cron` and `Every`.
 
-    ``jitter``: greatest delay of a tick in seconds. The delay is computed from ``salt`` and the tick, so that all processes
+    ``jitter``: maximum delay of a tick in seconds. The delay is computed from ``salt`` and the tick, so that all processes
     agree and jobs that are due together are spread. A delayed tick never passes the next one.
     """
 

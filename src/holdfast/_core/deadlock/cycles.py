@@ -17,10 +17,10 @@ from holdfast._core.requests import Command, Refused, Sleep
 from holdfast._core.retry import retry_idempotent
 
 LONGEST = 50
-"""Greatest number of waiters in a cycle; longer cycles are not found."""
+"""Maximum number of waiters in a cycle; longer cycles are not found."""
 
 STEPS = 100_000
-"""Greatest number of steps from a waiter to a holder in one search: forged records may name many holders of one lock."""
+"""Maximum number of steps from a waiter to a holder in one search: forged records may name many holders of one lock."""
 
 BETWEEN = 0.25
 """Seconds between the two checks of a suspected cycle; a process removes a wait that has ended from its record sooner."""
@@ -92,7 +92,7 @@ class Cycle:
 
 
 def shown(cycle: Chain) -> Cycle:
-    """Return a chain of links as the `Cycle` that users see."""
+    """Return a chain of waiters as the `Cycle` that users see."""
     return Cycle(tuple(_waiter(link, before) for link, before in zip(cycle, (cycle[-1], *cycle[:-1]), strict=True)))
 
 
@@ -129,7 +129,7 @@ def _label(said: control_records.Record, holds: tuple[str, ...]) -> str:
 
 
 def cycles(waiting: Iterable[Link]) -> list[Chain]:
-    """Return all cycles of waiters, each once, beginning with its longest wait."""
+    """Return all deadlocks (cycles of waiters) among these waits, each once, beginning with its longest wait."""
     waiting = sorted(waiting)
     holders: dict[str, list[Link]] = {}
     for link in waiting:
@@ -154,7 +154,7 @@ def _from(first: Link, path: Chain, holders: dict[str, list[Link]], steps: Itera
 
 
 def youngest(cycle: Chain) -> Link | None:
-    """Return the wait to end: among the waits that allow it, the one that began last; None if none allows it."""
+    """Return the wait in a deadlock that has to end: of those that allow it, the one that began last; None if none does."""
     return max((link for link in cycle if link.yields), default=None)
 
 
@@ -215,7 +215,7 @@ async def waiters_of_holder(key: str) -> list[Link]:
 
 
 async def evidence(cycle: Chain) -> Evidence | None:
-    """Return what the server says about the locks of a cycle; None if that contradicts the cycle."""
+    """Return the holder and last fence of each lock in a suspected deadlock; None if the holders are others."""
     found = []
     for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         public, fence = await holder(link.lock)
@@ -226,12 +226,12 @@ async def evidence(cycle: Chain) -> Evidence | None:
 
 
 async def find(waiting: Iterable[Link]) -> list[Cycle]:
-    """Return those deadlocks among the given waits that two checks confirm (operation behind `find_deadlocks`)."""
+    """Return the deadlocks among the given waits that two checks, a moment apart, confirm."""
     return [shown(cycle) for cycle in await confirmed(cycles(waiting))]
 
 
 async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
-    """Return those of the suspected cycles that two checks confirm."""
+    """Return those of the suspected cycles of waiters that two checks, a moment apart, confirm."""
     first = [(cycle, await evidence(cycle)) for cycle in suspected]
     if not any(seen for _, seen in first):
         return []
@@ -244,7 +244,7 @@ async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
 
 
 async def still(cycle: Chain) -> bool:
-    """Return True if the records of all processes in a cycle still list its waits."""
+    """Return True if the records of all processes in a cycle of waiters still list its waits."""
     for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         if not following.among(await waiters_of_holder(link.lock)):
             return False
@@ -252,8 +252,8 @@ async def still(cycle: Chain) -> bool:
 
 
 async def around(first: Link) -> Chain | None:
-    """Return the cycle that contains a given wait, following each lock to its holder and that holder's own wait; None if
-    none."""
+    """Return the cycle of waiters that contains a given wait; None if there is none.
+    The search follows each lock to its holder, and on to the lock that this holder waits for."""
     path: Chain = (first,)
     while len(path) < LONGEST:
         holds = [link for link in await waiters_of_holder(path[-1].lock) if path[-1].lock in link.holds]
@@ -266,7 +266,7 @@ async def around(first: Link) -> Chain | None:
 
 
 async def suspected(first: Link) -> tuple[Chain, Evidence] | None:
-    """Look once for a cycle that contains a given wait; return the cycle with its evidence, or None."""
+    """Search once for a cycle of waiters that contains a given wait; return it with its evidence, or None."""
     cycle = await around(first)
     seen = None if cycle is None else await evidence(cycle)
     return None if cycle is None or seen is None else (cycle, seen)

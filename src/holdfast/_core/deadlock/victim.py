@@ -20,25 +20,24 @@ if TYPE_CHECKING:
     from holdfast._core.lock.ports import Line, Wait, Watched
 
 FIRST_LOOK_AFTER_S = 1.0
-"""Seconds of waiting after which the keeper first looks for a deadlock that contains this wait."""
+"""Seconds of waiting after which the first search for a deadlock that contains this wait is made."""
 
 LOOK_EVERY_S = 0.5
-"""Seconds between two looks for deadlocks."""
+"""Seconds between two searches for deadlocks."""
 
 
 class DeadlockDetector:
-    """Search, on one server, for deadlocks that contain waits of this process; only waits that may be ended are searched
-    for."""
+    """The search for deadlocks on one server that contain waits of this process; only waits that may be ended are looked
+    at."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[Chain, Evidence]] = {}
-        """Cycles that the last look found, by owner and lock of the local wait in them; a cycle found twice in a row is
-        ended."""
+        """Cycles of waiters that the last search found, by owner and lock of the local wait; one found twice is ended."""
         self._look_at = 0.0
         self._looking = False
 
     def turn(self, node: Watched, waits: dict[Wait, Attempt], now: float) -> None:
-        """Look for deadlocks if a look is due. Called in the keeper's thread."""
+        """Search for deadlocks if a search is due. Called in the keeper (background thread)."""
         late = [wait for wait in waits if wait.yields and now - wait.since >= FIRST_LOOK_AFTER_S]
         if not late:
             self._seen.clear()
@@ -86,8 +85,8 @@ def _error(attempt: Attempt, cycle: Chain) -> Deadlock:
 
 
 def drive(line: Line, operation: Coroutine[Any, Any, Any], then: Callable[[Any], None]) -> None:
-    """Run an operation over a connection of the keeper, and call ``then`` with its result; with None if it failed.
-    The operation may yield commands only."""
+    """Run an operation over a connection of the keeper (background thread), and pass its result to ``then``.
+    The result is None if the operation failed. The operation may yield commands only."""
 
     def go_on(reply: Any, _sent: float = 0.0) -> None:
         try:

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from holdfast._core.lock.ports import Watched
 
 LONG_WAIT_S = 0.5
-"""Seconds of waiting after which a wait is published; also seconds between two looks while no wait is published."""
+"""Seconds of waiting after which a wait is published; also seconds between two checks while no wait is published."""
 
 LOOK_AFTER_S = 0.1
-"""Seconds between two looks while waits are published, so that a wait that has ended is soon removed from the record."""
+"""Seconds between two checks while waits are published, so that a wait that has ended is soon removed."""
 
 MOST = 100
-"""Greatest number of waits that a process publishes."""
+"""Maximum number of waits that a process publishes."""
 
 PER_LOOK = 20_000
-"""Greatest number of leases and waiters that are looked at per second; with more, the looks become less frequent."""
+"""Maximum number of leases and waiters that are checked per second; with more, the checks become less frequent."""
 
 
 class WaitGraph:
@@ -35,13 +35,13 @@ class WaitGraph:
     def __init__(self, node: Watched) -> None:
         self.nodes: list[Watched] = [node]
         self.at = float("inf")
-        """Local time, in seconds, of the next look; infinity: nobody waits."""
+        """Local time, in seconds, of the next check of this process's waits; infinity: nobody waits."""
         self.waits: tuple[Wait, ...] = ()
-        """The waits that the last look found."""
+        """Waits that the last check found."""
         self._attempts: dict[Wait, Attempt] = {}
         self.detector: DeadlockDetector | None = None
         self.untold = False
-        """True while these waits differ from those in the record that the server has of this process."""
+        """True while the waits differ from those in the record that the server has of this process."""
 
     def join(self, other: WaitGraph) -> WaitGraph:
         """Merge this graph into that of another node of the same Cluster, and return the merged graph."""
@@ -49,13 +49,13 @@ class WaitGraph:
         return other
 
     def somebody_waits(self, now: float) -> None:
-        """Schedule a look at the waits of this process, since a new wait has begun. The keeper's mutex must be held."""
+        """Schedule a check of this process's waits, since a new wait has begun. The keeper's mutex must be held."""
         if self.at == float("inf"):
             self.at = now + LONG_WAIT_S
             self.nodes[0].keeper.wake_by(self.at)
 
     def turn(self, now: float) -> None:
-        """Look at the waits of this process if a look is due, publish changes, and search for deadlocks."""
+        """Check this process's waits if a check is due, publish changes, and search for deadlocks."""
         if now < self.at:
             return
         with self.nodes[0].mutex:

@@ -15,7 +15,7 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes
 
 POLL = 1.0
-"""Greatest number of seconds between two looks at a lock while waiting to see it free: an observer is not notified."""
+"""Maximum number of seconds between two queries while waiting to see a lock free: an observer is not notified."""
 
 
 class TakenAway(NamedTuple):

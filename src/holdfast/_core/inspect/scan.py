@@ -17,13 +17,13 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script
 
 PAGE = 50
-"""Greatest number of locks that one run of the script reads."""
+"""Maximum number of locks that one run of the script reads."""
 
 COUNT = 500
 """Number of keys that the server looks at in one step of a SCAN."""
 
 LINE = 1000
-"""Greatest number of holders, and of waiters, that are listed for one lock."""
+"""Maximum number of holders, and of waiters, that are listed for one lock."""
 
 
 class Hold(NamedTuple):
@@ -166,7 +166,7 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
 async def look(where: Field, keys: list[bytes], most: int = 1, records: Records | None = None) -> list[Seen]:
     """Return the state of these locks. Raises WireError if no server replies.
 
-    ``most``: greatest number of holders, and of waiters, to list for each lock; with 1, no waiters are listed.
+    ``most``: maximum number of holders, and of waiters, to list for each lock; with 1, no waiters are listed.
     """
     records = {} if records is None else records
     seen = []

@@ -28,7 +28,7 @@ class ServerSet(NamedTuple):
     digest: str
     """Digest of the server list. All clients that use these servers must have the same one."""
     longest: float
-    """Greatest lease in seconds that clients agree on; a server that lost its votes does not vote for that long."""
+    """Longest lease, in seconds, that the clients have agreed on; a server that lost its votes does not vote for that long."""
     marker: bytes = marker_key(PREFIX)
     """Key under which each server stores a marker; if the marker is missing, the server has lost its data."""
 
@@ -151,7 +151,7 @@ class Quarantined(NamedTuple):
 
 
 class ConfigDiffers(NamedTuple):
-    """A server's reply: other clients have agreed on another list of servers or another greatest lease."""
+    """A server's reply: other clients have agreed on another list of servers or another longest lease."""
 
     run: bytes
     about: str

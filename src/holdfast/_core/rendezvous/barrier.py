@@ -47,7 +47,7 @@ class BarrierSpec:
     keys: tuple[bytes, ...]
     """Keys on the server: state, places, done, waiters."""
     spec: Spec
-    """Lock record for the lease under which the action runs; its ``ttl`` is also that of a participant's place."""
+    """Specification of the lock under which the action runs; its ``ttl`` is also that of a participant's place."""
     parties: int
     keep_ms: int
 

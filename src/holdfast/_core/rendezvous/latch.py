@@ -38,7 +38,7 @@ from holdfast._lua import Script, codes
 INFINITY = float("inf")
 
 LISTEN_S = 10.0
-"""Greatest number of seconds after which a waiter asks the server without having been notified."""
+"""Maximum number of seconds after which a waiter asks the server without having been notified."""
 
 LISTED_S = 3 * LISTEN_S
 """Seconds for which the server keeps a waiter's subscription to a latch."""
@@ -86,9 +86,9 @@ class Seen(NamedTuple):
 
     missing: int
     opened: int
-    """Number of the last opening, which rises with each; 0: the latch has never opened."""
+    """Server time, in microseconds, of the last opening; rises with each; 0: the latch has never opened."""
     born: int
-    """Number of the creation of the latch's state; 0: the server has no state for it."""
+    """Server time, in microseconds, at which the latch's state was created; 0: the server has no state for it."""
 
 
 class LatchWaiter(CoalescedWaiter):
@@ -147,7 +147,7 @@ async def look(latch: LatchSpec) -> Seen:
 
 
 async def down(latch: LatchSpec, by: int, name: str = "") -> Seen:
-    """Count down by ``by``, to zero at least, and return the latch's state. Raises WireError, KeyConflict, CountMismatch.
+    """Count down by ``by``, but not below zero; return the latch's state. Raises WireError, KeyConflict, CountMismatch.
     ``name``: identifies the thing counted; each name counts once until `reset`."""
     return await _seen(latch, await retry_idempotent(_run(latch, "down", await NewToken(), by, name)))
 

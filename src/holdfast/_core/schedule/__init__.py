@@ -1,1 +1,1 @@
-"""Scheduled jobs: what is due, who runs it, and what anybody may ask of it."""
+"""Schedules: jobs whose runs are claimed on the server, so that one process of many begins each run."""

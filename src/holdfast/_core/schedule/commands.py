@@ -15,7 +15,7 @@ from holdfast._core.schedule.job import BESIDE, COMMAND, JOBS, Full, Keys, Obeye
 T = TypeVar("T")
 
 BATCH = 50
-"""Greatest number of jobs in one request."""
+"""Maximum number of jobs in one request."""
 
 
 class RunFacts(NamedTuple):

@@ -11,13 +11,13 @@ from holdfast._core.requests import in_the_way
 from holdfast._lua import Script, codes
 
 BESIDE = 10
-"""Greatest number of runs of a job that may overlap, with ``overlap="allow"``."""
+"""Maximum number of runs of a job that may overlap, with ``overlap="allow"``."""
 
 ATTEMPTS = 3
-"""Greatest number of times that a tick's run is begun if each of them crashes, with ``on_crash="again"``."""
+"""Maximum number of times that a tick's run is begun if each of them crashes, with ``on_crash="again"``."""
 
 QUEUE = 100
-"""Greatest number of runs of one job that may wait to begin."""
+"""Maximum number of runs of one job that may wait to begin."""
 
 
 class When(Protocol):
@@ -34,7 +34,7 @@ class Options:
     ttl: float = 30.0
     """Lease of a run, renewed while it runs. If its process crashes, the next run is blocked until the lease expires."""
     min_runtime: float = 0.0
-    """Least time, from its start, for which a run counts as running."""
+    """Minimum time, from its start, for which a run counts as running, even if it ends earlier."""
     overlap: Literal["skip", "queue", "allow"] = "skip"
     """A tick (scheduled time) that is due while the job runs is skipped, queued, or run at the same time (at most ten
     runs)."""
@@ -43,7 +43,7 @@ class Options:
     "skip": run the latest unless it is later than `grace`; "once": run the latest; "all": run all, up to the latest hundred.
     """
     grace: float = 10.0
-    """Greatest delay with which a tick may begin, with ``misfire="skip"``."""
+    """Maximum delay with which a tick may begin, with ``misfire="skip"``."""
     on_crash: Literal["leave", "again"] = "leave"
     """Treatment of a run whose process dies.
     "leave": end the run; "again": begin it again elsewhere, up to three times in all."""
@@ -56,7 +56,7 @@ class Options:
 
     @property
     def slots(self) -> int:
-        """Greatest number of runs that may go on at the same time."""
+        """Maximum number of runs that may go on at the same time."""
         return BESIDE if self.overlap == "allow" else 1
 
     @property
@@ -135,7 +135,7 @@ class Answered(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """Reply: the job was redefined by another process; its definition on the server."""
+    """Reply: another process redefined the job; the reply has the new definition."""
 
     revision: int
     definition: bytes
@@ -268,7 +268,7 @@ JOBS: Script[list[object]] = Script("schedule/jobs", _read_list)
 
 
 def run_spec(job: str, keys: tuple[bytes, bytes, bytes], options: Options, longest_answer: float, patience: float) -> Spec:
-    """Return the lock record under which a run's lease is renewed. ``patience``: seconds added to `Options.max_runtime`."""
+    """Return the specification of the lock that a run holds. ``patience``: seconds added to `Options.max_runtime`."""
     limit = None if options.max_runtime is None else options.max_runtime + patience
     timeout = min(longest_answer, answer_within(options.ttl))
     return Spec(name=job, keys=keys, ttl=options.ttl, renew=True, max_hold=limit, timeout=timeout)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from holdfast._core.schedule.job import QUEUE, Options, When
 
 COUNTED = 1000
-"""Greatest number of missed ticks (scheduled times) that are counted; more are reported as this number."""
+"""Maximum number of missed ticks (scheduled times) that are counted; more are reported as this number."""
 
 
 class Due(NamedTuple):

@@ -38,7 +38,7 @@ class ServedJob:
     runs: int = 0
     """Number of the job's runs in this process."""
     widest: int = 1
-    """Greatest number of slots under earlier definitions; runs that began then may still be in them."""
+    """Maximum number of slots under earlier definitions; runs that began then may still be in them."""
     _served: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
 
     @property

@@ -56,10 +56,10 @@ ABANDON_AFTER_S = 10.0
 """Seconds that a run has to end after its `max_runtime`, before it is abandoned."""
 
 BATCH = 50
-"""Greatest number of jobs in one request."""
+"""Maximum number of jobs in one request."""
 
 DRIFT = 1e-4
-"""Greatest rate difference between local and server clock: claims are delayed by this fraction."""
+"""Maximum rate difference between local and server clock: claims are delayed by this fraction."""
 
 GIVE_UP_AFTER_S = 4.0
 """Seconds without a reply after which a process that stops gives up reporting."""
@@ -68,7 +68,7 @@ AHEAD_US = 200_000
 """Microseconds, in addition to the request's timeout, of future ticks (scheduled times) that a claim includes."""
 
 SET_BACK_S = 5.0
-"""Least number of seconds by which the server's clock must go back to be logged."""
+"""Minimum number of seconds by which the server's clock must go back to be logged."""
 
 WAITS = "no tick runs twice, so jobs wait until the clock has caught up"
 RIGHT = "jobs go on by the new time, so ticks in the repeated hours run again"
@@ -109,7 +109,7 @@ class ScheduleState:
         self._looks: list[tuple[float, str]] = []
         self._look_now: dict[str, None] = {}
         self._hungry: dict[str, None] = {}
-        """Names of jobs with a queued run that this process can begin when it has room."""
+        """Names of jobs with a queued run that this process begins when it has fewer runs than its limit."""
         self._look_all_at = INFINITY
         self.beat_at = 0.0
         self._unanswered: list[JobReport] | None = None
@@ -148,7 +148,7 @@ class ScheduleState:
     # Work that is due
 
     def tick(self, now: float) -> None:
-        """Process stops and run times that are due at local time ``now``, and queue tasks for the caller."""
+        """Handle stop requests and runs that exceed `max_runtime`, at local time ``now``, and queue tasks for the caller."""
         while self._stops:
             self.stopping, self.stop_at = True, min(self.stop_at, now + self._stops.popleft())
         if now >= self._look_all_at and self._unanswered is None:
@@ -257,7 +257,7 @@ class ScheduleState:
         item.due = due(job.when, job.last, time, job.options, int(self.timeout * 1e6) + AHEAD_US)
 
     def time(self, now: float) -> int:
-        """Return the least possible time of the server's clock at local time ``now``, in microseconds."""
+        """Return the earliest possible time of the server's clock at local time ``now``, in microseconds."""
         return self._server + int((now - self._came) * 1e6)
 
     def next_at(self) -> float:

@@ -1,1 +1,1 @@
-"""Single flight: one of all clients that want a value loads it."""
+"""Single flight: one caller of many loads a missing value, and the others wait for its result."""

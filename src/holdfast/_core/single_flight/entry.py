@@ -13,16 +13,16 @@ from holdfast._core.requests import Command, Conflict, in_the_way
 from holdfast._lua import Script, codes, whole_number
 
 MAX_SIZE = 16 * 1024 * 1024
-"""Default limit for the size of a value, in bytes."""
+"""Default maximum size of a value, in bytes."""
 
 HEAD = 4096
-"""Greatest length of a value's first line (its metadata), in bytes."""
+"""Maximum length of a value's first line (its metadata), in bytes."""
 
 MARK = "mark"
 """Kind of the mark that is stored in place of a value that the server refused, even when its memory is full."""
 
 MAX_TAGS = 4000
-"""Greatest total length of one value's tags, in bytes: they are in its first line, of which scripts read only 4,096 bytes."""
+"""Maximum total length of one value's tags, in bytes: they are in its first line, of which scripts read only 4,096 bytes."""
 
 LARGE = 1024 * 1024
 """Bytes that every server accepts in one argument; with more it may close the connection (``proto-max-bulk-len``)."""
@@ -33,16 +33,16 @@ class EntrySpec:
     """A cached key's server keys and limits, as `flight` uses them, made by `entry_spec`; immutable, shared by threads."""
 
     spec: Spec
-    """Lock record of the key's load; its keys are load, state and floors, the last two shared by all keys of the group."""
+    """Specification of the lock that guards the key's load. Its keys: load, and state and floors of the whole group."""
     value: bytes
     fresh: bytes
     invalidated_before: bytes
     waiters: bytes
     """Key on the server of the subscriptions to this value; all keys are described in `_lua/single_flight/_values.lua`."""
     tries: int = 1
-    """Least number of tries before a server that does not answer counts as away."""
+    """Minimum number of tries before a server that does not answer counts as away."""
     max_size: int = MAX_SIZE
-    """Greatest size, in bytes, of a value that is read from the server; a longer one raises TooLong."""
+    """Maximum size, in bytes, of a value that is read from the server; a longer one raises TooLong."""
     keeps: bool = False
     """True: an unreadable stored value is an error. False: it counts as missing, and is replaced by a new load."""
 

@@ -90,7 +90,7 @@ LEADER_LAG_S = 1.0
 """Seconds by which waiters that do not lead ask the server later than their leader would."""
 
 LISTEN_S = 30.0
-"""Greatest number of seconds after which a waiter asks again; leases that other programs wrote may never expire."""
+"""Maximum number of seconds after which a waiter asks again; leases that other programs wrote may never expire."""
 
 
 class TooLong(KeyConflict):

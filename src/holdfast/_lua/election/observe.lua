@@ -11,8 +11,8 @@
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 local lock, state, observers, ms, hope = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), ARGV[2]
-local VALUE = 65536  -- greatest length, in bytes, of a leader's value
-local HOPES = 10000  -- greatest number of observers to notify; others poll
+local VALUE = 65536  -- maximum length, in bytes, of a leader's value
+local HOPES = 10000  -- maximum number of observers to notify; others poll
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
 local fields = redis.pcall('HMGET', state, 'v', 'leader', 'term')

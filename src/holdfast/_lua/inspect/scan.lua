@@ -1,6 +1,6 @@
 -- Return the holders and waiters of some locks. Writes nothing.
 -- KEYS     lock, state, queue, hopefuls of each, one after the other
--- ARGV     greatest number of holders, and of waiters, to list for each lock
+-- ARGV     maximum number of holders, and of waiters, to list for each lock
 -- RETURNS  {server time us, answer, answer, ...}; an answer is
 --          {type of the lock's key, format, last fence, number of waiters, holders, line, used, limit, name of the leader or ''}
 --          format: from the state, or from the lock's own hash; empty if neither has it

@@ -2,7 +2,7 @@
 -- KEYS     lock, state, queue; marker, if the lock has quarantine=
 -- ARGV     token (if it ends in '~', the holder may keep the lock after use until another client asks); lease in ms;
 --          '1' to join the queue when the lock is busy (only with a subscribed inbox), else '0'; if the holder has used up
---          its fences: how many more it wants, else '0' if an argument follows; with a marker: the greatest lease in ms
+--          its fences: how many more it wants, else '0' if an argument follows; with a marker: the longest lease in ms
 -- RETURNS  {1, first fence, last fence}       held, for the full lease; the same again for the same token, unless more are wanted
 --          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use}
 --                                             busy; remaining -1: the holder's key has no expiry; process 'guard': see _quarantine

@@ -1,7 +1,7 @@
 -- Replace the token of a held lock: the holder's by that of a ticket, or the ticket's by that of its redeemer.
 -- KEYS     lock, state, queue; marker, if the lock has quarantine=
 -- ARGV     token that holds the lock; token that replaces it; its lease in ms; end of the first one's lease (server ms), if that
---          is a ticket, else '0'; with a marker: the greatest lease in ms
+--          is a ticket, else '0'; with a marker: the longest lease in ms
 -- RETURNS  {1, first fence, last fence, end of the lease (server ms)}
 --                                             the second holds it, for the full lease; the same again for the same two
 --          {0}                                the lease of the first has expired

@@ -1,7 +1,7 @@
 -- Refresh the places of all waiters of one process on this server. The reply also grants a lock whose
 -- message was lost, and a free lock with a queue is handed over. A waiter is never inserted.
 -- KEYS     lock, state, queue of each waiter, one after the other; marker, if their locks have quarantine=
--- ARGV     the process's inbox; then token and lease in ms of each waiter; with a marker: the greatest lease in ms
+-- ARGV     the process's inbox; then token and lease in ms of each waiter; with a marker: the longest lease in ms
 -- RETURNS  {inbox has a listener 1/0 (1 if the server does not say), answer, answer, ...}; an answer is
 --          {1, first fence, last fence} held, for the full lease |
 --          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use} still waiting |

@@ -1,10 +1,10 @@
 -- Declare a server new, so that it votes at once: it has granted nothing that it could have lost.
 -- KEYS     marker
--- ARGV     greatest lease in ms; digest of the list of servers; '?' only look | '0' declare it | '1' declare it, whatever was
---          agreed on before | '+' drop what was agreed on, and vote when the greatest lease has passed
+-- ARGV     longest lease in ms; digest of the list of servers; '?' only look | '0' declare it | '1' declare it, whatever was
+--          agreed on before | '+' drop what was agreed on, and vote when the longest lease has passed
 -- RETURNS  {1} declared | {0} it votes already | {NEW_SERVER} it is new, or has lost all its data
 --          {QUARANTINED, ms} it may have lost its votes, and votes again in so many ms
---          {OTHER_LEASE, ms} and {OTHER_SERVERS, digest} another greatest lease, or list, was agreed on
+--          {OTHER_LEASE, ms} and {OTHER_SERVERS, digest} another longest lease, or list, was agreed on
 -- SINCE    Redis 5
 -- MODEL    models/amnesia.pml
 -- CODES    QUARANTINED NEW_SERVER

@@ -1,6 +1,6 @@
 -- Ask one server for its vote: grant the lock to a token if it is free here, else return how long to wait.
 -- KEYS     lock, state, hopefuls, marker
--- ARGV     token; lease in ms; the fence that all servers are asked to issue (us; 0: this server's time); the greatest lease in
+-- ARGV     token; lease in ms; the fence that all servers are asked to issue (us; 0: this server's time); the longest lease in
 --          ms; digest of the list of servers; id of the caller's subscription, to be notified when the lock is free, or ''; ms for which it
 --          has waited; if the holder has used up its fences: how many more it wants, else '0'
 -- RETURNS  {run id, 1, first fence, last fence, server time us, 1 if others wait for it}
@@ -14,7 +14,7 @@
 --          {run id, OTHER_FORMAT, version}        written by an incompatible release
 --          {run id, NO_NUMBER, key, field, text}  the field is not a number; nothing was written
 --          {run id, QUARANTINED, ms}              this server may have lost its votes: it votes again in so many ms
---          {run id, OTHER_LEASE, ms}              another greatest lease was agreed on
+--          {run id, OTHER_LEASE, ms}              another longest lease was agreed on
 --          {run id, OTHER_SERVERS, digest}        another list of servers was agreed on
 -- SINCE    Redis 5
 -- MODEL    models/quorum_fence.pml

@@ -19,8 +19,8 @@
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_notify
 local KEEP_JOB = 8640000000  -- ms for which a schedule's keys outlive their last use: a hundred days
-local ATTEMPTS = 3  -- greatest number of runs of one tick, if each of them crashes
-local QUEUE = 100  -- greatest number of waiting runs of one job
+local ATTEMPTS = 3  -- maximum number of runs of one tick, if each of them crashes
+local QUEUE = 100  -- maximum number of waiting runs of one job
 local FORGET = 60000  -- ms after which the record of a process that stopped serving is deleted
 local SET_RIGHT = 10800000000  -- us: if the clock goes back by more than three hours, it was wrong before
 

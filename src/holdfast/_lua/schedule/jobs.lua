@@ -14,7 +14,7 @@ local now = now_us()
 local now_ms = math.floor(now / 1000)
 local slots, wanted = tonumber(ARGV[1]), tonumber(ARGV[2])
 
-local ENTRY = 65536  -- greatest length of an entry in bytes, with the output of a command
+local ENTRY = 65536  -- maximum length of an entry in bytes, with the output of a command
 
 local function look(at)
   local job, log = KEYS[at], KEYS[at + 1]

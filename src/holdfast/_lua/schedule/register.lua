@@ -24,7 +24,7 @@ redis.call('ZCARD', jobs)
 local line = redis.pcall('ZCARD', serving)
 if type(line) == 'table' then return {now, refused(serving, line)} end
 local news = false
-local BY = 30  -- greatest number of processes of one origin that are stored for a job
+local BY = 30  -- maximum number of processes of one origin that are stored for a job
 
 -- Return those of these processes that serve the schedule now, without the one that asks.
 local function alive(by)

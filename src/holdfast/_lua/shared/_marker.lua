@@ -2,7 +2,7 @@
 -- Redlock, made automatic. A lost lease has expired by its end.
 --
 -- marker (hash, without expiry):  run = run id of the server, since = start of its quarantine (server ms; 0: it was
---                declared new), lease = the greatest lease (ms), servers = digest of the servers that vote together, if any
+--                declared new), lease = the longest lease (ms), servers = digest of the servers that vote together, if any
 -- MODEL    models/amnesia.pml
 -- CODES    QUARANTINED OTHER_LEASE OTHER_SERVERS
 -- INCLUDE  shared/_parse

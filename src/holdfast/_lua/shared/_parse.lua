@@ -2,7 +2,7 @@
 -- in place instead, since one more function costs them a tenth of their time.
 -- MODEL    models/handover.pml
 -- INCLUDE  shared/_constants
-local LONGEST = 4096  -- greatest length, in bytes, of a text that a script returns and that is not a user's value
+local LONGEST = 4096  -- maximum length, in bytes, of a text that a script returns and that is not a user's value
 
 -- Cut a text to a length at which it can still be told apart; a client that can forge one must not make others read megabytes.
 local function short(text)

@@ -17,7 +17,7 @@
 -- INCLUDE  shared/_parse
 
 local FORMAT = '1'  -- of values, as in the pattern below
-local HEAD = 4096  -- greatest length of a value's first line, in bytes: its tags take 4,000
+local HEAD = 4096  -- maximum length of a value's first line, in bytes: its tags take 4,000
 
 -- Return the parts of a value: kind, fence, end of freshness, cost, tags; nil if it has another format. The line is cut off
 -- first,

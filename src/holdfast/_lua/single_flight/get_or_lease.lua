@@ -2,7 +2,7 @@
 -- KEYS     value, load, state, floors, floor, waiters
 -- ARGV     token, for the load; its lease in ms, or '0': do not load; id of a listener to notify if another caller loads it, or '';
 --          ms for which an expired value is accepted meanwhile; how early to load: thousandths of the last load's duration;
---          greatest size of a value in bytes; treatment of an unreadable or longer value: 'void', it is replaced by a load, or
+--          maximum size of a value in bytes; treatment of an unreadable or longer value: 'void', it is replaced by a load, or
 --          'keep', it is an error
 -- RETURNS  {1, value, ms}                  fresh, for so long
 --          {STALE, value, ms}              stale, since -ms; another caller loads, or the caller asked not to
@@ -26,7 +26,7 @@
 -- INCLUDE  single_flight/_values
 local value, load, state, floors, floor, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, lease, hope, stale = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
-local HOPES = 10000  -- greatest number of listeners; further callers ask again when the lease ends
+local HOPES = 10000  -- maximum number of listeners; further callers ask again when the lease ends
 local PATIENCE = 2000  -- ms for which a subscription outlives the lease
 
 local now = now_us()
