@@ -71,7 +71,7 @@ class Server:
         self.lost = 0
         """Number of keys that the server has lost in restarts and by FLUSHALL."""
         self.on_start: Callable[[], object] | None = None
-        """Function that is called after each restart of the server; None: none."""
+        """Function that is called after each restart of the server, if any."""
         self.rate = rate
         self._base = EPOCH + WALL + offset
         self._since = world.now

@@ -156,7 +156,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 def _draw_sharing(rng: random.Random, profile: Profile) -> None:
-    """Draw how the lock is handed on inside a process: FairLocks, linger, number and duration of passes, an odd lease."""
+    """Draw how the lock is handed on inside a process: FairLocks, linger, limits of handing on, and one longer lease."""
     choice, uniform = rng.choice, rng.random
     fair = choice((0.0, 0.0, 0.0, 0.0, 0.5, 1.0))
     profile.fair = [uniform() < fair for _ in range(3)]

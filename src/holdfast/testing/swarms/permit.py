@@ -32,7 +32,7 @@ class Users:
     rng: random.Random
     limit: int
     least: int
-    """Lowest limit of the semaphore, and most permits of one acquisition: a larger one would lose its place in the queue."""
+    """Lowest limit of the semaphore, and the most permits that one acquisition wants, so that none exceeds the limit."""
     changes: float
     """Share of the acquisitions in which the worker changes the limit of the semaphore."""
     writes: float

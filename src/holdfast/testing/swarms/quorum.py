@@ -30,7 +30,7 @@ SHORTEST = 0.3
 """The shortest lease of all histories, in seconds; a server that lost its data does not vote for at least this time."""
 
 INSISTING = 0.2
-"""Seconds within which a vote is given up on a server although the first connection broke."""
+"""Seconds within which a client has released its vote on a server, even if its first connection broke."""
 
 PROBE = 5.0
 """Seconds within which a new client must acquire a free lock when all faults are over."""

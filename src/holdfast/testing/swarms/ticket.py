@@ -99,7 +99,7 @@ class TicketMail:
                 await lock.release(lease)
 
     def _meddle(self, lock: Lock, lease: Lease) -> None:
-        """Start a worker of the same process that releases the lease while it is turned into a ticket; it must be refused."""
+        """Start a worker of the same process that releases the lease while it becomes a ticket; the release must be refused."""
         process = lock.worker.process
         meddler = Worker(process, f"{len(process.workers) + 1}m")
         meddler.start(Lock(meddler, lock.spec, fair=lock.local_queue is None).release_again(lease))

@@ -87,7 +87,7 @@ class Profile:
     face: Literal["sync", "shared", "asyncio"]
     """Kind of the workers: one thread ("sync"), several threads that share a connection ("shared"), or tasks ("asyncio")."""
     delay: float
-    """Mean seconds that data takes from the client to the server, and back."""
+    """Mean seconds that data takes from one end of a connection to the other."""
     faults: dict[str, float]
     """Probability of each fault, by the name of the attribute of `Network`."""
     rates: tuple[float, float]
