@@ -137,7 +137,7 @@ def test_a_ticket_that_cannot_be_written_while_the_server_is_away(
     server.restart()
     assert (process.returncode, err.count("\n")) == (71, 2)
     assert "acquire: the ticket cannot be written: Broken pipe\n" in err
-    assert "acquire: the lock could not be given back; it ends after --ttl: " in err
+    assert "acquire: the lock could not be released; its lease ends after --ttl: " in err
 
 
 @pytest.mark.parametrize("path", ["/dev/fd/99999999999999999999", "/proc/self/fd/2147483648"])
@@ -205,7 +205,7 @@ def test_links_are_not_followed(server: PrivateServer, hf: Holdfast, name: str, 
     precious.write_text("data")
     link.symlink_to(precious)
     code, _, err = call(hf, "acquire", name, "--ttl", "60", "--ticket-file", str(link))
-    assert (code, "is a link" in err) == (64, True)
+    assert (code, "is a symbolic link" in err) == (64, True)
     assert precious.read_text() == "data"
     assert not holdfast.Inspector(server.url).show(name).held
     code, _, _ = call(hf, "acquire", name, "--ttl", "60", "--ticket-file", str(tmp_path))

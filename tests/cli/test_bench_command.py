@@ -110,7 +110,7 @@ def test_what_is_not_installed_is_left_out_and_said(server: PrivateServer, tmp_p
     arguments = ("handover", "--seconds", "0.05", "--url", server.url, "--charts", str(tmp_path / "charts"))
     done = bench(*arguments, env={"PYTHONPATH": path})
     assert done.returncode == 0
-    assert done.stderr == 'holdfast: no charts: they need pip install "holdfast[bench]"\n'
+    assert done.stderr == 'holdfast: no charts are drawn: pygal is missing; run pip install "holdfast[bench]"\n'
     assert "python-redis-lock is left out" in done.stdout
     assert "redis-py Lock" in done.stdout
 
@@ -118,7 +118,7 @@ def test_what_is_not_installed_is_left_out_and_said(server: PrivateServer, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nonsense"], "no such scenario: nonsense; there are uncontended, tasks,"),
+        (["nonsense"], "no such scenario: nonsense; pass one of uncontended, tasks,"),
         (["threads", "--seconds", "0"], "a duration of more than zero"),
         (["threads", "--url", "rediss://127.0.0.1:1"], "redis:// or unix://"),
     ],

@@ -106,9 +106,9 @@ GOOD = {
         ({"after_stop": 2.6}, "stopped holder is replaced"),
         ({"fences": [1, 3, 3]}, "higher fence"),
         ({"told_lost": False}, "finds its lease lost"),
-        ({"timely_writes_accepted": False}, "takes what holders write"),
-        ({"late_write_accepted": True}, "who has been replaced"),
-        ({"guarded_value": "second-too-late"}, "who has been replaced"),
+        ({"timely_writes_accepted": False}, "accepts the writes of holders"),
+        ({"late_write_accepted": True}, "of a former holder"),
+        ({"guarded_value": "second-too-late"}, "of a former holder"),
     ],
 )
 def test_each_check_follows_its_fact(fact: dict[str, Any], words: str) -> None:
@@ -132,7 +132,7 @@ def test_a_process_that_fails_is_no_success(demo: Callable[..., Any], monkeypatc
     monkeypatch.setattr(stage.Stage, "start", doomed)
     code, facts, err = demo((scenes.counter, scenes.judge_counter))
     assert (code, facts) == (1, {})
-    assert "has ended before its time" in err
+    assert "ended before it answered" in err
     for actor in started:
         actor.dismiss()
 

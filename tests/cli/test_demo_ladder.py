@@ -30,7 +30,7 @@ def test_it_shows_how_each_rung_breaks_and_exits_0(capsys: pytest.CaptureFixture
     assert re.findall(r"^\d+\. (.+)$", out, re.MULTILINE) == [rung.title for rung in falling]
     assert re.findall(r"^  (ok|FAILED) +", out, re.MULTILINE) == ["ok"] * 2 * len(falling)
     assert len(re.findall(r"^  ! R[147] does not hold: ", out, re.MULTILINE)) == len(falling)
-    assert len(re.findall(r"survives the same: 7 schedules, 5 states, all there are$", out, re.MULTILINE)) == len(falling)
+    assert len(re.findall(r"survives the same: 7 schedules, 5 states, all that exist$", out, re.MULTILINE)) == len(falling)
     assert re.search(r"^Verdict: all 22 checks held, \d+\.\d s\.$", out, re.MULTILINE)
 
 
@@ -73,4 +73,4 @@ def test_without_lua_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, ca
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "lupa", None)
     assert main(["demo", "ladder"]) == 69
-    assert capfd.readouterr().err == 'holdfast: demo ladder: the simulator runs Lua: pip install "holdfast[testing]"\n'
+    assert capfd.readouterr().err == 'holdfast: demo ladder: the simulator needs Lua: run pip install "holdfast[testing]"\n'

@@ -36,7 +36,7 @@ def test_help_lists_the_shows_and_none_is_imported() -> None:
         assert f"{name:9} {summary}" in help_text
         assert f"{demo.__name__}.{name}" not in modules.split()
     assert "redis" not in modules.split()
-    assert max(map(len, help_text.splitlines())) <= 120
+    assert max(map(len, help_text.splitlines())) <= 80
 
 
 def test_the_page_tells_of_every_show() -> None:

@@ -52,7 +52,7 @@ def test_exit_codes_and_text(
     assert main(["doctor", "--url", server.url, "--json"]) == 2
     out, err = capfd.readouterr()
     assert PASSWORD not in out + err
-    assert "can be seen by everybody" in err
+    assert "can see the password in --url" in err
     (one,) = json.loads(out)["servers"]
     assert one["findings"][0].keys() == {"level", "topic", "what", "why", "remedy"}
     assert (json.loads(out)["level"], json.loads(out)["exit_code"]) == ("problem", 2)

@@ -109,7 +109,7 @@ def test_without_a_command_it_tells_its_own_role(hf: Holdfast, name: str, client
     said = line(process)
     assert said.startswith("one leads, term ")
     client.delete(f"hf:{{{name}}}")
-    assert line(process) == "one leads no more: its key is gone: expired, deleted or flushed; campaigns again"
+    assert line(process) == "one no longer leads: its key is gone: expired, deleted or flushed; it campaigns again"
     assert line(process) > said, "a higher term"
     assert end(process, signal.SIGINT) == 130
     assert not client.exists(f"hf:{{{name}}}"), "it has resigned"

@@ -37,7 +37,7 @@ def test_from_new_servers_to_one_that_forgets(new_server: NewServer, capfd: pyte
     assert [line.split()[:2] for line in text.splitlines()[1:4]] == [[url[8:-2], "yes"] for url in urls]
     held = [line.split()[-1] for line in text.splitlines()[1:4]]
     assert held.count("1") >= 2, "a majority has it; the last may still be asked"
-    assert text.endswith("3 of 3 vote, 2 are needed: locks can be had, and 1 more may fail\n")
+    assert text.endswith("3 of 3 vote, 2 are needed: locks can be acquired, and 1 more may fail\n")
     assert nodes("--max-ttl", "30")[0] == 2
     assert nodes("init", "--max-ttl", "30")[0] == 2
 

@@ -141,7 +141,7 @@ class TestExitCodes:
     def test_max_runtime(self, hf: Holdfast, name: str, client: redis.Redis) -> None:
         done = hf("--max-runtime", "100ms", name, "--", "sleep", "60")
         assert done.returncode == 124
-        assert done.stderr == f"holdfast: {name}: still running after 0.1 s: sent TERM\n"
+        assert done.stderr == f"holdfast: {name}: the command still ran after 0.1 s; it was sent TERM\n"
         assert not client.exists(key(name))
 
     def test_max_runtime_of_a_command_that_ignores_term(self, hf: Holdfast, name: str) -> None:
@@ -191,7 +191,7 @@ class TestUsage:
         done = hf(*arguments)
         assert done.returncode == 64
         assert done.stdout == ""
-        said = [text for text in done.stderr.splitlines() if "can be seen by everybody" not in text]
+        said = [text for text in done.stderr.splitlines() if "can see the password in --url" not in text]
         assert len(said) == 1
         assert said[0].startswith("holdfast: ")
         assert "canary-7" not in done.stderr
@@ -209,7 +209,7 @@ class TestUsage:
         for variables in ({"HOLDFAST_URL": ""}, {"HOLDFAST_URL": " ", "REDIS_URL": hf.url}):
             done = hf("x", "--", "true", env=variables)
             assert done.returncode == 64
-            assert "HOLDFAST_URL is set, but empty" in done.stderr
+            assert "HOLDFAST_URL is set but empty" in done.stderr
 
     def test_a_name_that_is_no_text(self, hf: Holdfast) -> None:
         done = hf(os.fsdecode(b"\xff"), "--", "true")
@@ -401,7 +401,7 @@ class TestSecrets:
             hf("--url-file", str(file), name, "--", "true"),
         ):
             assert (done.returncode, done.stderr.count("\n")) == (64, 1)
-            assert "a blank in a password is written %20" in done.stderr
+            assert "write a blank in a password as %20" in done.stderr
             assert "canary" not in done.stderr
 
     def test_a_server_with_a_password(self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str) -> None:

@@ -432,8 +432,8 @@ class TestAnotherUsersProcess:
         process.stdin.close()
         said = error_line(process)
         assert (
-            said
-            == f"holdfast: {name}: process {pid} (sleep) was not signalled, since it is another user's; waiting for its end"
+            said == f"holdfast: {name}: process {pid} (sleep) was not signalled, because it belongs to another user; "
+            "waiting for it to end"
         )
         if others:
             assert error_line(process) == f"holdfast: {name}: the command left other processes behind; they were sent TERM"
@@ -454,8 +454,8 @@ class TestAnotherUsersProcess:
         assert error_line(process).endswith(f"the command was sent {on_lost.upper()}")
         said = error_line(process)
         assert (
-            said
-            == f"holdfast: {name}: process {pid} (sleep) was not signalled, since it is another user's; waiting for its end"
+            said == f"holdfast: {name}: process {pid} (sleep) was not signalled, because it belongs to another user; "
+            "waiting for it to end"
         )
         os.kill(pid, signal.SIGKILL)
         assert process.communicate(timeout=30) == ("", "")

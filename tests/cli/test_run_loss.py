@@ -245,7 +245,7 @@ class TestKeyGone:
         process = hf.start("--ttl", "1", "--on-lost", "warn", name, "--", "sh", "-c", script)
         line(process)
         client.delete(key(name))
-        while "the command runs on, without the lock" not in error_line(process):
+        while "the command goes on without the lock" not in error_line(process):
             assert process.poll() is None
         out, _ = process.communicate("\n")
         assert (process.returncode, out) == (5, "")
@@ -258,7 +258,7 @@ class TestKeyGone:
         _, err = process.communicate("\n")
         assert process.returncode == 76
         message, summary = err.splitlines()
-        assert message.endswith("noticed when the command had ended")
+        assert message.endswith("this was noticed after the command had ended")
         assert json.loads(summary)["command_exit_code"] == 0
         assert json.loads(summary)["lost"] is True
 
@@ -338,7 +338,7 @@ class TestGuardian:
         os.waitpid(pid, 0)
         _, err = process.communicate()
         assert process.returncode == EX_LOST
-        assert err.endswith("; that was before all processes of the command had ended\n")
+        assert err.endswith("; this was before all processes of the command had ended\n")
 
     def test_stopped(self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str) -> None:
         """It cannot act when the lease ends: holdfast does."""

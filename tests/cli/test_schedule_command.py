@@ -107,7 +107,7 @@ def test_a_file_is_served_until_sigterm(hf: Holdfast, file: Callable[[str], str]
 
     wait_until(lambda: all(map(runs, ("good", "bad", "broken"))))
     jobs(schedule, "pause", "good")
-    assert jobs(schedule, "run", "bad") == "bad: is to run now\n"
+    assert jobs(schedule, "run", "bad") == "bad: will run now\n"
     by_name = {job["name"]: job for job in jobs(schedule, "--json")}
     failed = runs("bad")[0]
     process.terminate()
@@ -150,7 +150,7 @@ def test_what_jobs_says(server: PrivateServer, jobs: Callable[..., Any]) -> None
     schedule = holdfast.Schedule(server.url, f"cli-{next(_numbers)}")
     schedule.add(lambda: "a\nresult", holdfast.schedule.Cron("@yearly"), name="yearly")
     with schedule:
-        assert jobs(schedule.name, "run", "yearly") == "yearly: is to run now\n"
+        assert jobs(schedule.name, "run", "yearly") == "yearly: will run now\n"
         wait_until(lambda: jobs(schedule.name, "--json")[0]["last"])
         assert jobs(schedule.name, "pause", "yearly") == "yearly: paused\n"
         head, row, _ = jobs(schedule.name).splitlines()
@@ -158,16 +158,16 @@ def test_what_jobs_says(server: PrivateServer, jobs: Callable[..., Any]) -> None
         assert row.startswith("yearly  @yearly UTC  ")
         assert row.endswith("  paused")
         assert jobs(schedule.name, "resume", "yearly", "--json") == {"job": "yearly", "done": "resume"}
-        assert jobs(schedule.name, "cancel", "yearly") == "yearly: its runs are to end\n"
+        assert jobs(schedule.name, "cancel", "yearly") == "yearly: its runs were told to end\n"
         head, row = jobs(schedule.name, "history", "yearly").splitlines()
         assert head.split() == ["tick", "(UTC)", "status", "took", "on", "attempt", "fence", "text"]
         assert row.endswith("  a | result")
         (record,) = jobs(schedule.name, "history", "yearly", "--json")
         assert (record["status"], record["result"], record["attempt"]) == ("ok", "a\nresult", 1)
-    assert jobs(schedule.name, "remove", "yearly") == "yearly: forgotten\n"
+    assert jobs(schedule.name, "remove", "yearly") == "yearly: removed\n"
     assert jobs(schedule.name).splitlines() == [
         f"there are no jobs in schedule {schedule.name!r}",
-        f"no process serves schedule {schedule.name!r}: its jobs do not run",
+        f"no process serves schedule {schedule.name!r}, so its jobs do not run",
     ]
     assert jobs(schedule.name, "pause", "yearly") == 64
     assert jobs(schedule.name, "history", "yearly") == 64
@@ -278,16 +278,20 @@ def test_check_asks_no_server(file: Callable[[str], str], capsys: pytest.Capture
         (["schedule", "nowhere:x"], 64, "schedule: 'nowhere:x': there is no module nowhere"),
         (["schedule", "os"], 64, "schedule: 'os': write it as module:name"),
         (["schedule", "os:sep"], 64, "schedule: 'os:sep' is a str, not a holdfast.Schedule"),
-        (["schedule", "os:sep", "--name", "x"], 64, "--name is for files: a schedule in a module says so itself"),
-        (["schedule", "os:sep", "--prefix", "x"], 64, "--prefix is for files: a schedule in a module says so itself"),
-        (["jobs", "pause", "--schedule", "x"], 64, "pause which job?"),
-        (["schedule", "os:sep", "--strict"], 64, "--strict is for files: a schedule in a module says so itself"),
+        (["schedule", "os:sep", "--name", "x"], 64, "--name is for TOML files: set it on the Schedule object in the module"),
+        (
+            ["schedule", "os:sep", "--prefix", "x"],
+            64,
+            "--prefix is for TOML files: set it on the Schedule object in the module",
+        ),
+        (["jobs", "pause", "--schedule", "x"], 64, "pause: name the job after the action"),
+        (["schedule", "os:sep", "--strict"], 64, "--strict is for TOML files: set it on the Schedule object in the module"),
         (["jobs"], 64, "the following arguments are required: --schedule"),
         (["jobs", "--schedule", "x", "--url", "redis://127.0.0.1:1"], 69, "jobs: schedule 'x'"),
         (
             ["jobs", "--schedule", "x", "--url", "redis://a", "--url", "redis://b"],
             64,
-            "one server is needed here, several were",
+            "this subcommand works on one server",
         ),
     ],
 )
@@ -317,7 +321,10 @@ def test_a_coroutine_function_is_for_another_schedule(
 ) -> None:
     path = file("[jobs.x]\nevery=1\npython='asyncio:sleep'")
     assert main(["schedule", "--check", path]) == 64
-    assert f"{path}: jobs.x.python: it is a coroutine function: put it in a holdfast.aio.Schedule" in capfd.readouterr().err
+    assert (
+        f"{path}: jobs.x.python: must be a plain function, not a coroutine function: add it to a holdfast.aio.Schedule"
+        in capfd.readouterr().err
+    )
 
 
 def test_a_prefix_is_of_all_keys(
@@ -363,7 +370,7 @@ def test_who_serves_a_schedule_and_that_nobody_does(server: PrivateServer, capfd
     name = f"cli-{next(_numbers)}"
     code, out, err = ask()
     assert (code, out) == (64, "")
-    assert f"there is no schedule {name!r} on this server: look at --schedule, --prefix and the URL" in err
+    assert f"there is no schedule {name!r} on this server: check --schedule, --prefix and the URL" in err
     schedule, more = holdfast.Schedule(server.url, name), holdfast.Schedule(server.url, name)
     schedule.add(lambda: None, holdfast.schedule.Cron("@yearly"), name="yearly")
     more.add(lambda: None, holdfast.schedule.Cron("@yearly"), name="other")
@@ -385,7 +392,7 @@ def test_who_serves_a_schedule_and_that_nobody_does(server: PrivateServer, capfd
         assert found["runners"] == [{"host": runner.host, "since": runner.since}]
     assert schedule.runners() == []
     code, out, _ = ask()
-    assert (code, out.splitlines()[-1]) == (0, f"no process serves schedule {name!r}: its jobs do not run")
+    assert (code, out.splitlines()[-1]) == (0, f"no process serves schedule {name!r}, so its jobs do not run")
 
 
 def test_a_file_needs_a_name(tmp_path: Path, capfd: pytest.CaptureFixture[str], quiet_warnings: None) -> None:

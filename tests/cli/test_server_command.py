@@ -99,7 +99,7 @@ def test_one_that_hangs_is_reported(server_command: Command, local_url: str, mon
             for action in ("status", "stop"):
                 code, out, err = server_command(action)
                 assert (code, out) == (69, "")
-                assert err == f"holdfast: The server at {paths.socket_path(local_url)} does not answer.\n"
+                assert err == f"holdfast: the server at {paths.socket_path(local_url)} did not answer in time\n"
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -139,7 +139,9 @@ def test_it_runs_until_interrupted(how: signal.Signals) -> None:
         file = Path(re.findall(r"--url-file (/\S+/url):", said)[0])
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         url = file.read_text().strip()
-        assert said.startswith("For development; forgets everything at its end (Ctrl-C). export HOLDFAST_URL=")
+        assert said.startswith(
+            "A server for development; Ctrl-C ends it, and its data is lost then. To use it: export HOLDFAST_URL="
+        )
         with redis.Redis.from_url(shown) as stranger, pytest.raises(redis.AuthenticationError):
             stranger.ping()
         with redis.Redis.from_url(url) as client:
@@ -219,7 +221,7 @@ def test_it_says_when_the_server_ends_by_itself() -> None:
         os.kill(json.loads(line)["pid"], signal.SIGTERM)
         _, err = process.communicate()
         assert process.returncode == 69
-        assert "holdfast: the server has ended by itself: " in err.splitlines()[-1]
+        assert "holdfast: the server has ended by itself; the last line of its log: " in err.splitlines()[-1]
 
 
 def test_a_port_of_ones_own_choice(server_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +285,7 @@ def test_a_url_file_that_others_can_write_to_is_refused(
     file.chmod(0o644)
     with suppress(SystemExit):
         main(["ls", "--url-file", str(file)])
-    assert "can be read by every user" in capfd.readouterr().err
+    assert "every user of this machine can read" in capfd.readouterr().err
 
 
 def test_without_a_server_program(server_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

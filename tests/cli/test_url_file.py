@@ -75,12 +75,12 @@ def _as_pipe(file: Path) -> None:
 
 
 DISTRUSTED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a directory that all may write to": (lambda file: file.parent.chmod(0o777), "another user may replace it in"),
-    "a link into such a directory": (_linked, "another user may replace it in"),
-    "a link in such a directory": (_linked_out, "another user may replace it in"),
-    "a directory further up that all may write to": (lambda file: file.parent.parent.chmod(0o777), "may replace it in"),
-    "a link on the way into such a directory": (_linked_on_the_way, "another user may replace it in"),
-    "a pipe that all may write to": (_as_pipe, "every user may write to it"),
+    "a directory that all may write to": (lambda file: file.parent.chmod(0o777), "another user may replace the file in"),
+    "a link into such a directory": (_linked, "another user may replace the file in"),
+    "a link in such a directory": (_linked_out, "another user may replace the file in"),
+    "a directory further up that all may write to": (lambda file: file.parent.parent.chmod(0o777), "may replace the file in"),
+    "a link on the way into such a directory": (_linked_on_the_way, "another user may replace the file in"),
+    "a pipe that all may write to": (_as_pipe, "every user may write to the file"),
     "endless": (lambda file: _as_link(file, "/dev/zero"), "neither a file, a pipe nor a terminal"),
     "a directory": (lambda file: _as_link(file, "/"), "Is a directory"),
     "long": (lambda file: file.write_text("redis://h " * 10_000), "longer than 65536 bytes"),
@@ -89,8 +89,11 @@ if os.geteuid() == 0:
     DISTRUSTED |= {
         "another user's": (_foreign, "belongs to another user (65534)"),
         "another user's link": (_foreign_link, "belongs to another user (65534)"),
-        "another user's directory": (lambda file: _foreign(file.parent), "another user may replace it in"),
-        "another user's directory further up": (lambda file: _foreign(file.parent.parent), "another user may replace it in"),
+        "another user's directory": (lambda file: _foreign(file.parent), "another user may replace the file in"),
+        "another user's directory further up": (
+            lambda file: _foreign(file.parent.parent),
+            "another user may replace the file in",
+        ),
     }
 
 

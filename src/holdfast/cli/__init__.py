@@ -1,9 +1,9 @@
 """The command line: ``holdfast SUBCOMMAND ...``.
 
 A subcommand is a line in `COMMANDS` and a module with ``configure(parser)`` and ``main(args) -> exit code``. The module
-is imported only when its subcommand is called: a lock before every cron job has to start quickly. If the module says
-``TAKES_COMMAND = True``, what follows the first ``--`` is not parsed but handed over as ``args.command``: a list, or
-None without ``--``.
+is imported only when its subcommand is called, because a lock before every cron job has to start quickly. If the module
+sets ``TAKES_COMMAND = True``, the words after the first ``--`` are not parsed. They are passed as the list
+``args.command``, which is None if there is no ``--``.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 COMMANDS = {
-    "run": ("holdfast.cli.run", "run a command under a lock"),
+    "run": ("holdfast.cli.run", "run a command while holding a lock"),
     "elect": ("holdfast.cli.elect", "run a command while elected as the leader, or show who leads"),
-    "schedule": ("holdfast.cli.schedule", "run commands or functions on time, each tick once on all machines together"),
-    "jobs": ("holdfast.cli.jobs", "list scheduled jobs with their runs and results; pause, resume or run them"),
-    "acquire": ("holdfast.cli.acquire", "take a lock for the steps that follow, as in CI; prints a ticket"),
-    "release": ("holdfast.cli.release", "release a lock, with the ticket that acquire has printed"),
-    "ls": ("holdfast.cli.ls", "list the locks that are held: by whom, for how long, and how many wait"),
+    "schedule": ("holdfast.cli.schedule", "run jobs on a schedule, each tick once across all machines"),
+    "jobs": ("holdfast.cli.jobs", "list the jobs of a schedule; pause, resume or run one of them"),
+    "acquire": ("holdfast.cli.acquire", "acquire a lock that outlives this command; print its ticket"),
+    "release": ("holdfast.cli.release", "release a lock, using the ticket that `acquire` printed"),
+    "ls": ("holdfast.cli.ls", "list the held locks with their holders, times and waiters"),
     "show": ("holdfast.cli.show", "show one lock: its holder, and its waiters in order"),
-    "watch": ("holdfast.cli.watch", "follow changes of locks, in full screen or as lines"),
+    "watch": ("holdfast.cli.watch", "watch the held locks, in full screen or as a line per change"),
     "wait": ("holdfast.cli.wait", "wait until nobody holds a lock, without acquiring it"),
-    "break": ("holdfast.cli.break_lock", "take a lock away from its holder, and notify the holder"),
-    "server": ("holdfast.cli.server", "manage this machine's own server: status, stop, or run one in the foreground"),
+    "break": ("holdfast.cli.break_lock", "revoke a lock from its holder, and notify the holder"),
+    "server": ("holdfast.cli.server", "show or stop this machine's own server, or run a new one"),
     "doctor": ("holdfast.cli.doctor", "check whether a server is fit for locks, and print the remedies"),
-    "nodes": ("holdfast.cli.nodes", "show which of the servers that hold locks together vote; init declares new ones"),
-    "acl": ("holdfast.cli.acl", "print the server rights that locks need, as a line for its access control"),
-    "bench": ("holdfast.cli.bench", "measure locks here, against the bare server and other lock libraries"),
-    "demo": ("holdfast.cli.demo", "see what locks do, on servers of their own, in 20 seconds each"),
+    "nodes": ("holdfast.cli.nodes", "show which servers of a Redlock vote, or declare new servers"),
+    "acl": ("holdfast.cli.acl", "print the ACL rule of a server user with the rights that locks need"),
+    "bench": ("holdfast.cli.bench", "measure locks on this machine, next to other lock libraries"),
+    "demo": ("holdfast.cli.demo", "show what locks do, with real processes and servers, in 20 seconds"),
 }
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with the exit code of sysexits.h for bad usage, one line of error, and no abbreviated options."""
+    """An argparse parser with one-line errors, the exit code of sysexits.h for bad usage, and no abbreviated options."""
 
     def __init__(self, prog: str, description: str, usage: str | None = None, epilog: str | None = None) -> None:
-        # Asked for its own width, argparse imports shutil with all compression formats, at the first option it is told of.
+        # Without a given width, argparse imports shutil, with all compression formats, when the first option is added.
         formatter = functools.partial(argparse.RawTextHelpFormatter, width=78)
         super().__init__(prog, usage, description, epilog, formatter_class=formatter, allow_abbrev=False)
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """Write it out at once. argparse itself keeps quiet where that fails, and exits with 0."""
+        """Write the help and flush it. A failed write raises OSError; argparse itself would exit with 0."""
         print(self.format_help(), end="", file=file)
         output.flush()
 
     def error(self, message: str) -> NoReturn:
-        """Say it in one line, exit 64."""
+        """Print a usage error as one line on stderr, and exit with 64."""
         output.say(f"{message} (see {self.prog} --help)")
         sys.exit(output.EX_USAGE)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console script; returns the exit code."""
+    """Run the console script ``holdfast`` with these arguments (default: ``sys.argv``), and return its exit code."""
     if argv is None:
-        gc.set_threshold(10_000)  # imports make thousands of objects that stay: collecting meanwhile costs 4 % of the start
+        gc.set_threshold(10_000)  # imports create thousands of objects that stay: garbage collection costs 4 % of the start
     arguments = list(sys.argv[1:] if argv is None else argv)
     _set_up_standard_streams()
     try:
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it, as head does
         _discard_output()
         return 128 + signal.SIGPIPE
     except Exception as error:  # noqa: BLE001 (the last resort; anything in the message might be a secret)
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: Exception) -> int:
-    """Say what failed, and where if it is a defect of ours; the exit code."""
+    """Print an exception as one line, with file and line number if it is a defect of holdfast; return the exit code."""
     if isinstance(error, OSError) and error.errno in output.OUTPUT_REFUSED:
         output.say(f"cannot write the output: {error.strerror}")
         _discard_output()
@@ -93,7 +93,7 @@ def _failed(error: Exception) -> int:
         output.say("cannot start a thread: the system has no more processes for this user")
         return output.EX_OSERR
     if isinstance(error, OSError) and error.errno in output.EXHAUSTED:
-        output.say(f"the operating system refused what is needed to start: {error.strerror}")
+        output.say(f"cannot start: the operating system refused a process, memory or a file: {error.strerror}")
         return output.EX_OSERR
     frames = error.__traceback__
     while frames and frames.tb_next:
@@ -105,18 +105,18 @@ def _failed(error: Exception) -> int:
 
 
 def _set_up_standard_streams() -> None:
-    """Were we started with one of them closed, the next socket would take its place, and get what is printed."""
+    """Open /dev/null for each closed standard stream: otherwise a socket gets its number, and receives what is printed."""
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):  # not so where a test reads it
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 can show less than a name may have
+    if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):  # a test may replace stdout
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 cannot show every lock name
 
 
 def _discard_output() -> None:
-    """The rest of the output cannot be written, and Python would try once more at its end."""
+    """Redirect stdout to /dev/null, because Python would try to write the rest of the output once more at its exit."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -132,7 +132,7 @@ def _call(name: str, arguments: list[str]) -> int:
     module.configure(parser)
     args = parser.parse_args(arguments)
     args.command = command
-    args.parser = parser  # for what only the subcommand can find wrong
+    args.parser = parser  # the subcommand reports usage errors that argparse cannot find
     code: int = module.main(args)
     return code
 
@@ -143,7 +143,7 @@ def _top(arguments: list[str]) -> int:
         "holdfast",
         "Distributed locks on Redis or Valkey.",
         usage="holdfast SUBCOMMAND ...",
-        epilog=f"subcommands:\n{lines}\n\nholdfast SUBCOMMAND --help tells more.",
+        epilog=f"subcommands:\n{lines}\n\nholdfast SUBCOMMAND --help shows the options of a subcommand.",
     )
     parser.add_argument("--version", action="store_true", help="show the version and exit")
     args, rest = parser.parse_known_args(arguments)
@@ -152,4 +152,4 @@ def _top(arguments: list[str]) -> int:
 
         sys.stdout.write(f"holdfast {__version__}\n")
         return 0
-    return parser.error(f"no such subcommand: {rest[0]}" if rest else "which subcommand? " + ", ".join(COMMANDS))
+    return parser.error(f"no such subcommand: {rest[0]}" if rest else "no subcommand: pass one of " + ", ".join(COMMANDS))

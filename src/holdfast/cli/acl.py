@@ -1,4 +1,4 @@
-"""``holdfast acl``: the line that gives a user of the server the rights that locks need, and no others."""
+"""``holdfast acl``: print the ``ACL SETUSER`` line that gives a user of the server only the rights that locks need."""
 
 from __future__ import annotations
 
@@ -30,51 +30,69 @@ FEATURES = (
     "break",
     "events",
 )
-"""Those of `_api.access` that are options: all but locks, and what `--timestamp` names."""
+"""Features of `_api.access` that have an on/off option here: all except ``lock`` (the default) and ``legacy`` (--timestamp)."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
-        "Put a password in the place of PASSWORD, and give the line to redis-cli or valkey-cli. PATTERN as in ACL rules."
+        "Replace PASSWORD by a password, and pass the line to redis-cli or valkey-cli.\n"
+        "A PATTERN is written as in the ACL rules of the server. Exit codes: 0 printed,\n"
+        "64 bad usage, 69 no server (--url)."
     )
     add = parser.add_argument
-    add("--user", default="holdfast", metavar="NAME", help="of the user (default: holdfast)")
-    add("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
-    add("--key", action="append", default=[], metavar="PATTERN", help="keys of locks that have key=; may be repeated")
-    add("--sentinel", action="store_true", help="clients find the server by Sentinels, and ask it whether it is the primary")
-    add("--replicas", action="store_true", help="locks are to be acknowledged by replicas (replicas=n)")
-    add("--quarantine", action="store_true", help="locks have quarantine=")
-    add("--cache", action="store_true", help="there are caches, too")
-    add("--once", action="store_true", help="there is once, too")
-    add("--inspect", action="store_true", help="a user that only sees locks, their tokens too: ls, show, wait, watch")
-    add("--break", action="store_true", help="a user that sees locks, and can take them away: break")
-    add("--election", action="store_true", help="there are elections, too")
-    add("--events", action="store_true", help="there are events, latches or barriers, too")
-    add("--schedule", action="store_true", help="there are schedules, too")
-    add("--permits", action="store_true", help="there are semaphores or read-write locks, too")
+    add("--user", default="holdfast", metavar="NAME", help="name of the server's user (default: holdfast)")
+    add("--prefix", default="hf:", help="start of the locks' keys (default: hf:)")
+    add(
+        "--key", action="append", default=[], metavar="PATTERN", help="allow locks with key= to use these keys; may be repeated"
+    )
+    add("--sentinel", action="store_true", help="allow clients that find the server through Sentinel")
+    add("--replicas", action="store_true", help="allow locks that wait for replicas (replicas=n)")
+    add("--quarantine", action="store_true", help="allow locks with quarantine=")
+    add("--cache", action="store_true", help="also allow Cache")
+    add("--once", action="store_true", help="also allow once")
+    add("--inspect", action="store_true", help="only allow reading locks and their tokens, for\nls, show, wait and watch")
+    add("--break", action="store_true", help="only allow reading locks and revoking them, for break")
+    add("--election", action="store_true", help="also allow elections")
+    add("--events", action="store_true", help="also allow events, latches and barriers")
+    add("--schedule", action="store_true", help="also allow schedules")
+    add("--permits", action="store_true", help="also allow semaphores and read-write locks")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--redlock", action="store_true", help="the server is one of several that hold a lock together")
-    kind.add_argument("--cluster", action="store_true", help="the server is one of a Cluster: give the line to each of them")
-    add("--fencing", action="append", default=[], metavar="PATTERN", help="keys that holdfast.fencing writes; may be repeated")
-    add("--timestamp", action="append", default=[], metavar="PATTERN", help="keys of timestamp locks; may be repeated")
-    add("--select", action="store_true", help="the locks are in another database than 0")
+    kind.add_argument("--redlock", action="store_true", help="allow Redlock: set the same user on each of its servers")
+    kind.add_argument("--cluster", action="store_true", help="allow a Cluster: set the same user on each of its nodes")
+    add(
+        "--fencing",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="allow holdfast.fencing to write these keys;\nmay be repeated",
+    )
+    add(
+        "--timestamp",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="allow timestamp locks (holdfast.legacy) with these\nkeys; may be repeated",
+    )
+    add("--select", action="store_true", help="allow another database than 0")
     knows = parser.add_mutually_exclusive_group()
-    knows.add_argument("--server-version", type=_version, metavar="N.N", help="what this one knows (default: 6.2)")
-    knows.add_argument("--url", help="what this server knows")
+    knows.add_argument(
+        "--server-version", type=_version, metavar="N.N", help="write the rule for this version of the server\n(default: 6.2)"
+    )
+    knows.add_argument("--url", help="ask this server which version of the rule to write")
 
 
 def _version(text: str) -> tuple[int, int]:
     match = re.match(r"([0-9]{1,3})\.([0-9]{1,3})(\.|$)", text)
     if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a version: write 7.2")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a server version: pass two numbers, such as 7.2")
     return int(match[1]), int(match[2])
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print it; returns the exit code."""
+    """Print the ACL line and return the exit code."""
     if not args.user.isprintable() or not args.user or " " in args.user:
-        args.parser.error("--user: a name without spaces")
+        args.parser.error("--user must be a printable name without spaces")
     try:
         words = access.rule(
             [
@@ -97,7 +115,10 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _version_of(url: str) -> tuple[int, int]:
-    """By what the server knows: their kinds count their versions differently. Raises WireError."""
+    """Return the version for the rule, from the server's commands: Redis and Valkey number versions differently.
+
+    Raises WireError if the server does not answer.
+    """
     endpoint = from_url(url)
     with closing(Connection(endpoint, 2.0)) as connection:
         connection.set_timeout(2.0)

@@ -1,4 +1,4 @@
-"""``holdfast acquire``: take a lock for what comes after this command. Prints a ticket, for ``release``."""
+"""``holdfast acquire``: acquire a lock that outlives this command, and print the ticket that ``release`` needs."""
 
 from __future__ import annotations
 
@@ -18,29 +18,38 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
-        "Nothing renews it: it ends after --ttl, whatever happens. To run a command under a lock, use run.\n"
-        "Exit codes: 0 taken, 75 busy, 64 bad usage, 69 no server, 71 the ticket cannot be written: it is given back."
+        "The lease is not renewed: it ends after --ttl. To run a command under a lock,\n"
+        "use `holdfast run`. Exit codes: 0 acquired, 75 the lock is busy, 64 bad usage,\n"
+        "69 no server, 71 the ticket could not be written, so the lock was released."
     )
     add = parser.add_argument
-    add("name", metavar="NAME", help="of the lock")
-    add("--ttl", metavar="TIME", type=positive_duration, required=True, help="how long it stays taken, unless it is given back")
+    add("name", metavar="NAME", help="name of the lock")
+    add(
+        "--ttl",
+        metavar="TIME",
+        type=positive_duration,
+        required=True,
+        help="time after which the lease ends, unless released before",
+    )
     waiting = parser.add_mutually_exclusive_group()
-    waiting.add_argument("-w", "--wait", metavar="TIME", type=duration, help="wait this long if it is busy (default: for ever)")
-    waiting.add_argument("-n", "--nonblock", dest="wait", action="store_const", const=0.0, help="do not wait")
-    told = "write the ticket to this file (mode 0600); an earlier file is replaced once the lock is held"
+    waiting.add_argument(
+        "-w", "--wait", metavar="TIME", type=duration, help="wait this long for a busy lock (default: no limit)"
+    )
+    waiting.add_argument("-n", "--nonblock", dest="wait", action="store_const", const=0.0, help="do not wait for a busy lock")
+    told = "write the ticket to this file (mode 0600); an existing\nfile is replaced once the lock is held"
     add("--ticket-file", metavar="PATH", help=told)
-    add("--label", default="acquire", help="shown to others as the holder (default: acquire)")
+    add("--label", default="acquire", help="name of the holder, shown to others (default: acquire)")
     servers.add_options(parser, local=True)
-    add("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
+    add("--prefix", default="hf:", help="start of the locks' keys (default: hf:)")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     url = servers.one(args)
     if args.ticket_file is None and sys.stdout is None:
-        args.parser.error("stdout is closed: nobody would have the ticket; give --ticket-file")
+        args.parser.error("stdout is closed, so the ticket would be lost: pass --ticket-file")
     signals = Signals()
     file: TicketFile | Stream | None = None
     try:
@@ -74,7 +83,7 @@ def _take(args: argparse.Namespace, url: str, file: TicketFile | Stream, signals
             file.prepare(tickets.write(lock._spec, token, tickets.UNKNOWN_END).reveal())  # noqa: SLF001
             try:
                 with lock as lease:
-                    signals.raising = False  # a ticket that is made is handed out, or nobody could give the lock back
+                    signals.raising = False  # from here on the ticket must be written, or nobody could release the lock
                     return 0, lease._ticket(args.ttl, token)  # noqa: SLF001
             except ServerError as error:
                 if not signals.raising or not patience.outlasts(error):
@@ -87,7 +96,7 @@ def _take(args: argparse.Namespace, url: str, file: TicketFile | Stream, signals
     except HoldfastError as error:
         return output.failed("acquire", error), None
     except OSError as error:
-        output.say(f"acquire: the ticket cannot be written: {error.strerror}; nothing was taken")
+        output.say(f"acquire: the ticket cannot be written: {error.strerror}; the lock was not acquired")
         return output.EX_OSERR, None
 
 
@@ -99,10 +108,10 @@ def _hand_out(args: argparse.Namespace, url: str, ticket: Ticket, file: TicketFi
 
         output.say(f"acquire: the ticket cannot be written: {error.strerror}")
         try:
-            with redeem(url, ticket, prefix=args.prefix):  # nobody has it
+            with redeem(url, ticket, prefix=args.prefix):  # release the lock, as nobody has the ticket
                 pass
         except HoldfastError as why:
-            output.say(f"acquire: the lock could not be given back; it ends after --ttl: {why}")
+            output.say(f"acquire: the lock could not be released; its lease ends after --ttl: {why}")
         finally:
             file.discard()
         return output.EX_OSERR
@@ -129,4 +138,4 @@ def _leave_word(args: argparse.Namespace, url: str) -> None:
             Command(("SET", key, control_records.write(process.facts(), [], labels), "PX", milliseconds(args.ttl)), 1.0), key
         )
     except WireError as error:
-        output.say(f"acquire: others cannot be told who has it: {error}")
+        output.say(f"acquire: the lock was acquired, but `holdfast ls` cannot show its holder: {error}")

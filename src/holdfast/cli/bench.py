@@ -1,4 +1,4 @@
-"""``holdfast bench``: measure locks here, against the bare server and against the locks people use today."""
+"""``holdfast bench``: measure locks on this machine, next to bare server commands and other lock libraries."""
 
 from __future__ import annotations
 
@@ -24,22 +24,29 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
-        "Without SCENARIO, all of them. Targets are shown as held or missed; a missed one is no failure.\n"
-        "Exit codes: 0 measured, 64 wrong usage, 69 no server."
+        "Without SCENARIO, all scenarios are measured. Each target is shown as held or\n"
+        "missed; a missed target does not change the exit code.\n"
+        "Exit codes: 0 measured, 64 bad usage, 69 no server."
     )
-    parser.add_argument("scenario", nargs="*", metavar="SCENARIO", help="uncontended, tasks, threads, …; --list shows all")
-    parser.add_argument("--list", action="store_true", help="show the scenarios and exit")
-    parser.add_argument("--url", help="measure on this server (redis:// or unix://), not on a private one")
-    parser.add_argument("--quick", action="store_true", help="two minutes instead of ten; rougher")
-    parser.add_argument("--seconds", type=positive_duration, help="for each contender in each group (5; with --quick 2)")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write all figures there, too")
-    parser.add_argument("--charts", metavar="DIR", type=Path, help="draw a chart of each scenario there (SVG)")
+    parser.add_argument(
+        "scenario", nargs="*", metavar="SCENARIO", help="scenario to measure, such as uncontended; --list shows\nall of them"
+    )
+    parser.add_argument("--list", action="store_true", help="list the scenarios and exit")
+    parser.add_argument("--url", help="measure on this server (redis:// or unix://), instead of\na private one")
+    parser.add_argument("--quick", action="store_true", help="take two minutes instead of ten, with rougher figures")
+    parser.add_argument(
+        "--seconds",
+        type=positive_duration,
+        help="measure each contender in each group for this long\n(default: 5, or 2 with --quick)",
+    )
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write all figures to this file, as JSON")
+    parser.add_argument("--charts", metavar="DIR", type=Path, help="draw a chart of each scenario in this directory (SVG)")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     from holdfast.bench.plan import QUICK_SECONDS, SECONDS, Plan
     from holdfast.bench.scenarios import SCENARIOS
 
@@ -48,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
         return 0
     for name in args.scenario:
         if name not in SCENARIOS:
-            args.parser.error(f"no such scenario: {name}; there are {', '.join(SCENARIOS)}")
+            args.parser.error(f"no such scenario: {name}; pass one of {', '.join(SCENARIOS)}")
     names = list(dict.fromkeys(args.scenario)) or list(SCENARIOS)
     seconds = args.seconds or (QUICK_SECONDS if args.quick else SECONDS)
     try:
@@ -71,10 +78,10 @@ def _private(stack: ExitStack) -> str:
 
 
 def _prepare(file: Path | None, directory: Path | None) -> None:
-    """Find out now, not after ten minutes, that there is no place for the results."""
+    """Create the places for the results now, so that a wrong path fails before ten minutes of measuring."""
     if directory is not None:
         if find_spec("pygal") is None:
-            output.say('no charts: they need pip install "holdfast[bench]"')
+            output.say('no charts are drawn: pygal is missing; run pip install "holdfast[bench]"')
         else:
             directory.mkdir(parents=True, exist_ok=True)
     if file is not None:
@@ -112,7 +119,7 @@ def _write(args: argparse.Namespace, document: dict[str, Any], results: Sequence
     if args.json is not None:
         args.json.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     if args.charts is not None and find_spec("pygal") is not None:
-        from holdfast.bench import charts  # after measuring: it changes how modules are imported
+        from holdfast.bench import charts  # after the measurement, because it changes how modules are imported
 
         for result in results:
             charts.draw(result, args.charts)

@@ -1,4 +1,4 @@
-"""``holdfast break``: take a lock away from its holder. Asks first, and leaves it alone if the holder has changed by then."""
+"""``holdfast break``: revoke a lock from its holder, after a confirmation; do nothing if the holder has changed meanwhile."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
-        "The holder is notified and loses its lease. Until it stops, fences keep its writes out.\n"
-        "Exit codes: 0 done, or nobody had it, 1 not done, as answered, 75 somebody else has it by now,\n"
-        "64 bad usage, 69 no server."
+        "The holder loses its lease and is notified. Only a fence check stops writes of a\n"
+        "holder that goes on. Exit codes: 0 revoked, or nobody held the lock, 1 not\n"
+        "confirmed, 75 another client holds the lock by now, 64 bad usage, 69 no server."
     )
-    parser.add_argument("name", metavar="NAME", help="of the lock")
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    parser.add_argument("--holder", metavar="TEXT", help="take it from one of several holders, as shown (default: all)")
-    parser.add_argument("--by", metavar="TEXT", help="your name in the notification (default: you, and this host)")
+    parser.add_argument("name", metavar="NAME", help="name of the lock")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
+    parser.add_argument(
+        "--holder", metavar="TEXT", help="revoke only this holder of several, named as `show` does\n(default: all)"
+    )
+    parser.add_argument("--by", metavar="TEXT", help="your name in the notification (default: user@host)")
     lock_view.add_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     if not args.yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        args.parser.error("there is no terminal to ask at: say --yes")
+        args.parser.error("there is no terminal to ask for confirmation: pass --yes")
     try:
         see = lock_view.inspector(args)
         lock = see.show(args.name, key=args.key)
         if lock.holder is None:
-            return _tell(args, lock, see.break_lock(lock))  # which knows whether enough servers say so
+            return _tell(args, lock, see.break_lock(lock))  # it raises QuorumError if too few servers answer
         holder = _chosen(args, lock)
         others = " and all others" if holder is None and len(lock.holders) > 1 else ""
         if not args.yes and not _asked(lock, f"{holder or lock.holder}{others}"):
@@ -54,7 +56,9 @@ def _chosen(args: argparse.Namespace, lock: LockInfo) -> Holder | None:
         return None
     found = [holder for holder in lock.holders if args.holder in {str(holder), f"{holder.host}:{holder.pid}", holder.process}]
     if len(found) != 1:
-        raise ConfigError(f"{len(found)} of its holders are called so: {args.holder}", parameter="holder")
+        raise ConfigError(
+            f"{len(found)} holders of the lock match --holder {args.holder}: it must match one", parameter="holder"
+        )
     return found[0]
 
 
@@ -63,7 +67,7 @@ def _asked(lock: LockInfo, whom: str) -> bool:
 
     tell(lock)
     output.flush()
-    sys.stderr.write(output.clean(f"Take {lock.name!r} away from {whom}? [y/N] "))
+    sys.stderr.write(output.clean(f"Revoke lock {lock.name!r} from {whom}? [y/N] "))
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
@@ -75,11 +79,11 @@ def _tell(args: argparse.Namespace, lock: LockInfo, broken: Broken | None) -> in
             facts |= {"fence": broken.fence, "told": broken.told, "handed_over": broken.handed_over}
         print(output.clean(json.dumps(facts)))
     elif broken is None:
-        output.say(f"{lock.name}: nobody has it")
+        output.say(f"{lock.name}: nobody holds it")
     else:
-        told = "who was told" if broken.told else "who finds out at the next renewal"
-        after = "the next in line has it" if broken.handed_over else "it is free"
-        print(output.clean(f"{lock.name}: taken away from {lock.holder}, {told}; {after}; fence {broken.fence}"))
+        told = "who was notified" if broken.told else "who will notice at the next renewal"
+        after = "the next waiter holds it" if broken.handed_over else "it is free"
+        print(output.clean(f"{lock.name}: revoked from {lock.holder}, {told}; {after}; fence {broken.fence}"))
     return 0
 
 
@@ -89,6 +93,6 @@ def _me() -> str:
 
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # no such user, and nothing in the environment
+    except (KeyError, OSError):  # the user has no name, neither in the user database nor in the environment
         user = "somebody"
     return f"{user}@{socket.gethostname()}"

@@ -1,7 +1,7 @@
-"""Asking again where a server has only not answered in time: what a command that is told to wait does about that.
+"""Retries of a command that waits for a lock while the server does not answer in time.
 
-Under a load with which nothing is in time, a server that is there looks as if it were not. A refused connection, a wrong
-password and an unknown host look different, and end a command at once.
+On an overloaded machine, a running server looks as if it were down, because its answers are late. A refused connection, a
+wrong password and an unknown host are other errors, and they end a command at once.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
 
 PAUSE = 0.25
-"""Seconds between two tries."""
+"""Seconds between two tries to reach a server that does not answer."""
 
 
 class Patience:
-    """The time for which a command waits: ``wait`` seconds, None for ever. ``tell`` is told once that there is no answer."""
+    """The time limit of a command that waits for a lock, across retries while the server does not answer.
+
+    ``wait``: seconds, or None to wait without limit. ``tell`` is called with a message at the first retry only.
+    """
 
     def __init__(self, wait: float | None, tell: Callable[[str], None]) -> None:
         self._end = math.inf if wait is None else program.clock() + wait
         self._tell: Callable[[str], None] | None = tell
 
     def left(self) -> float | None:
-        """Seconds that are left, for a next try; None for ever."""
+        """Return the seconds that are left for the next try, or None if the wait has no limit."""
         return None if self._end == math.inf else max(self._end - program.clock(), 0.0)
 
     def outlasts(self, error: HoldfastError) -> bool:
-        """Whether to try again after this error: only no answer came in time, and some time is left. Pauses before that."""
+        """Return whether to try again: the server only did not answer in time, and time is left. Sleeps before the retry."""
         if not getattr(error.__cause__, "silent", False) or self.left() == 0:
             return False
         if self._tell is not None:

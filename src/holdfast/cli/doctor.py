@@ -17,30 +17,39 @@ EXIT = {"ok": 0, "note": 0, "warning": 1, "problem": 2}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
-        "Several --url are servers that hold one lock together. Changes nothing there: it tries a lock of its own.\n"
+        "With several --url, the servers are checked as those of one Redlock. The check\n"
+        "changes no settings and no data of yours; it acquires a lock of its own.\n"
         "Exit codes: 0 fit, 1 with warnings, 2 with problems, 64 bad usage."
     )
     servers.add_options(parser)
-    parser.add_argument("--ttl", metavar="TIME", type=positive_duration, default=30.0, help="the shortest lease in use (30)")
-    parser.add_argument("--replicas", metavar="N", type=_count, default=0, help="how many are to have a lock before it counts")
-    parser.add_argument("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
-    parser.add_argument("--json", action="store_true", help="answer in JSON")
-    parser.add_argument("-q", "--quiet", action="store_true", help="only what is wrong")
+    parser.add_argument(
+        "--ttl", metavar="TIME", type=positive_duration, default=30.0, help="shortest lease that your locks use (default: 30)"
+    )
+    parser.add_argument(
+        "--replicas",
+        metavar="N",
+        type=_count,
+        default=0,
+        help="check that N replicas can acknowledge a lock, as\nreplicas=N requires",
+    )
+    parser.add_argument("--prefix", default="hf:", help="start of the locks' keys (default: hf:)")
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and problems")
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     urls = servers.urls(args)
     if not urls:
-        args.parser.error("no server: give --url, or set HOLDFAST_URL")
+        args.parser.error("no server: pass --url, or set HOLDFAST_URL")
     from holdfast.doctor import examine
 
     try:

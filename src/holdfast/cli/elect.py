@@ -1,7 +1,7 @@
-"""``holdfast elect [options] NAME [-- CMD...]``: be elected, and lead; or, with ``--observe``, see who does.
+"""``holdfast elect [options] NAME [-- CMD...]``: campaign in an election, and lead; with ``--observe``, print who leads.
 
-With a command, it runs while this candidate leads, as ``holdfast run`` has it under a lock: it is dead before somebody else can
-lead. Without one, a line is printed for each change of this candidate's own role.
+A given command runs while this candidate leads, as ``holdfast run`` runs a command under a lock: the command has ended before
+another candidate can lead. Without a command, a line is printed for each change of this candidate's own role.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TAKES_COMMAND = True
 
 POLL = 0.5
-"""Seconds. A signal that comes in the instant before Python waits is handled when it waits no more."""
+"""Seconds of one wait for the loss of the term: a signal that arrives just before the wait is handled only after it."""
 
 _AS_IF_NOT_GIVEN: dict[str, Any] = {
     "shell": None,
@@ -38,37 +38,43 @@ _AS_IF_NOT_GIVEN: dict[str, Any] = {
     "max_runtime": math.inf,
     "label": None,
 }
-"""Options of ``holdfast run`` that there are not here. `run.carry_out`, which runs the command, reads them all the same."""
+"""Values for options of ``holdfast run`` that ``holdfast elect`` does not have, but `run.carry_out` reads."""
 
 _CODES = {LockTimeout: output.EX_TEMPFAIL, ConfigError: output.EX_USAGE, HoldfastError: output.EX_UNAVAILABLE}
 _EPILOG = """\
-Without a command, a line is printed when this candidate leads, and when it does not any more; with --observe, one
-for each leader. Exit codes: the command's own, 128 + the signal that ended it; 75 not elected within --wait, 76
-leadership was lost and the command ended: start again to campaign again; 69 no server, 64 bad usage."""
+Without a command, a line is printed when this candidate begins to lead and when
+it stops; with --observe, a line for each leader. Exit codes: that of the
+command, 128 + the signal that ended it, 75 not elected within --wait, 76 the
+leadership was lost and the command ended (start again to campaign again),
+69 no server, 64 bad usage."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.usage = "holdfast elect [options] NAME [-- COMMAND [ARGUMENT ...]]"
     parser.epilog = _EPILOG
     add = parser.add_argument
     add("name", metavar="NAME", help="name of the election")
-    add("--observe", action="store_true", help="do not campaign: print who leads, now and after each change")
-    add("--as", dest="candidate", metavar="NAME", help="who you are (default: host:pid)")
-    add("--value", default="", metavar="TEXT", help="what you tell the others when you lead, such as your URL")
-    add("-w", "--wait", metavar="TIME", type=duration, help="campaign for so long (default: until elected)")
-    add("--ttl", metavar="TIME", type=positive_duration, default=30.0, help="lease, renewed while leading (default: 30)")
+    add("--observe", action="store_true", help="do not campaign, but print the leader now and after\neach change")
+    add("--as", dest="candidate", metavar="NAME", help="name of this candidate (default: host:pid)")
+    add("--value", default="", metavar="TEXT", help="text that observers see while you lead, such as a URL")
+    add("-w", "--wait", metavar="TIME", type=duration, help="campaign for at most this long (default: until elected)")
+    add("--ttl", metavar="TIME", type=positive_duration, default=30.0, help="lease time, renewed while leading (default: 30)")
     run.add_options_of_the_end(parser)
     run.add_options_of_place(parser)
-    add("--json", action="store_true", help="lines in JSON; with a command, a summary as the last line on stderr")
+    add(
+        "--json",
+        action="store_true",
+        help="print lines as JSON; with a command, print a summary in\nJSON as the last line on stderr",
+    )
     parser.set_defaults(**_AS_IF_NOT_GIVEN)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     if args.command is not None:
         if args.observe:
-            args.parser.error("--observe takes no command: it does not campaign")
+            args.parser.error("--observe does not campaign, so it takes no command")
         return run.carry_out(args, Reign)
     urls = servers.settled(args, quiet=args.quiet)
     warnings.simplefilter("ignore")
@@ -88,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def leader(args: argparse.Namespace, urls: list[str], wait: float | None) -> Election:
-    """The candidate that the options describe."""
+    """Return an `Election` object, one candidate, with the settings of the options. ``wait``: seconds to campaign, or None."""
     from holdfast._api.sync_election import Election
 
     options = {name: value for name in ("prefix", "max_ttl") if (value := getattr(args, name)) is not None}
@@ -97,7 +103,7 @@ def leader(args: argparse.Namespace, urls: list[str], wait: float | None) -> Ele
 
 
 class Reign(run.Run):
-    """One run of a command while this candidate leads."""
+    """A run of a command that lasts as long as this candidate leads."""
 
     fences = ("HOLDFAST_FENCE", "HOLDFAST_TERM")
 
@@ -125,7 +131,7 @@ def _leading(elected: Elected | None) -> str:
 
 
 def _campaign(args: argparse.Namespace, urls: list[str]) -> int:
-    """Campaign, lead until that is lost, campaign again: until it is interrupted."""
+    """Campaign, lead until the term is lost, and campaign again, until a signal interrupts."""
 
     def tell(text: str) -> None:
         output.say(f"{args.name}: {text}")
@@ -141,7 +147,7 @@ def _campaign(args: argparse.Namespace, urls: list[str]) -> int:
                     pass
         except LeaseLost as lost:
             facts = {"role": "candidate", "name": who, "lost": lost.fence, "reason": lost.reason}
-            _print(args, f"{who} leads no more: {lost.reason}; campaigns again", facts)
+            _print(args, f"{who} no longer leads: {lost.reason}; it campaigns again", facts)
             patience = Patience(args.wait, tell)
         except (ServerError, QuorumError) as error:
             if not patience.outlasts(error):
@@ -155,4 +161,4 @@ def _campaign(args: argparse.Namespace, urls: list[str]) -> int:
 
 def _print(args: argparse.Namespace, text: str, facts: dict[str, Any]) -> None:
     line = output.clean(json.dumps(facts) if args.json else text)
-    os.write(1, f"{line}\n".encode())  # nothing is left to be written at the end, should the reader have gone
+    os.write(1, f"{line}\n".encode())  # unbuffered: nothing is left to write at the end if the reader has gone

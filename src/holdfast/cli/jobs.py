@@ -1,4 +1,4 @@
-"""``holdfast jobs``: the jobs of a schedule as the server knows them; pausing them, and running them by hand."""
+"""``holdfast jobs``: list the jobs of a schedule from the server; pause, resume, run, cancel or remove one of them."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ _COLUMNS = ("job", "when", "next (UTC)", "last tick (UTC)", "took", "result", "o
 _HISTORY = ("tick (UTC)", "status", "took", "on", "attempt", "fence", "text")
 _ORDERS = {
     "pause": ("pause", "paused"),
-    "resume": ("resume", "goes on"),
-    "run": ("run_now", "is to run now"),
-    "cancel": ("cancel", "its runs are to end"),
-    "remove": ("remove", "forgotten"),
+    "resume": ("resume", "resumed"),
+    "run": ("run_now", "will run now"),
+    "cancel": ("cancel", "its runs were told to end"),
+    "remove": ("remove", "removed"),
 }
-"""Actions: the method of `Schedule`, and what is said of the job then."""
+"""Actions of the command line: for each, the method of `Schedule` to call and the text printed after the job's name."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.usage = "holdfast jobs [options] [history|pause|resume|run|cancel|remove JOB]"
     parser.epilog = "Exit codes: 0 done, 64 bad usage, no such schedule or no such job, 69 no server."
     parser.add_argument(
-        "action", nargs="?", choices=("history", *_ORDERS), metavar="ACTION", help="what to do; without: list all"
+        "action", nargs="?", choices=("history", *_ORDERS), metavar="ACTION", help="action on a job; without one, list all jobs"
     )
-    parser.add_argument("job", nargs="?", metavar="JOB", help="to which")
+    parser.add_argument("job", nargs="?", metavar="JOB", help="name of the job for the action")
     parser.add_argument("--schedule", metavar="NAME", required=True, help="name of the schedule")
-    parser.add_argument("--prefix", default="hf:", help="of its keys on the server (default: hf:)")
-    parser.add_argument("--last", metavar="N", type=int, default=20, help="history: show the last N entries (default: 20)")
+    parser.add_argument("--prefix", default="hf:", help="start of the schedule's keys (default: hf:)")
+    parser.add_argument("--last", metavar="N", type=int, default=20, help="show the last N runs, for history (default: 20)")
     servers.add_options(parser, local=True)
-    parser.add_argument("--json", action="store_true", help="answer in JSON")
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     if args.action and not args.job:
-        args.parser.error(f"{args.action} which job?")
+        args.parser.error(f"{args.action}: name the job after the action")
     url = servers.one(args)
     try:
         from holdfast.schedule.sync import Schedule
@@ -69,10 +69,10 @@ def _act(schedule: Schedule, args: argparse.Namespace) -> int:
 
 
 def _list(found: Overview, args: argparse.Namespace) -> None:
-    """All jobs, and who serves them."""
+    """Print all jobs of the schedule, and the processes that serve it. Raises ConfigError if there is no such schedule."""
     if not found.exists:
         where = f" with prefix {args.prefix!r}" if args.prefix != "hf:" else ""
-        how = "look at --schedule, --prefix and the URL; a schedule is known once a process has served it"
+        how = "check --schedule, --prefix and the URL; the server knows a schedule once a process has served it"
         raise ConfigError(f"there is no schedule {args.schedule!r}{where} on this server: {how}", parameter="schedule")
     if args.json:
         runners = [dataclasses.asdict(runner) for runner in found.runners]
@@ -83,7 +83,7 @@ def _list(found: Overview, args: argparse.Namespace) -> None:
     for runner in found.runners:
         print(output.clean(f"served by {runner.host} since {moment(runner.since)}"))
     if not found.runners:
-        print(output.clean(f"no process serves schedule {args.schedule!r}: its jobs do not run"))
+        print(output.clean(f"no process serves schedule {args.schedule!r}, so its jobs do not run"))
 
 
 def _show(facts: list[dict[str, Any]], table: tuple[tuple[str, ...], list[tuple[str, ...]]], args: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""The common part of commands that show locks: where to look, and a lock as a line or as JSON."""
+"""Common parts of the subcommands that show locks: their options, and a lock as a table row or as JSON."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ COLUMNS = ("name", "kind", "holder", "for", "left", "waiting", "fence")
 
 
 def add_options(parser: argparse.ArgumentParser, *, key: bool = True, answers: bool = True) -> None:
-    """Declare the options that `inspector` reads. ``key``: it is about one lock; ``answers``: it has something to say."""
+    """Declare the options that `inspector` reads.
+
+    ``key``: also --key, for a subcommand about one lock. ``answers``: also --json, for a subcommand that prints an answer.
+    """
     servers.add_options(parser, local=True)
-    parser.add_argument("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
+    parser.add_argument("--prefix", default="hf:", help="start of the locks' keys (default: hf:)")
     if key:
-        parser.add_argument("--key", help="the lock's key, where it has key=")
+        parser.add_argument("--key", help="key of the lock, if it was created with key=")
     if answers:
-        parser.add_argument("--json", action="store_true", help="answer in JSON")
+        parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
 def inspector(args: argparse.Namespace) -> Inspector:
-    """On the servers that are meant. Raises ConfigError."""
+    """Return an `Inspector`, which reads locks, for the servers that the options name. Raises ConfigError."""
     urls = servers.settled(args, quiet=getattr(args, "json", False))
     from holdfast._api.sync_inspect import Inspector
 
@@ -35,12 +38,12 @@ def inspector(args: argparse.Namespace) -> Inspector:
 
 
 def line_of(lock: LockInfo) -> str:
-    """The lock as a line of JSON."""
+    """Return a lock as one line of JSON."""
     return output.clean(json.dumps(lock.facts()))
 
 
 def row(lock: LockInfo) -> tuple[str, ...]:
-    """The lock as a row of a table."""
+    """Return a lock as a table row with the columns of `COLUMNS`."""
     holder = lock.holder
     held_for = left = "-"
     if holder is not None:
@@ -51,7 +54,7 @@ def row(lock: LockInfo) -> tuple[str, ...]:
 
 
 def who(lock: LockInfo) -> str:
-    """Return the holder in a few words."""
+    """Return the holder of a lock in a few words, or ``-`` if nobody holds the lock."""
     if not lock.holders:
         return "-"
     text = str(lock.holder)
@@ -64,7 +67,7 @@ def who(lock: LockInfo) -> str:
 
 
 def sharing(lock: LockInfo) -> str:
-    """How many have it, where several may."""
+    """Return how many clients hold a lock that several may hold, such as ``2 of 5`` or ``3 readers``."""
     if lock.kind == "rwlock":
         return "writer" if lock.used == lock.limit else f"{lock.used} reader{'s' * (lock.used > 1)}"
     return f"{lock.used} of {lock.limit}"

@@ -1,4 +1,4 @@
-"""``holdfast ls``: the locks that are held, or waited for."""
+"""``holdfast ls``: list the locks that are held or waited for, or the deadlocks among them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from holdfast.errors import ConfigError, ServerError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
-        "PATTERN: of names, as in a shell: * ? [abc]; in quotes, or the shell reads it. --json: a lock in each line.\n"
-        "Exit codes: 0 done, 1 there are deadlocks (--deadlocks), 64 bad usage, 69 no server."
+        "PATTERN is written as in a shell, with * ? and [abc]; quote it, so that the\n"
+        "shell does not expand it. With --json, each line is a lock.\n"
+        "Exit codes: 0 listed, 1 there are deadlocks (--deadlocks), 64 bad usage,\n"
+        "69 no server."
     )
-    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="names (default: all)")
-    parser.add_argument("--deadlocks", action="store_true", help="show only the waits that form a deadlock")
+    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="pattern of lock names (default: all)")
+    parser.add_argument("--deadlocks", action="store_true", help="list only the waits that form a deadlock")
     lock_view.add_options(parser, key=False)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     try:
         return _deadlocks(args) if args.deadlocks else _list(args)
     except (ConfigError, ServerError) as error:
         return output.failed("ls", error)
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -62,6 +64,6 @@ def _list(args: argparse.Namespace) -> int:
     if not none and not args.json:
         table.flush()
     elif none and not args.json:
-        output.say("no locks are held" + (f" whose names match {args.pattern}" if args.pattern != "*" else ""))
+        output.say("no locks are held" + (f" with names that match {args.pattern}" if args.pattern != "*" else ""))
     output.flush()
     return 0

@@ -1,4 +1,4 @@
-"""``holdfast nodes``: servers that hold locks together; which of them vote. ``init`` declares new ones."""
+"""``holdfast nodes``: show which servers of a `Redlock` vote; ``holdfast nodes init`` declares new servers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ _COLUMNS = ("server", "votes", "trip ms", "version", "up for s", "clock s", "loc
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
-        "Exit codes: 0 all servers vote, 1 a majority does, 2 no lock can be had, 64 bad usage.\n"
-        "Of init: 0 all are declared, or were before, 2 not all."
+        "Exit codes: 0 all servers vote, 1 a majority votes, 2 fewer vote, so that no\n"
+        "lock can be acquired, 64 bad usage. Exit codes of init: 0 all servers are\n"
+        "declared, now or before, 2 some are not."
     )
     parser.add_argument(
-        "action", nargs="?", choices=("init",), help="declare servers new, or one: they hold no lock they could forget"
+        "action",
+        nargs="?",
+        choices=("init",),
+        help="declare that the servers are new, so that they vote at\nonce: no lock was ever on them, or all have expired",
     )
     servers.add_options(parser)
     parser.add_argument(
@@ -28,20 +32,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=positive_duration,
         default=60.0,
-        help="the longest lease on these servers: max_ttl=, or quarantine= (60)",
+        help="longest lease on these servers, as in max_ttl= or\nquarantine= (default: 60)",
     )
-    parser.add_argument("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
-    parser.add_argument("--force", action="store_true", help="init: whatever the servers remember")
-    parser.add_argument("--json", action="store_true", help="answer in JSON")
+    parser.add_argument("--prefix", default="hf:", help="start of the locks' keys (default: hf:)")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="init: declare every server, even one that may have lost\nlocks or has recorded other settings",
+    )
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     if args.force and args.action is None:
         args.parser.error("--force is for init")
     urls = servers.urls(args)
     if not urls:
-        args.parser.error("no servers: give --url for each, or --url-file")
+        args.parser.error("no servers: pass --url for each server, or --url-file")
     try:
         return _declare(urls, args) if args.action else _show(urls, args)
     except ConfigError as error:
@@ -52,7 +60,7 @@ def main(args: argparse.Namespace) -> int:
 def _declare(urls: list[str], args: argparse.Namespace) -> int:
     from holdfast import declare_new
 
-    # One alone is a server of guarded locks.
+    # A single server is one whose locks have a quarantine.
     results = declare_new(urls[0] if len(urls) == 1 else urls, max_ttl=args.max_ttl, force=args.force, prefix=args.prefix)
     if args.json:
         print(json.dumps({output.clean(name): output.clean(text) for name, text in results.items()}))
@@ -83,7 +91,7 @@ def _show(urls: list[str], args: argparse.Namespace) -> int:
     spare = votes - server_set.majority
     print(
         f"{votes} of {len(rows)} vote, {server_set.majority} are needed: "
-        + (f"locks can be had, and {spare} more may fail" if spare >= 0 else "no lock can be had")
+        + (f"locks can be acquired, and {spare} more may fail" if spare >= 0 else "no lock can be acquired")
     )
     return level
 

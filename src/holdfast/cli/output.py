@@ -1,4 +1,4 @@
-"""The output of the command line: lines on stderr, and what is printed; without passwords and without control characters."""
+"""The output of the command line: messages on stderr and results on stdout, without passwords and control characters."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ import sys
 
 from holdfast.errors import ConfigError
 
-# Up to the last @ of the word: a password may contain anything, and hiding too much is no harm.
+# The match extends to the last @ of the word: a password may contain any character, and hiding too much does no harm.
 _CREDENTIALS = re.compile(r"://\S*@")
 
 EX_USAGE, EX_UNAVAILABLE, EX_SOFTWARE, EX_OSERR, EX_TEMPFAIL = 64, 69, 70, 71, 75
-"""Exit codes as in sysexits.h; the last one says that something is busy."""
+"""Exit codes as in sysexits.h; EX_TEMPFAIL is used when a lock is busy."""
 
 OUTPUT_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""Errors of a file on stdout that end with exit code EX_OSERR. Other outputs have handlers of their own."""
+"""Errors of writing stdout to a file or device, such as a full disk; the command then ends with exit code EX_OSERR."""
 
 EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-"""The system has no process, memory or descriptor left for us, or for the command: exit code EX_OSERR."""
+"""Errors of a system that has no process, memory or file descriptor left; the command then ends with exit code EX_OSERR."""
 
 EX_LOST = 76
-"""A lock was lost."""
+"""Exit code of a command whose lock was lost."""
 
 
 def clean(text: str) -> str:
-    """Without credentials, and with all escaped that a terminal might obey: names of locks are other people's."""
+    """Return the text with URL credentials hidden and unprintable characters escaped, as other users choose lock names."""
     text = _CREDENTIALS.sub("://***@", text)
     if text.isprintable():
-        return text  # nearly always: a hundred thousand lines are to be cleaned, too
+        return text  # the usual case, which has to be fast: `ls` may clean a hundred thousand lines
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def flush() -> None:
-    """Write out what was printed, unless there is no stdout."""
+    """Flush stdout, unless it is closed."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def say(text: str, *below: str) -> None:
-    """One line on stderr, and others below it, in one piece. A stderr that is closed or full is no reason to fail."""
+    """Print a message on stderr, with indented lines below it, in one write. A closed or full stderr is ignored."""
     _write("".join([f"holdfast: {clean(text)}\n", *(f"  {clean(line)}\n" for line in below)]))
 
 
 def say_raw(text: str) -> None:
-    """The same without the prefix."""
+    """Print a line on stderr without the prefix ``holdfast:``. A closed or full stderr is ignored."""
     _write(clean(text) + "\n")
 
 
 def summary(text: str) -> None:
-    """The line on stderr that was asked for with ``--json``. Raises OSError if it cannot be written: it is no mere message."""
+    """Write the JSON summary of ``--json`` as a line on stderr, completely. Raises OSError if it cannot be written."""
     left = f"{clean(text)}\n".encode(errors="backslashreplace")
     while left:
         try:
@@ -61,13 +61,13 @@ def summary(text: str) -> None:
 
 
 def failed(command: str, error: Exception) -> int:
-    """Say what is wrong; the exit code: of bad usage, or of a server that cannot be had."""
+    """Print the error of a subcommand, and return the exit code: EX_USAGE for a ConfigError, otherwise EX_UNAVAILABLE."""
     say(f"{command}: {error}")
     return EX_USAGE if isinstance(error, ConfigError) else EX_UNAVAILABLE
 
 
 def one_line(text: str) -> str:
-    """A text of several lines as one."""
+    """Return a text of several lines as one line, with `` | `` between the lines."""
     return " | ".join(part.strip() for part in text.splitlines() if part.strip())
 
 

@@ -1,6 +1,6 @@
-"""The locks of ``holdfast run --limit N``, ``--shared`` and ``--exclusive``: a permit, or one side of a read-write lock.
+"""The locks of ``holdfast run --limit N``, ``--shared`` and ``--exclusive``: a semaphore, or one side of a read-write lock.
 
-Imported only where one of them is given: a plain ``holdfast run`` does not pay for it.
+The module is imported only if one of these options is given, so that a plain ``holdfast run`` starts quickly.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from holdfast._net.resolve import on_one_server
 
 
 def lock(args: argparse.Namespace, urls: list[str], name: str, **options: Any) -> Lock:
-    """The lock that the options describe. Raises ConfigError."""
+    """Return the semaphore or read-write lock that the options of ``holdfast run`` describe. Raises ConfigError."""
     if len(urls) > 1:
         option = f"--limit {args.limit}" if args.limit else "--shared" if args.shared else "--exclusive"
-        raise on_one_server(f"what {option} takes", NO_MAJORITIES, "without it, the lock is on a majority of them")
+        raise on_one_server(f"the lock of {option}", NO_MAJORITIES, "without this option, a majority of them grants the lock")
     if args.limit:
         from holdfast._api.sync_semaphore import Semaphore
 

@@ -1,4 +1,4 @@
-"""``holdfast release``: give back a lock that ``acquire`` took, with its ticket."""
+"""``holdfast release``: release a lock that ``holdfast acquire`` acquired, using its ticket."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ TICKET = "HOLDFAST_TICKET"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
-        f"The ticket is in --ticket-file (- for stdin), or in {TICKET}; never among the arguments, which everybody can see.\n"
-        "Exit codes: 0 given back, 76 it was lost before (expired, broken, or given back already), 64 bad usage, 69 no server."
+        f"The ticket is read from --ticket-file (- for stdin) or from {TICKET}.\n"
+        "It is never an argument, because every user of this machine can see those.\n"
+        "Exit codes: 0 released, 76 the lock was lost before (it expired, or was broken\n"
+        "or released already), 64 bad usage, 69 no server."
     )
-    parser.add_argument("name", metavar="NAME", help="of the lock")
-    parser.add_argument("--ticket-file", metavar="PATH", help="what acquire has written; removed when the lock is given back")
+    parser.add_argument("name", metavar="NAME", help="name of the lock")
+    parser.add_argument("--ticket-file", metavar="PATH", help="file that `acquire` wrote; removed after the release")
     servers.add_options(parser, local=True)
-    parser.add_argument("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
+    parser.add_argument("--prefix", default="hf:", help="start of the locks' keys (default: hf:)")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     url = servers.one(args)
     try:
         ticket = _ticket(args)
@@ -58,5 +60,5 @@ def _ticket(args: argparse.Namespace) -> str:
         with open(args.ticket_file, encoding="ascii") as file:  # noqa: PTH123 (pathlib imports slowly)
             return file.read(servers.LONGEST)
     if TICKET not in os.environ:
-        args.parser.error(f"no ticket: give --ticket-file, or set {TICKET}")
+        args.parser.error(f"no ticket: pass --ticket-file, or set {TICKET}")
     return os.environ[TICKET]

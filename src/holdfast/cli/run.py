@@ -1,7 +1,7 @@
-"""``holdfast run [options] NAME -- CMD...``: a command under a lock.
+"""``holdfast run [options] NAME -- CMD...``: run a command under a lock.
 
-The order of things: options are checked, the guardian is forked (`holdfast._local.guardian.parent`; this process has one thread
-and holds nothing then), the lock is waited for, the command runs (`holdfast.cli.supervise`), the lock is given back.
+The steps are: check the options; fork the guardian (`holdfast._local.guardian.parent`), while this process has one thread and
+holds no lock; acquire the lock; run the command (`holdfast.cli.supervise`); release the lock.
 """
 
 from __future__ import annotations
@@ -41,78 +41,110 @@ TAKES_COMMAND = True
 
 DESCRIPTORS = 9
 DESCRIPTORS_OF_SERVER = 3
-"""File descriptors that a run has open at the same time: its own, and those for each server."""
+"""File descriptors that ``holdfast run`` opens at the same time: for itself, and for each server."""
 _EPILOG = """\
-Times are seconds, or 500ms, 5m, 2h, 1d. Exit codes: the command's own, 128 + the signal that ended it; 75 the lock is
-busy, 76 the lock was lost and the command ended, 124 --max-runtime, 69 no server, 64 bad usage, 126 and 127 the command
-cannot be executed or found."""
+Times are seconds, or 500ms, 5m, 2h, 1d. Exit codes: that of the command, 128 +
+the signal that ended it, 75 (or -E) the lock is busy, 76 the lock was lost and
+the command ended, 124 --max-runtime is over, 69 no server, 64 bad usage, 126
+the command cannot be executed, 127 it cannot be found."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.usage = "holdfast run [options] NAME -- COMMAND [ARGUMENT ...]"
     parser.epilog = _EPILOG
     add = parser.add_argument
     add("name", metavar="NAME", help="name of the lock")
-    add("-c", dest="shell", metavar="STRING", help="run this string with /bin/sh instead of a command after --")
+    add("-c", dest="shell", metavar="STRING", help="run this string with /bin/sh, instead of a command\nafter --")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--limit", metavar="N", type=_limit, help="at most N at a time: a permit of the semaphore NAME")
-    kind.add_argument("--shared", action="store_true", help="together with others that share it: read-write lock NAME, reading")
-    kind.add_argument("--exclusive", action="store_true", help="alone: the same read-write lock, writing")
+    kind.add_argument(
+        "--limit",
+        metavar="N",
+        type=_limit,
+        help="let at most N commands run at the same time: acquire a\npermit of the semaphore NAME",
+    )
+    kind.add_argument(
+        "--shared", action="store_true", help="acquire the read-write lock NAME for reading, shared\nwith other readers"
+    )
+    kind.add_argument("--exclusive", action="store_true", help="acquire the read-write lock NAME for writing")
     waiting = parser.add_mutually_exclusive_group()
     waiting.add_argument(
-        "-w", "--wait", metavar="TIME", type=duration, help="wait this long if busy (default: for ever, or 0 with --skip)"
+        "-w",
+        "--wait",
+        metavar="TIME",
+        type=duration,
+        help="wait this long for a busy lock (default: no limit, or 0\nwith --skip)",
     )
-    waiting.add_argument("-n", "--nonblock", action="store_true", help="do not wait: the same as --wait 0")
+    waiting.add_argument("-n", "--nonblock", action="store_true", help="do not wait for a busy lock, as with --wait 0")
     busy = parser.add_mutually_exclusive_group()
     busy.add_argument("-E", "--conflict-exit-code", metavar="N", type=_exit_code, default=output.EX_TEMPFAIL)
-    busy.add_argument("--skip", action="store_true", help="if busy, exit with 0 at once, or after --wait; print nothing")
-    add("--ttl", metavar="TIME", type=positive_duration, default=30.0, help="lease, renewed while held (default: 30)")
+    busy.add_argument(
+        "--skip", action="store_true", help="if the lock is busy, at once or after --wait, exit with\n0 and print nothing"
+    )
+    add(
+        "--ttl",
+        metavar="TIME",
+        type=positive_duration,
+        default=30.0,
+        help="lease time, renewed while the command runs\n(default: 30)",
+    )
     add_options_of_the_end(parser)
     add(
         "--max-runtime",
         metavar="TIME",
         type=positive_duration,
         default=math.inf,
-        help="end the command after this time",
+        help="end the command after it has run for this long",
     )
-    add("--label", help="shown to others as the holder (default: the command's name)")
+    add("--label", help="name of the holder, shown to others (default: the\ncommand's name)")
     add_options_of_place(parser)
-    add("--json", action="store_true", help="a summary as the last line on stderr")
+    add("--json", action="store_true", help="print a summary in JSON as the last line on stderr")
 
 
 def add_options_of_the_end(parser: argparse.ArgumentParser) -> None:
-    """How the command is ended. Of `holdfast elect`, too."""
+    """Declare the options of `holdfast run` and `holdfast elect` that control how the command is ended."""
     add = parser.add_argument
-    add("--kill-after", metavar="TIME", type=duration, help="from TERM to KILL (default: 10 or a third of ttl)")
-    add("--on-lost", choices=("term", "kill", "warn"), default="term", help="what to do to the command (default: term)")
-    add("--keep-daemons", action="store_true", help="leave daemons of a command alone that has ended normally")
+    add(
+        "--kill-after",
+        metavar="TIME",
+        type=duration,
+        help="time from SIGTERM to SIGKILL when a command is ended\n(default: a third of --ttl, at most 10)",
+    )
+    add(
+        "--on-lost",
+        choices=("term", "kill", "warn"),
+        default="term",
+        help="send SIGTERM or SIGKILL to the command when the lock\nis lost, or only warn (default: term)",
+    )
+    add(
+        "--keep-daemons", action="store_true", help="do not end the daemons that a command leaves behind\nwhen it ends normally"
+    )
 
 
 def add_options_of_place(parser: argparse.ArgumentParser) -> None:
-    """The lock, and the messages about it. Of `holdfast elect`, too."""
+    """Declare the options of `holdfast run` and `holdfast elect` about servers, keys and messages."""
     servers.add_options(parser, local=True)
     add = parser.add_argument
-    add("--prefix", help="of all keys on the server (default: hf:)")
+    add("--prefix", help="start of all keys on the server (default: hf:)")
     add(
         "--max-ttl",
         metavar="TIME",
         type=positive_duration,
-        help="with several servers: the longest lease on them, the same for all who use them (default: 60)",
+        help="longest lease on these servers, if there are several;\nall their clients must agree on it (default: 60)",
     )
-    add("--pass-url", action="store_true", help="leave a URL with a password in the command's environment")
+    add("--pass-url", action="store_true", help="leave a server URL with a password in the environment\nof the command")
     loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
-    loudness.add_argument("-v", "--verbose", action="store_true", help="say what happens")
+    loudness.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+    loudness.add_argument("-v", "--verbose", action="store_true", help="also print each step, such as acquire and release")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     return carry_out(args, Run)
 
 
 def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
-    """Run the command as this kind of run does; returns the exit code."""
+    """Check the options, start the guardian process, run the command as ``kind`` does, and return the exit code."""
     argv = _command(args)
     _check_times(args)
     urls = _urls(args)
@@ -121,7 +153,7 @@ def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
     if not _are_free(needed):
         output.say(f"{args.name}: cannot run the command: fewer than {needed} file descriptors are free; raise `ulimit -n`")
         return output.EX_OSERR
-    atexit.register(_die)  # registered first, so called last
+    atexit.register(_die)  # registered first, so that it is called last
     try:
         guard = launch(argv, env)
     except OSError as error:
@@ -152,27 +184,27 @@ def _are_free(descriptors: int) -> bool:
 def _exit_code(text: str) -> int:
     code = int(text) if text.isascii() and text.isdigit() else -1
     if not 0 <= code <= 255:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an exit code: 0 to 255")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an exit code: pass a number from 0 to 255")
     return code
 
 
 def _limit(text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a limit: a whole number, 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a limit: pass a whole number, 1 or more")
     return number
 
 
 def _command(args: argparse.Namespace) -> list[str]:
-    """The command's argv; settles the label, too."""
+    """Return the argument list of the command, and set the label if none was given."""
     if args.shell is not None and args.command is not None:
-        args.parser.error("either -c or a command after --, not both")
+        args.parser.error("two commands: pass either -c or a command after --, not both")
     if args.shell is None and not args.command:
-        args.parser.error("no command: write it after --, as in: holdfast run NAME -- COMMAND")
+        args.parser.error("no command: pass it after --, as in: holdfast run NAME -- COMMAND")
     argv: list[str] = ["/bin/sh", "-c", args.shell] if args.shell is not None else args.command
     if args.label is None:
         name = os.path.basename(argv[0])[:200]  # noqa: PTH119 (pathlib imports slowly)
-        # As long as a label may be, and printable: nobody reads a record that has another one, and `elect` checks none.
+        # The label must be short and printable: readers refuse a record with any other label, and `elect` does not check it.
         args.label = "".join(char if char.isprintable() else "?" for char in name)
     return argv
 
@@ -184,20 +216,20 @@ def _check_times(args: argparse.Namespace) -> None:
         args.kill_after = min(10.0, args.ttl / 3)
     if args.kill_after > args.ttl / 2:
         args.parser.error(
-            f"--kill-after {args.kill_after:g} is more than half of --ttl {args.ttl:g}: "
-            "a single late renewal would end the command"
+            f"--kill-after {args.kill_after:g} is more than half of --ttl {args.ttl:g}, so that "
+            "a single late renewal would end the command: pass a longer --ttl"
         )
 
 
 def _urls(args: argparse.Namespace) -> list[str]:
     urls = servers.settled(args, quiet=args.quiet)
     if args.max_ttl is not None and len(urls) == 1:
-        args.parser.error("--max-ttl is for several servers: name them with --url, each")
+        args.parser.error("--max-ttl is for several servers: pass --url for each of them")
     return urls
 
 
 class Run:
-    """One run, from the guardian's start to the exit code."""
+    """One call of ``holdfast run``, from the start of the guardian to the exit code."""
 
     fences: tuple[str, ...] = ("HOLDFAST_FENCE",)
 
@@ -208,28 +240,28 @@ class Run:
         self.locks: list[Lock | Election] = []
         self.attempts = 0
         self.started = False
-        """The guardian was told to start the command, in the latest attempt."""
+        """True if the guardian was told to start the command in the latest attempt to acquire the lock."""
         self.summary: dict[str, Any] = {"name": args.name, "outcome": "", "exit_code": 0}
         warnings.simplefilter("ignore")
         warnings.simplefilter("once", HoldfastWarning)
         warnings.showwarning = lambda message, *_, **__: self.notice(str(message))
 
     def error(self, text: str) -> None:
-        """Something the caller has to know."""
+        """Print a message that the user has to see, even with --quiet."""
         output.say(f"{self.args.name}: {text}")
 
     def notice(self, text: str) -> None:
-        """Something most callers want to know."""
+        """Print a message, unless --quiet was passed."""
         if not self.args.quiet:
             self.error(text)
 
     def detail(self, text: str) -> None:
-        """Something for those who watch."""
+        """Print a message if --verbose was passed."""
         if self.args.verbose:
             self.error(text)
 
     def run(self) -> int:
-        """Everything; the exit code."""
+        """Acquire the lock, run the command, report the outcome, and return the exit code."""
         try:
             code = self._locked()
         except Interrupted as interrupt:
@@ -252,10 +284,10 @@ class Run:
         return code
 
     def _locked(self) -> int:
-        """Ask for the lock until the command was started under it, or the wait is over.
+        """Acquire the lock and run the command; acquire again if the lease expired before the start. Return the exit code.
 
-        On a machine that is busy enough, the server's answers come late; and a lease may run out between the grant and the
-        start, and then nothing has run. Once the wait is over the lock is asked for one last time, since it may be free.
+        On an overloaded machine, the server's answers come late, and a lease may expire between the grant and the start; then
+        nothing has run. When --wait is over, the lock is tried one last time, since it may be free.
         """
         began, patience = program.clock(), Patience(self.args.wait, self.notice)
         while True:
@@ -270,11 +302,11 @@ class Run:
             if not result.late:
                 break
             if left == 0 and self.attempts:
-                self.error("the lease had run out before the command could be started")
+                self.error("the lease expired before the command could be started")
                 result.cause, result.lost = "lost", True
                 break
             self.attempts += 1
-            self.detail("the lease had run out before the command could be started: asking again")
+            self.detail("the lease expired before the command could be started; acquiring the lock again")
         return self._report(result)
 
     def _attempt(self, began: float, wait: float | None) -> Result:
@@ -293,14 +325,14 @@ class Run:
                 ran = not result.late
         except Interrupted:
             for lock in self.locks:
-                if (taken := lock.lease) is not None:  # it came after the lock was taken, and before anything knew of that
+                if (taken := lock.lease) is not None:  # the signal came after the grant, before the `with` block began
                     with contextlib.suppress(HoldfastError):
                         taken.release()
             raise
         except LeaseLost as error:
             result.late = not ran
             if ran and not result.lost and not result.cause:
-                self.error(f"{error}; noticed when the command had ended")
+                self.error(f"{error}; this was noticed after the command had ended")
             result.lost = True
             if self.args.on_lost != "warn":
                 result.cause = result.cause or "lost"
@@ -311,7 +343,10 @@ class Run:
         return result
 
     def _acquire(self, stack: contextlib.ExitStack, wait: float | None) -> Lease:
-        """Only a refusal says who holds the lock: to tell, the very first attempt is one that does not wait."""
+        """Acquire the lock, waiting for ``wait`` seconds (None: without limit), and return its lease.
+
+        With --verbose, the first attempt does not wait, because only a refusal names the holder, which is then printed.
+        """
         args = self.args
         options = {name: value for name in ("prefix", "max_ttl") if (value := getattr(args, name)) is not None}
         for each in (0, wait) if args.verbose and wait != 0 and not self.attempts else (wait,):
@@ -326,7 +361,7 @@ class Run:
         return stack.enter_context(self.locks[-1])
 
     def _lock(self, *args: Any, **options: Any) -> Lock:
-        """On one server, or on a majority of several; or something that several may hold."""
+        """Return the lock object that the options ask for: a Lock, a Redlock, a semaphore or one side of a read-write lock."""
         if self.args.limit or self.args.shared or self.args.exclusive:
             from holdfast.cli.permits import lock
 
@@ -370,7 +405,7 @@ class Run:
         return self._ended(result.cause or ("exec" if result.exec_errno else "finished"), code)
 
     def _busy(self, busy: LockTimeout) -> int:
-        # cron mails every line: a run that was skipped as it was told to is no news, unless the caller asks for all.
+        # cron mails every line that is printed. A run skipped because of --skip is no news, unless --verbose asks for it.
         if self.args.verbose or not (self.args.quiet or self.args.skip):
             output.say(str(busy))
         self.summary |= {"holder": busy.holder, "waited": round(busy.waited, 3)}
@@ -386,20 +421,20 @@ class Run:
 
 
 _last_signal: list[bool] = []
-"""Not empty: end by SIGINT, as the command did; True: and let the rest of our job have it."""
+"""Empty, or one entry if this process must end by SIGINT, as the command did; True: send SIGINT to the whole process group."""
 
 
 def _leave(code: int) -> NoReturn:
-    """End at once. The interpreter would free its objects one by one, which takes longer than the lock took."""
+    """End the process at once: freeing all objects, as the interpreter does, would take longer than acquiring the lock."""
     atexit._run_exitfuncs()  # noqa: SLF001 (as multiprocessing does at the end of its processes)
     os._exit(code)
 
 
 def _die() -> None:
-    """At the very end of the process: after a Ctrl-C, end by it.
+    """End this process by SIGINT if Ctrl-C has ended the command; called at the very end of the process.
 
-    To a shell the exit code is 130 either way, but only from a process that died of SIGINT does it learn that the loop
-    or script we are part of shall end, too. And a command that had the terminal was the only one to get the signal.
+    A shell ends the loop or script around `holdfast run` only if the process died of SIGINT; exit code 130 is not enough. A
+    command that had the terminal was the only one to get the signal, so the rest of our process group gets it here.
     """
     if _last_signal:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

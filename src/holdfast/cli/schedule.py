@@ -1,4 +1,4 @@
-"""``holdfast schedule FILE.toml`` or ``MODULE:object``: serve the jobs of a schedule, together with all who serve them."""
+"""``holdfast schedule FILE.toml`` or ``MODULE:object``: run the jobs of a schedule, shared with all processes that do so."""
 
 from __future__ import annotations
 
@@ -28,38 +28,49 @@ if TYPE_CHECKING:
     from holdfast.schedule.schedule import BaseSchedule
 
 _EPILOG = """\
-Run it on as many machines as you like: each tick runs once, on one of them. SIGTERM, SIGINT or SIGHUP: no more ticks, running
-jobs have --finish-within to finish, then they are ended; with a second SIGTERM or SIGINT, at once. Exit codes: 0 stopped by a
-signal, 64 bad usage, 69 no server at the start."""
+Run it on as many machines as you like: each tick of a job runs once, on one of
+them. After SIGTERM, SIGINT or SIGHUP no new run begins; running jobs may finish
+within --finish-within and are ended then, or at a second SIGTERM or SIGINT.
+Exit codes: 0 stopped by a signal, 64 bad usage, 69 no server at the start."""
 
 
 _OURS = os.path.dirname(holdfast.__file__)  # noqa: PTH120
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.usage = "holdfast schedule [options] FILE.toml|MODULE:object"
     parser.epilog = _EPILOG
     add = parser.add_argument
     add(
         "target",
         metavar="TARGET",
-        help="a TOML file of jobs, or a holdfast.Schedule (or one of holdfast.aio) by its import path",
+        help="TOML file with jobs, or the import path of a\nholdfast.Schedule or holdfast.aio.Schedule",
     )
     servers.add_options(parser, local=True)
-    add("--name", help="name of the schedule, instead of the file's; all who use the same name share its jobs")
-    add("--strict", action="store_true", help="do not start if another program serves a job of the same name")
-    add("--prefix", help="of all keys on the server (default: the file's, or hf:)")
-    add("--feature", action="append", default=[], help="this host serves jobs with on = FEATURE; may be repeated")
-    add("--finish-within", metavar="TIME", type=duration, default=10.0, help="at the end, for running jobs (default: 10)")
-    add("--check", action="store_true", help="say when each job is due next, by this machine's clock, and exit; asks no server")
+    add("--name", help="name of the schedule (default: the file's); processes\nwith the same name share its jobs")
+    add("--strict", action="store_true", help="do not start if another program serves a job of the\nsame name")
+    add("--prefix", help="start of all keys on the server (default: the file's,\nor hf:)")
+    add("--feature", action="append", default=[], help="also serve jobs with on = FEATURE; may be repeated")
+    add(
+        "--finish-within",
+        metavar="TIME",
+        type=duration,
+        default=10.0,
+        help="time for running jobs to finish when stopping\n(default: 10)",
+    )
+    add(
+        "--check",
+        action="store_true",
+        help="print when each job is due next, by the clock of this\nmachine, and exit without asking a server",
+    )
     loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
-    loudness.add_argument("-v", "--verbose", action="store_true", help="say what the commands print, too")
+    loudness.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+    loudness.add_argument("-v", "--verbose", action="store_true", help="also print the output of the commands")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     warnings.simplefilter("ignore")
     warnings.simplefilter("once", HoldfastWarning)
     warnings.showwarning = lambda message, *_, **__: output.say(str(message))
@@ -93,8 +104,11 @@ def _of_file(args: argparse.Namespace) -> sync.Schedule:
         except ConfigError as error:
             raise ConfigError(f"{args.target}: jobs.{job.name}.python: {error}", parameter="python") from error
         if is_async(job.what):
-            how = "put it in a holdfast.aio.Schedule, and serve that by module:name"
-            raise ConfigError(f"{args.target}: jobs.{job.name}.python: it is a coroutine function: {how}", parameter="python")
+            how = "add it to a holdfast.aio.Schedule, and pass the import path of that schedule"
+            raise ConfigError(
+                f"{args.target}: jobs.{job.name}.python: must be a plain function, not a coroutine function: {how}",
+                parameter="python",
+            )
         schedule.add(job.what if args.quiet else told(job.name, job.what), job.when, name=job.name, **job.options)
     return schedule
 
@@ -105,7 +119,7 @@ def _of_module(args: argparse.Namespace) -> BaseSchedule:
 
     for option in ("url", "url_file", "local", "name", "strict", "feature", "prefix"):
         if getattr(args, option) not in (None, False, []):
-            args.parser.error(f"--{option.replace('_', '-')} is for files: a schedule in a module says so itself")
+            args.parser.error(f"--{option.replace('_', '-')} is for TOML files: set it on the Schedule object in the module")
     found = imported(args.target)
     if not isinstance(found, BaseSchedule):
         raise ConfigError(f"{args.target!r} is a {type(found).__name__}, not a holdfast.Schedule", parameter="target")
@@ -128,11 +142,11 @@ def _moments(when: Timetable, t: float, count: int = 3) -> str:
 
 
 def _echo(name: str, line: str) -> None:
-    print(output.clean(f"{name}: {line}") + "\n", end="", flush=True)  # in one piece: jobs have threads of their own
+    print(output.clean(f"{name}: {line}") + "\n", end="", flush=True)  # one write, as each job prints from its own thread
 
 
 def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of a job, whose runs are told of on stderr."""
+    """Wrap the function of a job, so that each run prints its start and its end on stderr."""
     given = takes_run(function)
 
     def begin(run: Run) -> float:
@@ -177,12 +191,12 @@ def _serve(schedule: BaseSchedule, args: argparse.Namespace) -> int:
 
 
 class _Lines(logging.Handler):
-    """Messages of the schedule itself; tracebacks of functions, as nobody else shows their errors."""
+    """A log handler that prints warnings of the schedule, and tracebacks of failed jobs, on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, JobFailed):
-            return  # `told` has said so
+            return  # the wrapper of `told` has printed the error
         below: list[str] = []
         if error is not None:
             frames = error.__traceback__

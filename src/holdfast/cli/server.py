@@ -1,4 +1,4 @@
-"""``holdfast server``: look at this machine's own server, stop it, or run one in the foreground for development."""
+"""``holdfast server``: show or stop this machine's own server (``local://``), or run a development server in the foreground."""
 
 from __future__ import annotations
 
@@ -20,37 +20,42 @@ if TYPE_CHECKING:
     from holdfast._local.server.supervisor import Connection
 
 NOT_RUNNING = 3
-"""Exit code of ``status``, as with other services' scripts."""
+"""Exit code of ``holdfast server status`` if the server does not run, as in the LSB standard of init scripts."""
 
-_PATIENCE = 10.0  # seconds
+_PATIENCE = 10.0  # seconds to wait for an answer of the server, and for its end
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of this command."""
-    parser.add_argument("action", nargs="?", choices=("status", "stop"), help="what to do with this machine's own server")
-    parser.add_argument("--url", help="local:// or local:///directory (default: HOLDFAST_URL if it is one, or local://)")
+    """Declare the arguments and options of the subcommand on its parser."""
+    parser.add_argument(
+        "action", nargs="?", choices=("status", "stop"), help="show whether this machine's own server runs, or stop it"
+    )
+    parser.add_argument(
+        "--url",
+        help="local:// or local:///directory, the server to show or\nstop (default: HOLDFAST_URL if local, else local://)",
+    )
     parser.add_argument(
         "--port",
         type=int,
         metavar="N",
-        help="run a server for development on 127.0.0.1:N until Ctrl-C, in memory only (0: any free port)",
+        help="run a development server on 127.0.0.1:N until Ctrl-C;\nit keeps its data in memory only (0: any free port)",
     )
     parser.add_argument(
         "--no-password",
         action="store_true",
-        help="with --port: let every user of this machine in (by default a password is made)",
+        help="with --port: let every user of this machine connect\n(default: a random password is set)",
     )
-    parser.add_argument("--json", action="store_true", help="answer in JSON")
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Runs the command; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     try:
         if (args.action is None) == (args.port is None) or (args.no_password and args.port is None):
-            return _usage("want one of: status, stop, --port N; --no-password is for --port")
+            return _usage("pass one of status, stop and --port N; --no-password goes with --port only")
         if args.port is not None:
             if not 0 <= args.port <= 65535:
-                return _usage(f"--port {args.port}: want a number from 0 to 65535")
+                return _usage(f"--port {args.port}: pass a number from 0 to 65535")
             return _foreground(args.port, password=not args.no_password, as_json=args.json)
         return (_status if args.action == "status" else _stop)(_url(args.url), as_json=args.json)
     except ConfigError as error:
@@ -93,7 +98,7 @@ def _facts(server: Connection) -> dict[str, Any]:
         "pid": int(info["process_id"]),
         "version": f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}",
         "uptime": int(info["uptime_in_seconds"]),
-        "clients": max(0, int(server.info("clients")["connected_clients"]) - 2),  # without us and the supervisor
+        "clients": max(0, int(server.info("clients")["connected_clients"]) - 2),  # without this process and the supervisor
         "keys": server("DBSIZE"),
     }
 
@@ -103,7 +108,7 @@ def _stop(url: str, *, as_json: bool) -> int:
     with _connected(url) as (_, server):
         if server is not None:
             pid = int(server.info("server")["process_id"])
-            with contextlib.suppress(ConnectionError):  # the answer: it closes the connection
+            with contextlib.suppress(ConnectionError):  # the server closes the connection instead of answering
                 server("SHUTDOWN")
     if pid is not None:
         _wait_for_end(pid)
@@ -125,7 +130,7 @@ def _wait_for_end(pid: int) -> None:
 
 @contextlib.contextmanager
 def _connected(url: str) -> Iterator[tuple[str, Connection | None]]:
-    """The path of the socket, and a connection, or None if the server does not run."""
+    """Yield the socket path of this machine's own server, and a connection to it, or None if the server does not run."""
     from holdfast._local.server import paths
     from holdfast._local.server.supervisor import Connection
 
@@ -139,7 +144,7 @@ def _connected(url: str) -> Iterator[tuple[str, Connection | None]]:
         try:
             yield path, server
         except TimeoutError as error:
-            raise ServerError(f"The server at {path} does not answer.", address=path) from error
+            raise ServerError(f"the server at {path} did not answer in time", address=path) from error
 
 
 def _foreground(port: int, *, password: bool, as_json: bool) -> int:
@@ -153,8 +158,8 @@ def _foreground(port: int, *, password: bool, as_json: bool) -> int:
             if password:
                 facts["url_file"] = file = _written(server)
                 use = f'export HOLDFAST_URL="$(cat {file})", or --url-file {file}: only you can read the password there'
-            say_raw(f"For development; forgets everything at its end (Ctrl-C). {use}")
-            # Last: whoever reads this line may go on, and end us, before we had said the other.
+            say_raw(f"A server for development; Ctrl-C ends it, and its data is lost then. To use it: {use}")
+            # This line is printed last: its reader may go on at once and end this process.
             print(json.dumps(facts) if as_json else server.address, flush=True)
             server.wait()
             said = server.log().splitlines()[-1:]
@@ -162,15 +167,18 @@ def _foreground(port: int, *, password: bool, as_json: bool) -> int:
         return 0
     finally:
         signal.signal(signal.SIGTERM, previous)
-    say(f"the server has ended by itself: {' '.join(said)}")
+    say(f"the server has ended by itself; the last line of its log: {' '.join(said)}")
     return EX_UNAVAILABLE
 
 
 def _written(server: PrivateServer) -> str:
-    """The file that has the server's URL, password and all, in its directory, which goes when it does."""
+    """Write the server's URL, with the password, to a private file in the server's directory, and return the file's path.
+
+    The directory, with the file, is removed when the server ends.
+    """
     path = str(server.directory / "url")
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "w", encoding="ascii") as out:
-        os.fchmod(file, 0o600)  # whatever the umask
+        os.fchmod(file, 0o600)  # independent of the umask
         out.write(f"{server.url}\n")
     return path

@@ -1,4 +1,4 @@
-"""Which servers a command is about: ``--url``, ``--url-file``, or the environment."""
+"""The servers of a command, from ``--url``, ``--url-file``, ``--local`` or the environment."""
 
 from __future__ import annotations
 
@@ -17,57 +17,62 @@ if TYPE_CHECKING:
 LOCAL = "local://"
 
 LONGEST = 65_536
-"""Bytes of a file with URLs, or with a ticket."""
+"""Largest size, in bytes, of a file with URLs or with a ticket."""
 
-TORN = "a blank separates two URLs, and one of them has no ://; a blank in a password is written %20"
+TORN = "blanks separate URLs, and one of the parts has no ://; write a blank in a password as %20"
 
 LINKS = 40
-"""Symbolic links that are followed to a file, as by Linux."""
+"""Greatest number of symbolic links that are followed to a file, as on Linux."""
 
 
 def add_options(parser: argparse.ArgumentParser, *, local: bool = False) -> None:
-    """Declare the options that `urls` reads. ``local``: and `settled`."""
+    """Declare the options --url and --url-file, and, with ``local``, --local, which `settled` reads."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--url",
         action="append",
         default=[],
-        help="server; several times: servers that hold one lock together; others on this machine can see it: HOLDFAST_URL or "
-        "--url-file hide a password",
+        help="URL of the server; repeat it for a lock on a majority\n"
+        "of several servers. Every user of this machine can see\n"
+        "arguments: put passwords in HOLDFAST_URL or --url-file",
     )
-    group.add_argument("--url-file", metavar="PATH", help="file with the URL of a server in each line")
+    group.add_argument("--url-file", metavar="PATH", help="file with the URL of one server in each line")
     if local:
-        group.add_argument("--local", action="store_true", help="this machine's own server, started when needed (local://)")
+        group.add_argument(
+            "--local", action="store_true", help="use this machine's own server (local://), which is\nstarted if needed"
+        )
 
 
 def settled(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
-    """As `urls`, or this machine's own server. Never falls back silently: a host that lost its setting would no longer work
-    together with the others."""
+    """Return the URLs that the user gave, or that of this machine's own server if there are none and stderr is a terminal.
+
+    Without a terminal, missing URLs are a usage error: a host that lost its setting must not use a server of its own.
+    """
     if args.local:
         return [LOCAL]
     found = urls(args, quiet=quiet)
     if found:
         return found
     if not os.isatty(2):
-        args.parser.error("no server: set HOLDFAST_URL, or give --local for this machine's own server")
+        args.parser.error("no server: set HOLDFAST_URL, or pass --local for this machine's own server")
     if not quiet:
         output.say("HOLDFAST_URL is not set: using this machine's own server (local://)")
     return [LOCAL]
 
 
 def one(args: argparse.Namespace, *, quiet: bool = False) -> str:
-    """As `settled`, where several are too many."""
+    """Return the URL of the only server, found as in `settled`; several URLs are a usage error."""
     found = settled(args, quiet=quiet)
     if len(found) > 1:
-        args.parser.error("one server is needed here, several were given")
+        args.parser.error("this subcommand works on one server: pass one URL, not several")
     return found[0]
 
 
 def urls(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
-    """Those given; or those of the environment; or none. Bad usage ends the process."""
+    """Return the URLs from the options, else from the environment, else none. Wrong usage ends the process."""
     if args.url:
         if any(map(has_password, args.url)) and not quiet:
-            output.say("the password in --url can be seen by everybody on this machine: use HOLDFAST_URL or --url-file")
+            output.say("every user of this machine can see the password in --url: use HOLDFAST_URL or --url-file")
         return list(args.url)
     if args.url_file is not None:
         return _of_file(args, quiet=quiet)
@@ -75,7 +80,7 @@ def urls(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
         if name in os.environ:
             found = os.environ[name].split()
             if not found:
-                args.parser.error(f"{name} is set, but empty: set it to the server's URL, or unset it")
+                args.parser.error(f"{name} is set but empty: set it to the server's URL, or unset it")
             if is_torn(os.environ[name]):
                 args.parser.error(f"{name}: {TORN}")
             return found
@@ -95,47 +100,50 @@ def _of_file(args: argparse.Namespace, *, quiet: bool) -> list[str]:
             text = file.read(LONGEST + 1)
         found = text.decode().split()
     except UnicodeDecodeError:
-        refuse("not UTF-8")
+        refuse("the file is not UTF-8 text")
     except OSError as error:
         refuse(error.strerror or type(error).__name__)
     if len(text) > LONGEST:
-        refuse(f"longer than {LONGEST} bytes, which are no URLs: name a file with one URL in each line")
+        refuse(f"the file is longer than {LONGEST} bytes: name a file with one URL in each line")
     if not found:
-        refuse("there is no URL in it")
+        refuse("the file contains no URL")
     if is_torn(text.decode()):
         refuse(TORN)
     if stat.S_ISREG(seen.st_mode) and seen.st_mode & stat.S_IROTH and any(map(has_password, found)) and not quiet:
-        output.say(f"the password in {args.url_file} can be read by every user of this machine: chmod 600 it")
+        output.say(f"every user of this machine can read the password in {args.url_file}: set its mode with chmod 600")
     return found
 
 
 def _distrusted(path: str, seen: os.stat_result, *, terminal: bool) -> str:
-    """Why somebody else may choose the server, and what to do about it; empty if nobody else may.
+    """Return why another user could change the URLs in this file, and the remedy; empty if no other user could.
 
-    A pipe or terminal that this process was given when it was started is trusted as its other arguments are.
+    A pipe or a terminal that this process inherited is trusted, like its arguments.
     """
     kind, target = seen.st_mode, os.path.realpath(path)
     if stat.S_ISSOCK(kind) or terminal or (stat.S_ISFIFO(kind) and target.startswith("/proc/")):
         return ""
     if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind)):
-        return "neither a file, a pipe nor a terminal: name a file with one URL in each line"
+        return "the path is neither a file, a pipe nor a terminal: name a file with one URL in each line"
     ours = {0, os.geteuid()}
     for user in (seen.st_uid, os.lstat(path).st_uid):
         if user not in ours:
-            return f"belongs to another user ({user}), who may choose the server: chown it, or name a copy of your own"
+            return f"the file belongs to another user ({user}), who may change the URL: chown it, or name a copy of your own"
     if kind & stat.S_IWOTH:
-        return "every user may write to it, and choose the server: chmod 600 it"
+        return "every user may write to the file and change the URL: set its mode with chmod 600"
     for step in _way(path):
         found = os.lstat(step)
         link, around = stat.S_ISLNK(found.st_mode), os.path.dirname(step)  # noqa: PTH120
         if found.st_uid not in ours or (not link and found.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH):
             where = around if link else step
-            return f"another user may replace it in {where}, and choose the server: move it to a directory of your own"
+            return f"another user may replace the file in {where} and change the URL: move it to a directory of your own"
     return ""
 
 
 def _way(path: str) -> Iterator[str]:
-    """The directories and links that lead from / to a file: whoever may change one of them chooses the file. Raises OSError."""
+    """Yield the directories and links from / to a file: a user who may change one of them can replace the file.
+
+    Raises OSError.
+    """
     place, links = "/", 0
     left = os.path.join(os.getcwd(), path).split("/")[::-1]  # noqa: PTH109, PTH118
     yield place
@@ -148,14 +156,14 @@ def _way(path: str) -> Iterator[str]:
         step = os.path.join(place, name)  # noqa: PTH118
         try:
             target = os.readlink(step)  # noqa: PTH115
-        except OSError:  # it is no link
+        except OSError:  # this step is not a link
             place = step
             if any(left):
                 yield step
             continue
         yield step
         links += 1
-        if links > LINKS:  # the kernel has followed it before, so somebody is just changing it
+        if links > LINKS:  # the kernel has just followed the path, so another process is changing it
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         place = "/" if target.startswith("/") else place
         left += target.split("/")[::-1]

@@ -1,4 +1,4 @@
-"""``holdfast show``: one lock; who holds it, and who waits, in order."""
+"""``holdfast show``: print one lock with its holder, and its waiters in order."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.epilog = "Exit codes: 0 done, held or not, 64 bad usage, 69 no server."
-    parser.add_argument("name", metavar="NAME", help="of the lock")
+    """Declare the arguments and options of the subcommand on its parser."""
+    parser.epilog = "Exit codes: 0 shown, whether held or not, 64 bad usage, 69 no server."
+    parser.add_argument("name", metavar="NAME", help="name of the lock")
     lock_view.add_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     try:
         lock = lock_view.inspector(args).show(args.name, key=args.key)
     except (ConfigError, ServerError) as error:
@@ -34,16 +34,16 @@ def main(args: argparse.Namespace) -> int:
 
 
 def tell(lock: LockInfo) -> None:
-    """All that is known of a lock, line by line."""
+    """Print everything that the server knows about a lock, line by line."""
     print(output.clean(f"{lock.name}: {_what(lock)}"))
     if lock.servers > 1:
-        print(f"  {lock.votes} of {lock.servers} servers say so")
+        print(f"  {lock.votes} of {lock.servers} servers agree")
     for holder in lock.holders:
         print(output.clean(f"  held by {_holding(holder, lock.limit)}"))
     for number, waiter in enumerate(lock.line or (), 1):
         print(output.clean(f"  {number:4}. {_waiting(waiter)}"))
     if lock.waiters > len(lock.line or ()):
-        print(f"  and {lock.waiters - len(lock.line or ())} more who wait")
+        print(f"  and {lock.waiters - len(lock.line or ())} more waiters")
     if lock.fence:
         print(f"  last fence {lock.fence}")
 
@@ -52,11 +52,11 @@ def _what(lock: LockInfo) -> str:
     if lock.kind == "foreign":
         return "held by a client of another library"
     if lock.kind == "other":
-        return "no lock: its key holds something else"
+        return "not a lock: its key holds a value of another kind"
     if lock.answered <= lock.servers // 2:
-        return f"unknown: {lock.answered} of {lock.servers} servers can be asked, which is no majority"
+        return f"unknown: only {lock.answered} of {lock.servers} servers answered, fewer than a majority"
     if lock.kind in {"event", "latch", "barrier"}:
-        return f"{lock.kind}: nobody has it to himself"
+        return f"{lock.kind}, which has no holder"
     if not lock.holders:
         return "free" + (f", and {lock.waiters} wait" if lock.waiters else "")
     shared = f", {lock_view.sharing(lock)}" if lock.limit > 1 else ""
@@ -66,10 +66,10 @@ def _what(lock: LockInfo) -> str:
 
 def _holding(holder: Holder, limit: int) -> str:
     since = f" since {moment(holder.since)} UTC ({span(holder.held_for or 0)})" if holder.since is not None else ""
-    left = ", for ever: its key has no expiry" if holder.remaining is None else f", {span(holder.remaining)} left"
+    left = ", forever: its key has no expiry" if holder.remaining is None else f", {span(holder.remaining)} left"
     return f"{holder}{since}{left}" + (f", {holder.weight} of them" if 1 < holder.weight < limit else "")
 
 
 def _waiting(waiter: Waiter) -> str:
-    dead = ", gives no sign of life" if waiter.alive is False else ""
+    dead = ", does not answer" if waiter.alive is False else ""
     return f"{waiter} waits for {span(waiter.waited)}{dead}" + (f", for {waiter.weight} of them" if waiter.weight > 1 else "")

@@ -1,8 +1,8 @@
-"""While the command runs: its signals, its terminal, its lease. The part of ``holdfast run`` between acquire and release.
+"""Supervise the command of ``holdfast run`` between acquire and release: its signals, its terminal and its lease.
 
-The guardian (`holdfast._local.guardian.parent`) starts the command and ends it in time. This side tells it how long the lease
-lasts, decides what a loss means, and stands behind it: should the guardian itself be killed or stopped, the command and all its
-descendants are killed from here.
+The guardian (`holdfast._local.guardian.parent`), a process of its own, starts the command and ends it in time. The supervisor
+tells the guardian when the lease ends, and decides how the command ends when the lease is lost. If the guardian itself is
+killed or stopped, the supervisor kills the command and all its descendants.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ if TYPE_CHECKING:
     from holdfast.cli.terminal import Terminal
 
 CONTINUED_WITHIN = 0.5
-"""Seconds in which SIGCONT has been noted, if that is why we go on."""
+"""Seconds to wait for the SIGCONT that continued this process, since another thread may note the signal a little later."""
 
 PATIENCE = 0.2
-"""Seconds that a guardian has to give a sign of life when its time to act has passed."""
+"""Seconds in which the guardian must answer a ping after it has missed a deadline; otherwise it counts as dead."""
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 TWICE = 0.2
-"""Seconds in which a second signal of these is the same one."""
+"""Seconds in which a second signal of the same number counts as a copy of the first, for the signals in `ENDING`."""
 
 EX_MAX_RUNTIME = 124
 
 
 class Lease(Protocol):
-    """A lease, as it is needed here."""
+    """The part of a lease's interface that the supervisor uses."""
 
     @property
     def fence(self) -> int:
-        """Its number."""
+        """The fence, a number higher than that of every earlier lease of the lock."""
 
     @property
     def lost(self) -> threading.Event:
-        """Set when it is lost."""
+        """An event that is set when the lease is lost."""
 
     def remaining(self) -> float:
-        """Seconds."""
+        """Return the seconds until the lease ends, unless it is renewed; 0 if it is lost."""
 
     def check(self) -> None:
-        """Raise if lost."""
+        """Raise LeaseLost if the lease is lost."""
 
     def renew(self) -> None:
-        """Have the full time again."""
+        """Renew the lease for its full ttl."""
 
 
 class Interrupted(BaseException):
-    """A signal came while there was no command yet to pass it on to."""
+    """An exception raised by a signal that arrives before the command has started, while the lock is waited for."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -71,7 +71,7 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """The signals that are passed on: read from a descriptor, or raised as `Interrupted` while `raising`."""
+    """Receiver of the signals that are forwarded to the command; while ``raising`` is set, a signal raises `Interrupted`."""
 
     def __init__(self) -> None:
         self.raising = False
@@ -81,27 +81,30 @@ class Signals:
         os.set_blocking(tell, False)
         signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
         for signum in FORWARDED:
-            if signal.getsignal(signum) is not signal.SIG_IGN:  # ignored by somebody's wish, as with nohup
+            if signal.getsignal(signum) is not signal.SIG_IGN:  # a signal that the caller ignores, as nohup does, stays so
                 signal.signal(signum, self._handle)
         signal.signal(signal.SIGCONT, program.noted)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, there would be no exit codes
-        # The command may have the terminal with `stty tostop` while we have something to say: we must not be stopped.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if SIGCHLD were ignored, there would be no exit codes
+        # While the command has the terminal under `stty tostop`, a message printed by this process must not stop it.
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 
     def start_raising(self) -> None:
-        """From now on a signal interrupts; so does one that has come already."""
+        """Let every signal raise `Interrupted` from now on; raise it at once if a signal has arrived before."""
         self.raising = True
         if self._early:
             self.raising = False
             raise Interrupted(self._early[0])
 
     def take(self) -> bytes:
-        """Numbers of the signals since the last call."""
+        """Return the numbers of the signals that arrived since the last call."""
         return program.noted_signals(self.wake)
 
     def take_continued(self) -> bytes:
-        """The same after a stop, with SIGCONT, unless nobody could stop us: the kernel may give it to another thread, which
-        notes it a little later."""
+        """Return the signals that arrived since the last call, after waiting for the SIGCONT that ended a stop.
+
+        The kernel may deliver SIGCONT to another thread, which notes it a little later. SIGCONT is missing in the result if
+        the process could not be stopped in the first place.
+        """
         taken, deadline = self.take(), program.clock() + CONTINUED_WITHIN
         while signal.SIGCONT not in taken and (left := deadline - program.clock()) > 0:
             select.select([self.wake], [], [], left)
@@ -111,12 +114,12 @@ class Signals:
     def _handle(self, signum: int, _frame: object) -> None:
         self._early.append(signum)
         if self.raising:
-            self.raising = False  # once: what follows is clean-up
+            self.raising = False  # only the first signal interrupts, so that the clean-up after it is not interrupted
             raise Interrupted(signum)
 
 
 class Terms(NamedTuple):
-    """On what terms the command runs; times in seconds."""
+    """Settings of how a command runs and is ended, from the options of ``holdfast run``; times in seconds."""
 
     ttl: float
     kill_after: float
@@ -124,16 +127,20 @@ class Terms(NamedTuple):
     max_runtime: float
     keep_daemons: bool = False
     fences: tuple[str, ...] = ("HOLDFAST_FENCE",)
-    """Under which names its environment has the fence."""
+    """Environment variables in which the command finds the fence."""
 
     @property
     def margin(self) -> float:
-        """How long before the end of the lease KILL is sent."""
+        """Seconds before the end of the lease at which SIGKILL is sent."""
         return program.kill_margin(self.ttl)
 
 
 class Result:
-    """How it ended. ``cause``: why we ended it, or empty; ``status``: wait status, None if never started or unknown."""
+    """The outcome of one run of the command.
+
+    ``cause``: why the supervisor ended the command, empty if it ended by itself. ``status``: the wait status, or None if the
+    command was never started or its status is unknown.
+    """
 
     def __init__(self) -> None:
         self.cause = ""
@@ -141,11 +148,11 @@ class Result:
         self.exec_errno = 0
         self.lost = False
         self.late = False
-        """The command was not started, because the lease had run out before: ask for the lock again."""
+        """True if the lease had expired before the command could start; the caller acquires the lock again."""
         self.borrowed_terminal = False
 
     def exit_code(self) -> int:
-        """The exit code for it."""
+        """Return the exit code of ``holdfast run`` for this outcome."""
         if self.cause == "lost":
             return EX_LOST
         if self.cause == "max-runtime":
@@ -154,17 +161,17 @@ class Result:
             if self.exec_errno in EXHAUSTED:
                 return EX_OSERR
             return 127 if self.exec_errno in {errno.ENOENT, errno.ENOTDIR} else 126
-        if self.status is None:  # the guardian was killed, and we killed the command
+        if self.status is None:  # the guardian was killed, so the supervisor has killed the command
             return 128 + signal.SIGKILL
         return program.exit_code(self.status)
 
     def died_of(self, signum: int) -> bool:
-        """Whether the command was ended by this signal."""
+        """Return whether this signal ended the command."""
         return self.status is not None and os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signum
 
 
 class Supervisor:
-    """Runs one command under one lease."""
+    """The supervisor of one command under one lease: it forwards signals, and ends the command when the lease is lost."""
 
     def __init__(
         self,
@@ -182,19 +189,22 @@ class Supervisor:
         self.result = Result()
         self.pid = 0
         self.passed: dict[int, float] = {}
-        """When a signal was passed on last."""
+        """Local time, in seconds, at which each signal was last forwarded to the command."""
         self.started = self.over = False
         self.refused = False
-        """Some process may not be signalled, and was named."""
+        """True after a message named a process that we may not signal, because it is another user's."""
         self.confirmed = -math.inf
-        """End of the lease as last told to the guardian."""
+        """Local time, in seconds, of the end of the lease that the guardian knows."""
         self.kill_at = self.doom = math.inf
-        """When the guardian has to have sent KILL: because of the lease, and because we asked for TERM."""
+        """Local times, in seconds, at which the guardian must have sent SIGKILL.
+
+        ``kill_at`` follows from the end of the lease, ``doom`` from a SIGTERM that the supervisor has requested.
+        """
         self.overdue_at = math.inf
 
     def run(self) -> Result:
-        """Start the command, return when all of its group is gone."""
-        signal.signal(signal.SIGTSTP, program.noted)  # before the start: or it would stop us and not the command
+        """Start the command, and return its outcome when all processes of its group have ended."""
+        signal.signal(signal.SIGTSTP, program.noted)  # before the start: otherwise Ctrl-Z stops us and not the command
         self._start()
         if not self.over:
             self._watch()
@@ -203,7 +213,7 @@ class Supervisor:
         return self.result
 
     def _watch(self) -> None:
-        # From here the command's copies are the only ones: if it closes its stdout, who reads that sees the end.
+        # From here on only the command has stdin and stdout open: when it closes stdout, the reader sees the end of file.
         program.empty_hands(0, 1)
         poll = select.poll()
         poll.register(self.signals.wake, select.POLLIN)
@@ -228,7 +238,7 @@ class Supervisor:
                 self.guard.ask(self.terms.ttl / 12)
 
     def _start(self) -> None:
-        # A lease that another holder has handed over is short at first, and may be too short to begin with.
+        # A lease that was handed over by another holder is short at first, perhaps too short to start the command.
         if 0 < self.lease.remaining() < 0.9 * self.terms.ttl:
             self.lease.renew()
         self._look_at_lease()
@@ -246,14 +256,18 @@ class Supervisor:
         self.overdue_at = program.clock() + self.terms.max_runtime
 
     def _forward(self, signals: bytes) -> None:
-        """timeout(1) sends each signal twice, to us and to our group; for many commands a second one means: at once."""
+        """Forward signals to the command, except a quick second copy of a signal that ends a process.
+
+        timeout(1) sends each signal twice, to this process and to its group. Many commands treat a second signal as an order to
+        end at once.
+        """
         now = program.clock()
         for signum in signals:
             if now >= self.passed.get(signum, -math.inf) + TWICE or signum not in ENDING:
                 self.passed[signum] = now
                 self.guard.signal(signum)
 
-    # Reports of the guardian: see `Guard`.
+    # Handlers of the guardian's reports; the class `Guard` lists the reports.
 
     def _heard_pid(self, pid: int) -> None:
         self.pid = pid
@@ -266,18 +280,18 @@ class Supervisor:
         self.result.status = status
 
     def _heard_stopped(self, signum: int) -> None:
-        """The command was stopped. If by the terminal, the shell must learn of it: our whole job stops, too."""
+        """Handle a stop of the command: stop our own group too if the terminal caused it, so that the shell notices."""
         if signum not in STOPS:
-            return  # somebody's kill -STOP: theirs to continue
+            return  # kill -STOP by another process, which continues the command itself
         if signum != signal.SIGTSTP and self.terminal.lend(self.pid):
-            self.guard.signal(signal.SIGCONT)  # it was in the background, and wanted the terminal
+            self.guard.signal(signal.SIGCONT)  # the command was in the background and needed the terminal
             return
         wants_it = self.terminal.lent_to != 0 or signum != signal.SIGTSTP
         self.terminal.take_back()
         stop_job(signum)
         since = self.signals.take_continued()
         if signal.SIGCONT not in since and signum != signal.SIGTSTP:
-            # Nobody can stop us, nor give us the terminal: what the kernel does with such a group.
+            # Our group is orphaned: it can be neither stopped nor brought to the foreground. The kernel sends SIGHUP then.
             self.guard.signal(signal.SIGHUP)
         if wants_it:
             self.terminal.lend(self.pid)
@@ -285,11 +299,11 @@ class Supervisor:
         self.guard.signal(signal.SIGCONT)
 
     def _heard_late(self, _: int = 0) -> None:
-        """Not an end: nothing has run, so the caller may ask for the lock again."""
+        """Handle a lease that expired before the command started: nothing has run, so the caller may acquire again."""
         self.result.late = self.over = True
 
     def _heard_ending(self, _: int = 0) -> None:
-        self._end("lost", "the lease could not be renewed in time: the command was ended before it runs out")
+        self._end("lost", "the lease could not be renewed in time; the command was ended before the lease expires")
 
     def _heard_left(self, _: int) -> None:
         if not self.result.cause:
@@ -299,12 +313,12 @@ class Supervisor:
         self.over = True
 
     def _told_of(self, word: str, pid: int, name: str) -> None:
-        """A line for one process, or for all further ones of a name."""
+        """Print a line about one process of the command, or, if ``pid`` is 0, about all further processes of this name."""
         name = name or "of unknown name"
         who = f"process {pid} ({name})"
         if word == "refused":
             self.refused = True
-        if pid == 0:  # for all further ones
+        if pid == 0:  # the report is about all further processes of this name
             if word == "refused":
                 self.error(f"more processes ({name}) were not signalled; they are not listed")
             elif word == "stuck":
@@ -312,33 +326,33 @@ class Supervisor:
             elif not self.result.cause:
                 self.notice(f"the command left more daemons behind ({name}); they were sent TERM and are not listed")
         elif word == "refused":
-            self.error(f"{who} was not signalled, since it is another user's; waiting for its end")
+            self.error(f"{who} was not signalled, because it belongs to another user; waiting for it to end")
         elif word == "stuck":
-            self.error(f"{who} has not ended after KILL: it hangs in the kernel, or is traced; waiting for its end")
+            self.error(f"{who} has not ended after KILL: it hangs in the kernel, or is traced; waiting for it to end")
         elif not self.result.cause:
             hint = "" if self.terms.keep_daemons else " (--keep-daemons leaves it alone)"
             self.notice(f"the command left a daemon behind, {who}; it was sent TERM{hint}")
 
-    # Our own findings.
+    # Checks of the lease, the clock and the guardian.
 
     def _end(self, cause: str, why: str) -> None:
-        """Take note of why the command is ended: the first reason counts."""
+        """Record and print why the command is ended; later reasons are ignored."""
         if not self.result.cause:
             self.result.cause = cause
             self.error(why)
 
     def _look_at_lease(self) -> None:
-        """Tell the guardian of every renewal, and find out about a loss."""
+        """Tell the guardian the end of the lease after every renewal, and act on the loss of the lease."""
         if self.result.lost:
             return
-        now = program.clock()  # before remaining(): what passes in between makes the deadline early, not late
+        now = program.clock()  # read before remaining(), so that a delay in between makes the deadline early, not late
         remaining = self.lease.remaining()
         if self.lease.lost.is_set():
             self.result.lost = True
             if self.started:
                 self._lost(now)
         elif self.started and self.guard.asked < math.inf:
-            pass  # a guardian that gives no sign of life may be stopped: what it knows of the lease is what counts
+            pass  # a guardian that does not answer may be stopped: only the deadline that it knows counts
         elif remaining > 0 and self.terms.on_lost != "warn" and now + remaining > self.confirmed + 0.005:
             self.confirmed = now + remaining
             self.kill_at = self.confirmed - self.terms.margin
@@ -348,14 +362,14 @@ class Supervisor:
     def _why_lost(self) -> str:
         try:
             self.lease.check()
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is the reason)
+        except Exception as error:  # noqa: BLE001 (any exception is the reason)
             return str(error)
         return "the lock was lost"
 
     def _lost(self, now: float) -> None:
         reason = self._why_lost()
         if self.terms.on_lost == "warn":
-            self.notice(f"{reason}; the command runs on, without the lock")
+            self.notice(f"{reason}; the command goes on without the lock")
         elif self.terms.on_lost == "kill":
             self._end("lost", f"{reason}; the command was sent KILL")
             self.doom = now
@@ -369,15 +383,15 @@ class Supervisor:
         self.guard.term(self.terms.kill_after)
 
     def _second_line(self) -> float:
-        """When to act in the guardian's place: should it not have done so, it is stopped or starved."""
-        if not self.pid:  # a guardian that is late starts nothing, and the lock is asked for again: it need not be ended
+        """Return the local time, in seconds, at which to act in place of a guardian that was stopped or got no CPU."""
+        if not self.pid:  # a late guardian starts no command, and the lock is acquired again: nothing has to be ended
             return self.guard.asked + 3 * self.terms.ttl
         return min(self.kill_at + self.terms.margin / 2, self.doom + 0.5, self.guard.asked + self.terms.ttl)
 
     def _look_at_clock(self, now: float) -> None:
         if now >= self.overdue_at:
             self.overdue_at = math.inf
-            self._end("max-runtime", f"still running after {self.terms.max_runtime:g} s: sent TERM")
+            self._end("max-runtime", f"the command still ran after {self.terms.max_runtime:g} s; it was sent TERM")
             self._term(now)
         if now < self._second_line():
             return
@@ -392,16 +406,16 @@ class Supervisor:
         self.guard.ask(0.0)
 
     def _unguarded(self) -> None:
-        """The guardian is gone, or good for nothing. Nobody would end the command if we were killed: so it ends now."""
+        """Kill the command, because its guardian is dead and could not end it if this process were killed, too."""
         self._end("unguarded", "the guardian process has died: the command was killed")
         while not self.over:
             try:
                 self.guard.take_over(self._told_of)
                 self.over = True
-            except Exception as error:  # noqa: BLE001 (whatever it is, the lock is not given back beside a living command)
-                self.error(f"cannot end the command yet: {error!r}")
+            except Exception as error:  # noqa: BLE001 (the lock must not be released while the command lives)
+                self.error(f"cannot end the command yet, trying again: {error!r}")
                 time.sleep(1)
         if self.lease.lost.is_set() and not self.result.lost:
             self.result.lost = True
             self.result.cause = "lost"
-            self.error(f"{self._why_lost()}; that was before all processes of the command had ended")
+            self.error(f"{self._why_lost()}; this was before all processes of the command had ended")

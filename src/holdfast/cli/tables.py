@@ -1,4 +1,4 @@
-"""Tables, on stdout: the cells of a column stand below each other, in whatever script they are written."""
+"""Tables on stdout with aligned columns, also for texts of double width such as Chinese."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from unicodedata import east_asian_width
 from holdfast.cli import output
 
 WIDEST = 60
-"""Characters of a column where rows are yet to come: what is longer stands out, and moves nothing in other lines."""
+"""Widest a column of a `Table` becomes, in characters; a longer cell shifts the rest of its own row only."""
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
-    """A line for each row."""
+    """Return one line of text per row, with aligned columns."""
     cleaned = [_cleaned(row) for row in rows]
     widths = [max(map(_width, column)) for column in zip(*cleaned, strict=True)]
     return [_line(row, widths) for row in cleaned]
 
 
 def show(rows: Iterable[Sequence[str]]) -> None:
-    """All of a table."""
+    """Print a whole table."""
     print("\n".join(aligned(rows)), flush=True)
 
 
 class Table:
-    """A table whose rows come one after the other: columns become wider when they have to."""
+    """A table that is printed while its rows arrive; its columns become wider when a wider cell arrives."""
 
     def __init__(self, head: tuple[str, ...]) -> None:
         self._widths = [0] * len(head)
@@ -32,13 +32,13 @@ class Table:
         self._shown = False
 
     def add(self, row: tuple[str, ...]) -> None:
-        """Several at a time are shown: the first twenty, and then a hundred."""
+        """Add a row. Rows are printed in batches: the first after 20 rows, the later ones after 100 each."""
         self._rows.append(_cleaned(row))
         if len(self._rows) > (100 if self._shown else 20):
             self.flush()
 
     def flush(self) -> None:
-        """Show what has been added."""
+        """Print the rows that were added since the last batch."""
         for row in self._rows:
             self._widths = [max(most, min(_width(cell), WIDEST)) for most, cell in zip(self._widths, row, strict=True)]
         lines = [_line(row, self._widths) for row in self._rows]
@@ -52,7 +52,7 @@ def _cleaned(row: Iterable[str]) -> tuple[str, ...]:
 
 
 def _width(cell: str) -> int:
-    """Columns that it takes in a terminal: two for each Chinese character, say."""
+    """Return the number of terminal columns of a text: two for each wide character, such as a Chinese one."""
     return len(cell) if cell.isascii() else sum(1 + (east_asian_width(one) in "WF") for one in cell)
 
 

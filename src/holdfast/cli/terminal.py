@@ -1,9 +1,9 @@
-"""The terminal of ``holdfast run``: lent to the command's process group, taken back, and Ctrl-Z passed on.
+"""The terminal of ``holdfast run``: it is lent to the command's process group and taken back, and Ctrl-Z stops both groups.
 
-The command's group is not the shell's job: that is the group `holdfast` is in. So whatever the terminal and the shell
-do to the one has to be done to the other. If both stdin and stdout are the terminal, the command gets it at once. With
-``holdfast run ... | less`` it does not, for less, in the shell's job, is to read the keys; but a command that reads the
-terminal nevertheless is stopped by the kernel with SIGTTIN, and is then given what it asked for.
+The command has a process group of its own, but the shell's job is the group of `holdfast`. So every stop and continue of
+one group is repeated for the other. If both stdin and stdout are the terminal, the command gets the terminal at once. In
+``holdfast run ... | less`` the command does not get it, because less, in the shell's job, reads the keys. If the command
+reads the terminal nevertheless, the kernel stops the command with SIGTTIN, and `holdfast` then lends it the terminal.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 class Terminal:
-    """The controlling terminal. Without one, every method does nothing."""
+    """The controlling terminal of this process. If there is none, every method does nothing."""
 
     def __init__(self) -> None:
         self.fd = -1
         self.lent_to = 0
-        """The group that was given the terminal last, 0 if none has it by us."""
+        """Process group to which this process has lent the terminal; 0 if the terminal is not lent."""
         try:
             self.fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
         except OSError:
             pass
         self.at_once = os.isatty(0) and os.isatty(1) and self.ours()
-        """Lend it to the command from its start."""
+        """True if the command gets the terminal when it starts: stdin and stdout are the terminal, and we are in front."""
 
     def ours(self) -> bool:
-        """Whether our own process group is in the foreground."""
+        """Return whether the process group of this process is in the foreground of the terminal."""
         return self.fd >= 0 and self._holder() == os.getpgrp()
 
     def lend(self, group: int) -> bool:
-        """Give the terminal to a group, if it is ours to give; True also if the group has it already."""
+        """Bring a process group to the foreground; return False if another group than ours is there."""
         if self._holder() != group and not (self.ours() and self._give(group)):
             return False
         self.lent_to = group
         return True
 
     def take_back(self) -> None:
-        """Take the terminal back from the group that has it by us."""
+        """Bring our own process group to the foreground again, if the group that borrowed the terminal is still there."""
         if self.lent_to and self._holder() == self.lent_to:
             self._give(os.getpgrp())
         self.lent_to = 0
@@ -48,11 +48,11 @@ class Terminal:
     def _holder(self) -> int:
         try:
             return os.tcgetpgrp(self.fd)
-        except OSError:  # none, or hung up
+        except OSError:  # there is no terminal, or it was hung up
             return -1
 
     def _give(self, group: int) -> bool:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})  # or asking from the background stops us
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})  # in the background, tcsetpgrp would stop us
         try:
             os.tcsetpgrp(self.fd, group)
         except OSError:
@@ -63,10 +63,10 @@ class Terminal:
 
 
 def stop_job(signum: int) -> None:
-    """Stop our whole process group, as the terminal would have; returns when it is continued.
+    """Stop our own process group with this signal, as the terminal does; return when the group is continued.
 
-    It returns at once where the kernel discards such a signal because no shell could continue the group (an orphaned
-    process group). The caller can tell by whether a SIGCONT comes.
+    In an orphaned process group, which no shell could continue, the kernel discards the signal and the function returns
+    at once. The caller notices this because no SIGCONT arrives.
     """
     before = signal.signal(signum, signal.SIG_DFL)
     try:

@@ -1,8 +1,8 @@
-"""The file to which `acquire` writes its ticket: private, and never half written.
+"""The file to which ``holdfast acquire`` writes its ticket: readable by its owner only, and never half written.
 
-The ticket is written to a new file beside the named one, and synced, before the server is asked for it: if this process is
-killed at any later moment, the ticket is on disk. The file is renamed once the lock is held, and removed otherwise, so an
-earlier ticket stays where it is until then.
+The ticket is written and synced to a new file beside the named one before the server is asked for the lock. If this process
+is killed at any later moment, the ticket is on disk. The new file is renamed once the lock is held, and removed otherwise, so
+an earlier ticket stays in its file until then.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import stat
 from contextlib import suppress
 
 _OWN = re.compile(r"/dev/std(out|err)|/dev/fd/([0-9]{1,9})|/proc/self/fd/([0-9]{1,9})")
-"""Names of what this process has open. They are links, and lead to what others may own."""
+"""Paths of this process's own open files, such as /dev/stdout. The paths are links, perhaps to another user's file."""
 
 
 class TicketFile:
-    """A regular file: written beside it, and renamed."""
+    """A regular file for the ticket; a new file is written beside it, and renamed when the lock is held."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -28,18 +28,18 @@ class TicketFile:
         self._fd = -1
 
     def create(self) -> None:
-        """Make the new file. Raises OSError. In every other case `discard` removes the file."""
+        """Create the new file beside the named one. Raises OSError if that fails; otherwise `discard` can remove the file."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(self._beside, flags, 0o600)
-        os.fchmod(self._fd, 0o600)  # whatever the umask
+        os.fchmod(self._fd, 0o600)  # independent of the umask
 
     def prepare(self, ticket: str) -> None:
-        """Write the ticket down before the server is asked for it. Raises OSError."""
+        """Write and sync a provisional ticket before the server is asked for the lock. Raises OSError."""
         _write_all(self._fd, ticket)
         self._sync()
 
     def finish(self, ticket: str) -> None:
-        """Write the ticket that the server has granted in its place: it is as long. Raises OSError."""
+        """Overwrite the provisional ticket, of equal length, with the granted one, and rename the file. Raises OSError."""
         os.lseek(self._fd, 0, os.SEEK_SET)
         _write_all(self._fd, ticket)
         os.fsync(self._fd)
@@ -48,10 +48,10 @@ class TicketFile:
         os.close(self._fd)
 
     def discard(self) -> None:
-        """There is no ticket."""
+        """Close and remove the new file, because the lock was not acquired or the ticket could not be written."""
         if self._fd >= 0:
             os.close(self._fd)
-        with suppress(OSError):  # it was never made; or it was renamed, and only the sync of the directory failed
+        with suppress(OSError):  # the file was never created, or it was renamed and only the sync of its directory failed
             os.unlink(self._beside)  # noqa: PTH108 (pathlib imports slowly)
 
     def _sync(self) -> None:
@@ -67,30 +67,30 @@ class TicketFile:
 
 
 class Stream:
-    """A pipe, a terminal, /dev/stdout: written once, and neither renamed nor removed."""
+    """A pipe, a terminal or /dev/stdout for the ticket: written once, never renamed or removed."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def create(self) -> None:
-        """Nothing: it is there."""
+        """Do nothing, because the stream exists already."""
 
     def prepare(self, ticket: str) -> None:
-        """Nothing: what is written there cannot be taken back."""
+        """Do nothing, because a written ticket could not be withdrawn from a stream."""
 
     def finish(self, ticket: str) -> None:
-        """Write the ticket. Raises OSError."""
+        """Write the granted ticket and close the stream. Raises OSError."""
         _write_all(self._fd, ticket)
         self.discard()
 
     def discard(self) -> None:
-        """There is no ticket, or it is written."""
+        """Close the stream, unless it is stdout or stderr."""
         if self._fd > 2:
             os.close(self._fd)
 
 
 def open_for(path: str) -> TicketFile | Stream:
-    """Return where the ticket for ``--ticket-file`` goes. Raises OSError."""
+    """Return the file or stream for the path given with ``--ticket-file``. Raises OSError if the path is refused."""
     own = _OWN.fullmatch(path)
     if own is not None:
         number = own[2] or own[3] or {"out": "1", "err": "2"}[own[1]]
@@ -102,15 +102,15 @@ def open_for(path: str) -> TicketFile | Stream:
     if stat.S_ISREG(found.st_mode):
         return TicketFile(path)
     if stat.S_ISLNK(found.st_mode):
-        raise OSError(errno.ELOOP, "is a link; name the file itself")
+        raise OSError(errno.ELOOP, "the path is a symbolic link; name the file itself")
     if not (stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode)):
-        raise OSError(errno.EINVAL, "is neither a file, nor a pipe or terminal")
+        raise OSError(errno.EINVAL, "the path is neither a file, a pipe nor a terminal")
     if found.st_uid not in {0, os.geteuid()}:
-        raise OSError(errno.EPERM, "belongs to another user, who could read the ticket")
+        raise OSError(errno.EPERM, "the path belongs to another user, who could read the ticket")
     fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY)
     if not os.path.samestat(found, os.fstat(fd)):
         os.close(fd)
-        raise OSError(errno.EBUSY, "was replaced meanwhile")
+        raise OSError(errno.EBUSY, "the path was replaced while it was opened")
     return Stream(fd)
 
 

@@ -1,4 +1,4 @@
-"""``holdfast wait``: until nobody has a lock."""
+"""``holdfast wait``: wait until nobody holds a lock, without acquiring the lock."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from holdfast.errors import ConfigError, ServerError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
-        "It takes nothing, so somebody else may have the lock right after: to work under a lock, use run.\n"
-        "Exit codes: 0 it is free, 75 not within --wait, 64 bad usage, 69 no server."
+        "The lock is not acquired, so another client may acquire it right afterwards. To\n"
+        "run a command under a lock, use `holdfast run`. Exit codes: 0 the lock is free,\n"
+        "75 it was still held after --wait, 64 bad usage, 69 no server."
     )
-    parser.add_argument("name", metavar="NAME", help="of the lock")
-    parser.add_argument("-w", "--wait", metavar="TIME", type=duration, help="wait for so long (default: for ever)")
+    parser.add_argument("name", metavar="NAME", help="name of the lock")
+    parser.add_argument("-w", "--wait", metavar="TIME", type=duration, help="wait for at most this long (default: no limit)")
     lock_view.add_options(parser, answers=False)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     patience = Patience(args.wait, lambda text: output.say(f"wait: {text}"))
     try:
         inspector = lock_view.inspector(args)

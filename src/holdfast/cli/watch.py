@@ -1,4 +1,4 @@
-"""``holdfast watch``: locks as they are taken, handed over and given back; full screen at a terminal, else in lines."""
+"""``holdfast watch``: show held locks and their changes of holder; full screen on a terminal, otherwise a line per change."""
 
 from __future__ import annotations
 
@@ -22,31 +22,33 @@ if TYPE_CHECKING:
     from holdfast._api.inspect import LockInfo
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
-"""The alternate screen without a cursor, where long lines are cut and not wrapped, and back (xterm)."""
+"""Escape sequences (xterm) that enter the alternate screen, with no cursor and no line wrapping, and that leave it."""
 
 HOME, REST, LINE_END = "\x1b[H", "\x1b[J", "\x1b[K"
 
 STEP = 0.1
-"""Seconds between two looks at the size of the terminal."""
+"""Seconds between two checks of the terminal's size."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
-        "It looks at all of them every --interval, so what comes and goes between two looks is not seen: the changes of\n"
-        "holders that it counts are the least there have been. Ctrl-C ends it.\n"
+        "The server is asked once per --interval. Changes between two requests are\n"
+        "missed, so the printed number of hand-overs is a minimum. Ctrl-C ends it.\n"
         "Exit codes: 0 ended, 64 bad usage, 69 no server."
     )
-    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="names, as in ls (default: all)")
     parser.add_argument(
-        "--interval", metavar="TIME", type=positive_duration, default=1.0, help="between two looks (default: 1)"
+        "pattern", nargs="?", default="*", metavar="PATTERN", help="pattern of lock names, as for ls (default: all)"
     )
-    parser.add_argument("--count", metavar="N", type=int, default=0, help="end after so many looks")
+    parser.add_argument(
+        "--interval", metavar="TIME", type=positive_duration, default=1.0, help="time between two requests (default: 1)"
+    )
+    parser.add_argument("--count", metavar="N", type=int, default=0, help="end after N requests (default: no limit)")
     lock_view.add_options(parser, key=False)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     watch = Watch(args)
     try:
         if os.isatty(1) and not args.json:
@@ -58,14 +60,14 @@ def main(args: argparse.Namespace) -> int:
         return output.failed("watch", error)
     except KeyboardInterrupt:
         return 0
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 @contextmanager
 def screen() -> Iterator[None]:
-    """Has the whole of it, and leaves it as it was."""
+    """Use the terminal's alternate screen inside the block, and restore the terminal after it or while stopped (Ctrl-Z)."""
 
     def end(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -73,7 +75,7 @@ def screen() -> Iterator[None]:
     def pause(signum: int, _frame: object) -> None:
         os.write(1, LEAVE.encode())
         stop_job(signum)
-        os.write(1, ENTER.encode())  # it is drawn at the next look
+        os.write(1, ENTER.encode())  # the next request draws the screen again
 
     before = signal.signal(signal.SIGTERM, end), signal.signal(signal.SIGTSTP, pause)
     try:
@@ -87,7 +89,7 @@ def screen() -> Iterator[None]:
 
 
 class Watch:
-    """The findings of the last look, and the changes since the one before."""
+    """The locks that the last request found, and the changes of holder since the request before."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -99,7 +101,7 @@ class Watch:
         self._size = os.terminal_size((80, 24))
 
     def run(self, show: Callable[[], None]) -> None:
-        """Look, and show what was seen, again and again. Raises ServerError if that fails at once."""
+        """Ask the server for the locks and call ``show``, once per interval. Raises ServerError if the first request fails."""
         see = lock_view.inspector(self._args)
         for number in itertools.count(1):
             began = time.monotonic()
@@ -132,7 +134,7 @@ class Watch:
         self._locks, self._looked = locks, now
 
     def tell(self) -> None:
-        """A line for each change."""
+        """Print a line for each change of holder."""
         if self._trouble:
             output.say(f"watch: {self._trouble}")
         for what, lock in self._changes:
@@ -144,7 +146,7 @@ class Watch:
             print(output.clean(f"{moment(int(time.time()))} {lock.name}: {what}{whom}{waiting}"), flush=True)
 
     def draw(self) -> None:
-        """The whole screen."""
+        """Draw the whole screen: a summary line, a table of the locks, and the number of locks that do not fit."""
         self._size = size = os.get_terminal_size(1)
         locks = sorted(self._locks.values(), key=lambda lock: (-lock.waiters, -_age(lock), lock.name))
         waiting = sum(lock.waiters for lock in locks)
@@ -158,7 +160,7 @@ class Watch:
 
 
 def _mark(lock: LockInfo | None) -> tuple[str, ...]:
-    """Says whether it is the same holder: of several, one of them is told."""
+    """Return what identifies the current holders of a lock, to notice a change; empty if nobody holds the lock."""
     return tuple(holder.mark for holder in lock.holders) if lock is not None else ()
 
 

@@ -1,8 +1,9 @@
-"""``holdfast demo``: shows what locks do, each in less than twenty seconds.
+"""``holdfast demo``: demonstrate locks with real processes and servers; each show takes less than twenty seconds.
 
-A show is a line in `SHOWS` and the module of its name, imported when it is called, with ``main(*, as_json) -> exit code``.
-`show` is what they have in common: every line is computed from what has just happened, and the verdict from the lines; it may
-well be "no". `stage` starts and talks to processes, `actors` is what these run; `scenes` are those of the tour.
+A show is a line in `SHOWS` and a module of the same name with ``main(*, as_json) -> exit code``, imported when it is called.
+The module `show` is common to all shows. Every printed line is computed from what has just happened, and the verdict is
+computed from the lines, so a show can fail. `stage` starts processes and talks to them; `actors` has the code that the
+processes run; `scenes` has the scenes of the tour.
 """
 
 from __future__ import annotations
@@ -14,27 +15,29 @@ if TYPE_CHECKING:
     import argparse
 
 SHOWS = {
-    "tour": "what a lock does, and what happens without one; without a SHOW, this one",
-    "counter": "two processes count: what is lost, and four cures, with their speed",
-    "ladder": "simpler locks, each with the schedule that breaks it; no server",
-    "schedule": "jobs of three processes with wrong clocks: each tick once; and one of them killed",
-    "quorum": "a lock over five servers that are stopped, killed, emptied; and what one replica does",
-    "stampede": "a crowd at a slow database: how often it is asked, without a cache and with one",
+    "tour": "what a lock does, and what happens without one (default)",
+    "counter": "two processes count: lost additions, and four cures",
+    "ladder": "simpler locks, each with the schedule that breaks it",
+    "schedule": "jobs of three processes with wrong clocks; one is killed",
+    "quorum": "a lock on five servers that are stopped and killed",
+    "stampede": "100 callers and a slow database, with and without cache",
 }
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
-        "Runs on private servers that are gone afterwards; the tour on the one that HOLDFAST_URL names, if it is set.\n"
-        "Exit codes: 0 everything held, 1 something did not, 69 no server (ladder: holdfast[testing] is not installed)."
+        "The shows run on private servers, which are removed afterwards; the tour uses\n"
+        "the server of HOLDFAST_URL if that is set, and the ladder a simulated server.\n"
+        "Exit codes: 0 all checks held, 1 some did not, 69 no server (for the ladder:\n"
+        "holdfast[testing] is not installed)."
     )
     lines = "\n".join(f"{name:9} {summary}" for name, summary in SHOWS.items())
     parser.add_argument("show", nargs="?", choices=[*SHOWS], default="tour", metavar="SHOW", help=lines)
-    parser.add_argument("--json", action="store_true", help="the facts as one JSON document instead of text")
+    parser.add_argument("--json", action="store_true", help="print the facts as one JSON document, instead of text")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     code: int = importlib.import_module(f"holdfast.cli.demo.{args.show}").main(as_json=args.json)
     return code

@@ -1,8 +1,8 @@
-"""The processes of the tour, and what those of other shows need: ``python -m holdfast.cli.demo.actors ROLE ...``.
+"""The processes of the tour, started as ``python -m holdfast.cli.demo.actors ROLE ...``, and helpers for other shows.
 
-Each does what user code would do, says what came of it in lines of JSON, and ends when its stdin does: should the demo
-be killed, nobody is left. The server's URL is in HOLDFAST_URL. Times are of the monotonic clock, which all processes of a
-machine share.
+Each process does what user code would do, prints its results as lines of JSON, and ends when its stdin ends, so that no process
+is left if the demo is killed. The server's URL is in HOLDFAST_URL. Times are seconds of the monotonic clock, which all
+processes of a machine share.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from holdfast import fencing
 from holdfast.cli.demo.stage import client
 
 KEEP_FENCE = 600.0
-"""Seconds for which the guard remembers a fence here: the least it offers."""
+"""Seconds for which a fence check remembers the highest fence of a key; the minimum of `holdfast.fencing`."""
 
 
 def say(**facts: Any) -> None:
-    """One line on stdout; ends the process when nobody is there to hear it."""
+    """Print facts as one line of JSON; end this process if the demo no longer reads them."""
     try:
         os.write(1, json.dumps(facts).encode() + b"\n")
     except BrokenPipeError:
@@ -32,7 +32,7 @@ def say(**facts: Any) -> None:
 
 
 def hear() -> str:
-    """One line from stdin; ends the process when there are no more."""
+    """Return the next line from stdin; end this process if there are no more."""
     line = sys.stdin.readline()
     if not line:
         os._exit(0)
@@ -40,9 +40,12 @@ def hear() -> str:
 
 
 def count(url: str, name: str, times: str) -> None:
-    """Read a number, add 1, write it back; ``times`` times. Told how: under a lock or not, and with which key."""
+    """Run a counting process: for each order on stdin, add 1 to a key ``times`` times, with GET and SET.
+
+    An order names the way, ``locked`` or another word for no lock, and the key.
+    """
     redis = client(url)
-    redis.ping()  # connects
+    redis.ping()  # connect before the measurement
     say(ready=True)
     while words := hear():
         how, key = words.split()
@@ -56,7 +59,10 @@ def count(url: str, name: str, times: str) -> None:
 
 
 def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
-    """Take a lock and keep it. Told a word, write it, whatever has become of the lock meanwhile."""
+    """Run a holder process: acquire the lock at the first order and keep it; then write each word from stdin.
+
+    Each word is written to the key ``guarded`` with a fence check, and to ``plain`` without one, even if the lease is lost.
+    """
     redis = client(url)
     lock = holdfast.Lock(url, name, ttl=float(ttl))
     say(ready=True)
@@ -74,7 +80,7 @@ def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
 
 
 def wait(url: str, name: str) -> None:
-    """Wait for a lock, holdfast's or redis-py's; say when it came; give it back; again."""
+    """Run a waiting process: for each order on stdin, acquire holdfast's or redis-py's lock, release it, and print when."""
     locks = {"holdfast": holdfast.Lock(url, name), "redis-py": client(url).lock(f"{name}:redis-py", timeout=30)}
     say(ready=True)
     while kind := hear():
@@ -90,7 +96,7 @@ ROLES: dict[str, Callable[..., None]] = {"count": count, "hold": hold, "wait": w
 
 
 def act(roles: Mapping[str, Callable[..., None]]) -> None:
-    """Be what the command line says: the whole program of a module with roles."""
+    """Run the role that the command line names, with its arguments: the main program of a module with roles."""
     roles[sys.argv[1]](os.environ["HOLDFAST_URL"], *sys.argv[2:])
 
 

@@ -1,6 +1,6 @@
-"""``holdfast demo counter``: two processes add 1 to the same number, and some of it is lost; four ways in which nothing is.
+"""``holdfast demo counter``: two processes add 1 to the same number; additions are lost in one way, and in four ways none is.
 
-The processes are this module, run with ``python -m``: see `count`.
+The processes run this module with ``python -m``; see `count`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ EACH = 1000
 """Times that each process adds 1."""
 
 ROUNDS = 5
-"""How often the first way is tried until something is lost. It always was in the first round; but that is chance."""
+"""Most rounds of the way without a cure: it is repeated until an addition is lost, which is likely but left to chance."""
 
 HEAD_START = 0.05
-"""Seconds from the order on, so that all begin together."""
+"""Seconds between the order to the processes and their common start."""
 
 KEPT = 600_000
-"""Milliseconds after which the numbers are gone, should the demo be killed."""
+"""Milliseconds after which the keys of the demo expire, in case the demo is killed."""
 
 WAYS = {
     "naive": "GET, add 1, SET",
@@ -44,7 +44,7 @@ WAYS = {
 
 
 def main(*, as_json: bool) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with private() as server, Stage(server.url) as stage:
@@ -64,7 +64,7 @@ def main(*, as_json: bool) -> int:
 
 
 def show(way: str, stage: Stage, actors: list[Actor], screen: Screen) -> Facts:
-    """All processes at once, in one way."""
+    """Let all processes count at the same time in one way of `WAYS`; print and return what was counted and lost."""
     screen.title(WAYS[way])
     expected = PROCESSES * EACH
     for number in range(1, (ROUNDS if way == "naive" else 1) + 1):
@@ -78,17 +78,17 @@ def show(way: str, stage: Stage, actors: list[Actor], screen: Screen) -> Facts:
         if counted != expected:
             break
         if way == "naive":
-            screen.line(f"  round {number} of at most {ROUNDS}: nothing was lost, by chance; once more")
+            screen.line(f"  round {number} of at most {ROUNDS}: nothing was lost, by chance; trying again")
     seconds = max(one["ended"] for one in said) - min(one["began"] for one in said)
     most = max(one["tries"] for one in said)
     speed = round(expected / seconds)
-    tried = f"; at most {most} tries for one" if way == "transaction" else ""
+    tried = f"; at most {most} tries each" if way == "transaction" else ""
     screen.line(f"  {counted:5} of {expected} arrived, {expected - counted:4} lost {speed:8} per second{tried}")
     return {"counted": counted, "lost": expected - counted, "per_second": speed, "rounds": number, "most_tries": most}
 
 
 def judge(facts: Facts) -> list[Check]:
-    """Check what must be true."""
+    """Return the checks of this show: additions are lost without a cure, and none with each of the four cures."""
     ways = facts["ways"]
     checks = [Check(f"without a cure, additions are lost: {ways['naive']['lost']}", ways["naive"]["lost"] > 0)]
     for way, name in (("incr", "INCR"), ("transaction", "the transaction"), ("script", "the script"), ("lock", "the lock")):
@@ -96,13 +96,13 @@ def judge(facts: Facts) -> list[Check]:
     return checks
 
 
-# The process
+# The processes
 
 
 def count(url: str, times: str) -> None:
-    """Add 1, ``times`` times. Told how, to which key, and when to begin."""
+    """Run a counting process: for each order on stdin (way, key and start time), add 1 to the key ``times`` times."""
     redis = client(url)
-    redis.ping()  # connects
+    redis.ping()  # connect before the measurement
     say(ready=True)
     while words := hear():
         way, key, start = words.split()
@@ -115,7 +115,7 @@ def count(url: str, times: str) -> None:
 
 
 def naive(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
-    """The lock that everybody writes first."""
+    """Return a function that adds 1 with GET and SET, without a cure: another process may write in between."""
 
     def add() -> None:
         number = int(redis.get(key) or 0)
@@ -125,7 +125,7 @@ def naive(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
 
 
 def incr(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
-    """The first cure: a command that does all of it."""
+    """Return a function that adds 1 with the single command INCR, the first cure."""
 
     def add() -> None:
         redis.incr(key)
@@ -135,7 +135,7 @@ def incr(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
 
 
 def transaction(redis: redis.Redis, _url: str, key: str) -> Callable[[], int]:
-    """The second one: again, if somebody else was quicker. Answers how often it was tried."""
+    """Return a function that adds 1 in a transaction, the second cure, repeated after a conflict; it returns its tries."""
 
     def add() -> int:
         tries = 0
@@ -153,7 +153,7 @@ def transaction(redis: redis.Redis, _url: str, key: str) -> Callable[[], int]:
 
 
 def script(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
-    """The third one: nobody else's command comes in between."""
+    """Return a function that adds 1 with a Lua script, the third cure: the server runs no other command in between."""
     add_one = redis.register_script(Path(__file__).with_name("add_one.lua").read_text(encoding="ascii"))
 
     def add() -> None:
@@ -163,7 +163,7 @@ def script(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
 
 
 def lock(redis: redis.Redis, url: str, key: str) -> Callable[[], Any]:
-    """The fourth one: the naive way, by one process at a time."""
+    """Return a function that adds 1 with GET and SET under a lock, the fourth cure: one process at a time."""
     add_one = naive(redis, url, key)
     own = holdfast.Lock(url, f"{key}:lock")
 

@@ -1,7 +1,7 @@
-"""The processes of ``holdfast demo schedule``. Each serves a schedule, and runs the same job by a plain timer for comparison.
+"""The processes of ``holdfast demo schedule``. Each serves a schedule, and for comparison runs a job by a plain timer.
 
-The clock of each process, ``time.time()``, is some seconds off. A process appends each run to a list on the server, with the
-time of the machine's clock.
+The clock of each process, ``time.time()``, is wrong by some seconds. A process appends each run to a list on the server, with
+the time of the machine's clock.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from holdfast.cli.demo.actors import act, hear, say
 from holdfast.cli.demo.stage import client
 
 TTL = 2.0
-"""Seconds of the lease of a run."""
+"""Lease time of a run, in seconds."""
 
 KEPT = 600
-"""Seconds for which the lists are kept, should nobody delete them."""
+"""Seconds after which the lists expire, in case the demo is killed."""
 
 _truly = time.time
 
 
 class Paper:
-    """The list."""
+    """The list on the server to which the processes append a record of each run."""
 
     def __init__(self, url: str, key: str) -> None:
         self._client: redis.Redis = client(url)
         self._key = key
-        self._client.ping()  # connects
+        self._client.ping()  # connect before the first run
 
     def write(self, **facts: object) -> None:
-        """A line, with who and when."""
+        """Append a record with these facts, the process id and the true time."""
         with self._client.pipeline() as pipe:
             pipe.rpush(self._key, json.dumps({**facts, "pid": os.getpid(), "at": _truly()}))
             pipe.expire(self._key, KEPT)
@@ -43,7 +43,10 @@ class Paper:
 
 
 def serve(url: str, name: str, key: str, skew: str) -> None:
-    """Serve the schedule, and do beside it what is written without one. Told a job, have it run now."""
+    """Run a process of the show: serve the schedule, run the plain timer job, and run at once each job named on stdin.
+
+    ``skew``: seconds to add to this process's clock.
+    """
     seconds = float(skew)
     time.time = lambda: _truly() + seconds
     paper = Paper(url, key)
@@ -71,7 +74,7 @@ def serve(url: str, name: str, key: str, skew: str) -> None:
 
 
 def take_turns(url: str, lock: str, paper: Paper) -> None:
-    """The job that everybody writes first: when its own clock says so, it acquires the lock, runs and releases the lock."""
+    """Run a job each second by this process's own clock, under a plain ``SET NX`` lock: what programs without a schedule do."""
     server = client(url)
     while True:
         tick = int(time.time()) + 1

@@ -1,6 +1,6 @@
-"""``holdfast demo ladder``: the locks that everybody writes first, each with the schedule that breaks it, found while you wait.
+"""``holdfast demo ladder``: simple locks as many programs write them, each with a schedule that breaks it, found on the spot.
 
-The rungs are in `holdfast.testing.ladder`. It needs no server: the simulator has its own.
+The locks, called rungs, are in `holdfast.testing.ladder`. The show needs no server, as the simulator contains one.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ WIDTH = 80
 
 
 def main(*, as_json: bool) -> int:
-    """Climb it; returns the exit code."""
+    """Run the show and return its exit code."""
     try:
         from holdfast.testing.ladder import RUNGS, climb
     except ImportError as error:
         if "lupa" not in str(error):
             raise
-        output.say('demo ladder: the simulator runs Lua: pip install "holdfast[testing]"')
+        output.say('demo ladder: the simulator needs Lua: run pip install "holdfast[testing]"')
         return output.EX_UNAVAILABLE
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
-        screen.line("holdfast demo ladder: a simulator tries one schedule after the other until a rule is broken")
+        screen.line("holdfast demo ladder: a simulator tries schedules until a rule is broken")
         checks: list[Check] = []
         rungs: list[Facts] = []
         for step in climb():
@@ -43,12 +43,12 @@ def main(*, as_json: bool) -> int:
 
 
 def judge(step: Step, number: int) -> list[Check]:
-    """Check the promise of the rung that is the cure, ``number``."""
+    """Return the checks of a step: its lock breaks within the limit, and the next lock, rung ``number``, survives the same."""
     name, fall, found, cure, survived = step.rung.name, step.fall, step.found, step.cure, step.survived
     broken = found is not None and found.violation.rule == fall.rule
     which = f"schedule {found.schedules} of at most {fall.within}" if found else f"not within {fall.within} schedules"
     whole = survived.covered and not survived.found
-    covered = f"{survived.schedules} schedules, {survived.states} states" + (", all there are" if survived.covered else "")
+    covered = f"{survived.schedules} schedules, {survived.states} states" + (", all that exist" if survived.covered else "")
     return [
         Check(f"{name} breaks ({fall.rule}): {which}", broken),
         Check(f"{cure.name} (rung {number}) survives the same: {covered}", whole),
@@ -56,7 +56,7 @@ def judge(step: Step, number: int) -> list[Check]:
 
 
 def show(screen: Screen, number: int, step: Step, checks: list[Check]) -> None:
-    """One rung."""
+    """Print a rung: its lock, what goes wrong with it, the schedule that breaks it, and the checks."""
     screen.title(f"{number}. {step.rung.title}")
     for text in (step.rung.about, f"Tried with {step.fall.scenario.about}.", step.fall.wrong):
         for line in textwrap.wrap(text, WIDTH - 2):
@@ -71,7 +71,7 @@ def show(screen: Screen, number: int, step: Step, checks: list[Check]) -> None:
 
 
 def facts(step: Step) -> Facts:
-    """One rung, for programs."""
+    """Return the facts of a rung, for the JSON output."""
     found = step.found
     return {
         "name": step.rung.name,

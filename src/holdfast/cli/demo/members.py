@@ -1,6 +1,6 @@
-"""The processes of ``holdfast demo quorum``: members of a program that locks over several servers, and a wire between two.
+"""The processes of ``holdfast demo quorum``: members of a program that uses a Redlock, and a wire between two servers.
 
-They are told what to do in lines, as `actors` are, and say what came of it.
+The processes read orders as lines from stdin and print their results as JSON, like those of `actors`.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from holdfast import fencing
 from holdfast.cli.demo.actors import KEEP_FENCE, act, hear, say
 
 TTL = 2.0
-"""Seconds of the leases."""
+"""Lease time of the locks, in seconds."""
 
 MAX_TTL = 2.0
-"""The longest lease: for so long a server that has forgotten does not vote."""
+"""Longest lease, in seconds: a server that restarted without its data does not vote for this long."""
 
 WITHIN = 0.2
-"""Seconds for which a server is waited for."""
+"""Seconds to wait for the answer of a server."""
 
 SLACK = 1.0
-"""Seconds that a busy machine may add to what has a limit; less than the lease, after which everything goes away by itself."""
+"""Seconds of delay that checks allow a busy machine; less than `TTL`, as votes that are left over vanish after that."""
 
 PATIENCE = 10.0
-"""Seconds for which a lock is waited for."""
+"""Seconds to wait for a lock."""
 
 
 def named(urls: Sequence[str]) -> dict[str, str]:
-    """The servers, by what the show calls them."""
+    """Return the URLs of the servers under the names that the show prints: ``server 1``, ``server 2``, ..."""
     return {f"server {number}": url for number, url in enumerate(urls, 1)}
 
 
 def redlock(urls: Sequence[str], name: str) -> holdfast.Redlock:
-    """The arguments that all of them take."""
+    """Return a Redlock on these servers, with the arguments that all processes of the show use."""
     return holdfast.Redlock(named(urls), name, ttl=TTL, max_ttl=MAX_TTL, answer_within=WITHIN, wait=PATIENCE)
 
 
 def insist(lock: holdfast.Redlock) -> bool:
-    """Take a lock although too few servers may be able to vote just now."""
+    """Acquire a lock, trying again while too few servers can vote. Raises QuorumError after `PATIENCE` seconds."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -54,7 +54,7 @@ def insist(lock: holdfast.Redlock) -> bool:
 
 
 class Member:
-    """One process. ``data`` and ``key``: what the lock protects is on a server of its own."""
+    """A process that acquires locks as ordered. ``data``: URL of the server with the ``key`` that the lock protects."""
 
     def __init__(self, urls: str, data: str, key: str) -> None:
         self._urls = urls.split()
@@ -62,7 +62,7 @@ class Member:
         self._lease: Any = None
 
     def _keep(self, acquire: Callable[[], bool], lock: holdfast.Lock) -> None:
-        """Try to get a lock, and say what came of it."""
+        """Call ``acquire``, keep the lease if the lock was acquired, and print the outcome."""
         start = time.monotonic()
         facts: dict[str, Any] = {"error": "", "nodes": {}}
         taken = False
@@ -77,7 +77,7 @@ class Member:
         say(taken=taken, got=got, seconds=got - start, **facts)
 
     def work(self, name: str, times: str) -> None:
-        """Take the lock so often and write, guarded by its fence, while it is held."""
+        """Acquire the lock ``times`` times, write under each lease with a fence check, and print the acquisitions."""
         lock = redlock(self._urls, name)
         takes: list[dict[str, Any]] = []
         again = 0
@@ -91,29 +91,29 @@ class Member:
                     )
                     take = {"got": got, "gone": time.monotonic(), "fence": lease.fence, "wrote": wrote}
                     lease.check()
-            except (holdfast.QuorumError, holdfast.LeaseLost):  # a machine too busy to answer, or to renew, in time
+            except (holdfast.QuorumError, holdfast.LeaseLost):  # on a busy machine, an answer or a renewal may be late
                 again += 1
             else:
                 takes.append(take)
         say(takes=takes, again=again)
 
     def hold(self, name: str) -> None:
-        """Take the lock as soon as it is to be had, and keep it."""
+        """Wait for the lock, acquire and keep it, and print the outcome."""
         lock = redlock(self._urls, name)
         self._keep(lambda: insist(lock), lock)
 
     def ask(self, name: str) -> None:
-        """Take the lock if it is to be had now, and keep it."""
+        """Try once to acquire the lock, keep it if acquired, and print the outcome."""
         lock = redlock(self._urls, name)
         self._keep(lambda: lock.acquire(blocking=False), lock)
 
     def let_go(self) -> None:
-        """Give back what is kept."""
+        """Release the lock that this process keeps, and print the time."""
         self._lease.release()
         say(gone=time.monotonic())
 
     def until(self) -> None:
-        """Say until when the lease that is kept was good, and whether one is told."""
+        """Wait for the end of the kept lease; print when it ended, and whether its ``lost`` event was set."""
         end = time.monotonic()
         while left := self._lease.remaining():
             end = time.monotonic() + left
@@ -121,22 +121,22 @@ class Member:
         say(until=end, told=self._lease.lost.wait(SLACK))
 
     def left(self) -> None:
-        """Say for how long the lease that is kept is still good."""
+        """Print the remaining seconds of the kept lease, and its fence."""
         say(left=self._lease.remaining(), fence=self._lease.fence)
 
     def write(self, text: str) -> None:
-        """Write, whatever has become of the lease."""
+        """Write with the fence of the kept lease, even if the lease is lost, and print whether the write was accepted."""
         accepted = fencing.fenced_set(self._data, self._key, text, self._lease.fence, ttl=600, keep=KEEP_FENCE)
         say(accepted=accepted, fence=self._lease.fence)
 
     def single(self, url: str, name: str, replicas: str) -> None:
-        """Take a lock on one server, and keep it."""
+        """Acquire a lock on a single server, with this number of replicas that must acknowledge it, and keep the lock."""
         lock = holdfast.Lock(url, name, ttl=2 * TTL, wait=SLACK, replicas=int(replicas))
         self._keep(lock.acquire, lock)
 
 
 def member(urls: str, data: str, key: str) -> None:
-    """Do as told, a method of `Member` a line."""
+    """Run a member process: each line on stdin names a method of `Member` to call, with its arguments."""
     self = Member(urls, data, key)
     say(ready=True)
     while words := hear().split():
@@ -144,7 +144,7 @@ def member(urls: str, data: str, key: str) -> None:
 
 
 def wire(_: str, port: str) -> None:
-    """Pass on bytes, in both directions, between whoever connects and a port of this machine; told anything, lose them."""
+    """Run a TCP proxy to a port of this machine; after an order on stdin, discard all bytes in both directions."""
     broken = False
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -158,7 +158,7 @@ def wire(_: str, port: str) -> None:
         try:
             there, back = await asyncio.open_connection("127.0.0.1", int(port))
             await asyncio.gather(pump(reader, back), pump(there, writer))
-        except OSError:  # who listened there was killed
+        except OSError:  # the server behind the port was killed
             writer.close()
 
     async def serve() -> None:

@@ -1,7 +1,7 @@
-"""``holdfast demo quorum``: locks over five servers of which some are stopped, killed, and emptied; and one server's replica.
+"""``holdfast demo quorum``: a Redlock on five servers, some of which are stopped, or killed and emptied; and one replica.
 
-Each scene gives facts, its judge says what has to hold. `members` is what the processes run. Which fault hits is decided
-here, when it does is real.
+Each scene returns facts, and its judge returns the checks. `members` has the code that the processes run. The faults are chosen
+here; their timing is real.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from holdfast.cli.demo.stage import Actor, client
 SERVERS, MAJORITY, PROCESSES = 5, 3, 3
 
 TIMES = 5
-"""How often each process takes the lock in a scene."""
+"""Number of times that each process acquires the lock in a scene."""
 
 
 def main(*, as_json: bool) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with ExitStack() as stack:
@@ -45,7 +45,7 @@ def main(*, as_json: bool) -> int:
 
 
 class Cast:
-    """Five servers, one for what the lock protects, two more for the comparison; and the processes."""
+    """The servers and processes of the show: five servers that vote, one with the protected key, a primary and its replica."""
 
     def __init__(self, stack: ExitStack, screen: Screen) -> None:
         self.screen = screen
@@ -67,11 +67,11 @@ class Cast:
         for process in (self.holder, *self.processes):
             process.hear()
         self.wire = self.start("wire", str(self.primary.port))
-        self.copy.replicaof("127.0.0.1", self.wire.hear()["port"])  # it has all the show to get there
+        self.copy.replicaof("127.0.0.1", self.wire.hear()["port"])  # the replica may synchronise until the last scene
         self.fences: list[int] = []
-        """Of all that have held the lock that they work with, in that order."""
+        """Fences of all acquisitions of the lock that the processes work with, in order."""
         self.kept = f"{self.name}-kept"
-        """Another lock: nobody's vote for it can be late."""
+        """Name of a second lock, which one process keeps: no late vote of the first lock can disturb it."""
 
     def start(self, role: str, *arguments: str) -> Actor:
         actor = Actor(" ".join(self.urls), role, *arguments, module=members.__name__)
@@ -82,13 +82,13 @@ class Cast:
         self.screen.line(f"  {text}")
 
     def say_answers(self, asked: Facts) -> None:
-        """The answer of each server, cut to the width of the line."""
+        """Print the answer of each server, cut to the width of a line."""
         for server, answer in asked["nodes"].items():
             self.say(f"  {server}: {answer.partition(':')[0][:60]}")
 
     @contextmanager
     def stopped(self, *numbers: int) -> Iterator[None]:
-        """These servers stand still (SIGSTOP)."""
+        """Stop the servers with these numbers by SIGSTOP inside the block."""
         try:
             for number in numbers:
                 self.servers[number].pause()
@@ -98,7 +98,7 @@ class Cast:
                 self.servers[number].resume()
 
     def work(self) -> Facts:
-        """The processes take the lock, again and again, all at the same time."""
+        """Let all processes acquire the lock repeatedly at the same time; print and return the acquisitions and overlaps."""
         for process in self.processes:
             process.tell("work", self.name, str(TIMES))
         heard = [process.hear(2 * PATIENCE) for process in self.processes]
@@ -116,52 +116,52 @@ class Cast:
             "seconds": round(seconds, 3),
         }
         self.fences += fences
-        self.say(f"{len(takes)} of {facts['wanted']} takes in {seconds:.2f} s, {overlaps} with two holders,")
+        self.say(f"{len(takes)} of {facts['wanted']} acquisitions in {seconds:.2f} s, {overlaps} with two holders,")
         self.say(f"fences from {fences[0]} to {fences[-1]}" if fences else "no fence")
         return facts
 
     def hold(self, process: Actor, name: str) -> Facts:
-        """A process takes a lock as soon as it is to be had, and keeps it."""
+        """Let a process wait for a lock, acquire and keep it; return its answer. Raises ShowError if it fails."""
         process.tell("hold", name)
         held = process.hear(2 * PATIENCE)
         if not held["taken"]:
-            raise ShowError(f"process {process.pid} did not get the lock: {held['error'] or 'busy'}")
+            raise ShowError(f"process {process.pid} could not acquire the lock: {held['error'] or 'busy'}")
         return held
 
     def votes(self, name: str, among: Sequence[int] = range(SERVERS)) -> list[int]:
-        """Numbers of the servers on which somebody has the lock."""
+        """Return the numbers, from 1, of the servers on which the lock is held."""
         key = members.redlock(self.urls, name).key
         return [number + 1 for number in among if self.clients[number].exists(key)]
 
 
 def judge_work(facts: Facts) -> list[Check]:
-    """Check what must be true while a majority is there."""
+    """Return the checks of a scene with a majority: every acquisition succeeds, without overlap and with rising fences."""
     whole = facts["takes"] == facts["writes_accepted"] == facts["wanted"] > 0
     return [
-        Check("every process gets the lock each time, and what it writes is accepted", whole),
-        Check("one at a time, each fence higher than all before", facts["rising"] and not facts["overlaps"]),
+        Check("every process acquires the lock each time, and its writes are accepted", whole),
+        Check("one holder at a time, each fence higher than all before", facts["rising"] and not facts["overlaps"]),
     ]
 
 
 def all_up(cast: Cast) -> Facts:
-    """All servers are there."""
-    cast.screen.title(f"1. All {SERVERS} servers are up; each process takes the lock {TIMES} times")
+    """Play scene 1: all servers are up."""
+    cast.screen.title(f"1. All {SERVERS} servers are up; each process acquires the lock {TIMES} times")
     return cast.work()
 
 
 def minority_away(cast: Cast) -> Facts:
-    """Two servers are stopped."""
+    """Play scene 2: two servers, a minority, are stopped."""
     cast.screen.title("2. Servers 4 and 5 are stopped (SIGSTOP)")
     with cast.stopped(3, 4):
         return cast.work()
 
 
 def one_forgets(cast: Cast) -> Facts:
-    """One server has forgotten its votes: it casts none, the others go on."""
+    """Play scene 3: one server restarts without its data; it casts no vote for a while, and the others go on."""
     holder = cast.holder
     cast.screen.title("3. These two go on; server 1 is killed with -9, and starts again, empty")
     held = cast.hold(holder, cast.kept)
-    wait_for(lambda: len(cast.votes(cast.kept)) == SERVERS, "not all servers have heard of the lock")
+    wait_for(lambda: len(cast.votes(cast.kept)) == SERVERS, "not all servers have voted for the lock")
     cast.say(f"process {holder.pid} holds a lock, fence {held['fence']}; all {SERVERS} servers know")
     cast.servers[0].kill()
     killed = time.monotonic()
@@ -170,14 +170,14 @@ def one_forgets(cast: Cast) -> Facts:
     takes, voted = 0, False
     while not voted and time.monotonic() < killed + MAX_TTL + PATIENCE:
         with suppress(holdfast.QuorumError, holdfast.LeaseLost), lock:
-            time.sleep(0.05)  # a majority may be there before the vote of server 1 is
+            time.sleep(0.05)  # the vote of server 1 may arrive after those of a majority
             voted = bool(cast.clients[0].exists(lock.key))
             takes += not voted
     quiet = time.monotonic() - killed
     holder.tell("left")
     left = holder.hear()["left"]
-    cast.say(f"for {quiet:.2f} s it casts no vote; another lock is taken {takes} times without")
-    cast.say(f"process {holder.pid} {'still holds' if left else 'has LOST'} what it held before")
+    cast.say(f"it casts no vote for {quiet:.2f} s; another lock is acquired {takes} times meanwhile")
+    cast.say(f"process {holder.pid} {'still holds' if left else 'has LOST'} the lock that it held before")
     return {
         "quiet": round(quiet, 3),
         "voted": voted,
@@ -187,29 +187,29 @@ def one_forgets(cast: Cast) -> Facts:
 
 
 def judge_one_forgets(facts: Facts) -> list[Check]:
-    """Check what must be true."""
+    """Return the checks of scene 3: the emptied server votes again in time, and no lock was lost meanwhile."""
     itself = facts["voted"] and facts["quiet"] >= MAX_TTL
     return [
         Check(f"it votes again by itself, after the longest lease of {MAX_TTL:g} s", itself),
-        Check("locks are to be had without it", facts["takes_without"] > 0),
-        Check("who held the lock has not lost it", facts["left"] > 0),
+        Check("locks can be acquired without it", facts["takes_without"] > 0),
+        Check("the process that held a lock has not lost it", facts["left"] > 0),
     ]
 
 
 def majority_forgets(cast: Cast) -> Facts:
-    """Three of the servers that gave the lock away have forgotten it: together they could do so again."""
-    cast.screen.title("4. While it is held, servers 1, 2 and 3 are killed, and start again, empty")
+    """Play scene 4: a majority of the servers restarts without its data while the lock is held, and could grant it twice."""
+    cast.screen.title("4. While the lock is held, servers 1, 2 and 3 are killed, and start again, empty")
     holder, other = cast.holder, cast.processes[0]
     plain = f"plain-{cast.name}"
     granted = [[number + 1 for number, each in enumerate(cast.clients) if each.set(plain, "first", nx=True)]]
     for server in cast.servers[:MAJORITY]:
         server.restart()
     granted.append([number + 1 for number, each in enumerate(cast.clients) if each.set(plain, "second", nx=True)])
-    cast.say(f"SET NX of a plain key: before by servers {_listed(granted[0])};")
-    cast.say(f"now for somebody else by servers {_listed(granted[1])}")
+    cast.say(f"SET NX of a plain key succeeded before on servers {_listed(granted[0])};")
+    cast.say(f"for a second client it succeeds now on servers {_listed(granted[1])}")
     holder.tell("left")
     first = holder.hear()["fence"]
-    holder.tell("until")  # it watches from now on
+    holder.tell("until")  # the holder watches its lease from now on
     other.tell("ask", cast.kept)
     asked = other.hear()
     cast.say(f"process {other.pid} asks for the lock: {_came(asked)}")
@@ -220,7 +220,7 @@ def majority_forgets(cast: Cast) -> Facts:
     other.hear()
     later = waited["got"] - ended["until"]
     cast.say(f"process {holder.pid} {'finds' if ended['told'] else 'does NOT find'} its lease lost;")
-    cast.say(f"process {other.pid} has the lock {later:.2f} s after that one's end, fence {waited['fence']}")
+    cast.say(f"process {other.pid} holds the lock {later:.2f} s after that lease's end, fence {waited['fence']}")
     return {
         "plain": granted,
         "given_at_once": asked["taken"],
@@ -232,18 +232,18 @@ def majority_forgets(cast: Cast) -> Facts:
 
 
 def judge_majority_forgets(facts: Facts) -> list[Check]:
-    """Check what must be true, and that a plain key fails."""
+    """Return the checks of scene 4: a plain key is granted twice, but the lock only after the first lease has ended."""
     first, second = facts["fences"]
     twice = all(len(servers) >= MAJORITY for servers in facts["plain"])
     return [
-        Check("a majority gives away a plain key twice", twice),
-        Check("the lock is given to nobody before its lease is over", facts["later"] > 0),
-        Check("who held it is told, and the next fence is higher", facts["told_lost"] and first < second),
+        Check("a majority grants a plain key twice", twice),
+        Check("the lock is granted to nobody before its lease is over", facts["later"] > 0),
+        Check("the holder learns of the loss, and the next fence is higher", facts["told_lost"] and first < second),
     ]
 
 
 def majority_away(cast: Cast) -> Facts:
-    """Three are stopped: nothing can be had, and nothing stays."""
+    """Play scene 5: three servers, a majority, are stopped; no lock can be acquired, and no vote stays behind."""
     cast.screen.title("5. A process holds the lock; then servers 3, 4 and 5 are stopped")
     holder, other = cast.holder, cast.processes[1]
     name = f"{cast.name}-other"
@@ -273,26 +273,26 @@ def majority_away(cast: Cast) -> Facts:
 def _left(cast: Cast, name: str) -> list[int]:
     """Return the servers with votes left for the lock. A late vote is undone when it arrives, not when its lease ends."""
     deadline = time.monotonic() + SLACK
-    time.sleep(0.1)  # they begin with what has come in while they were stopped
+    time.sleep(0.1)  # the servers first process the requests that arrived while they were stopped
     while (left := cast.votes(name)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return left
 
 
 def judge_majority_away(facts: Facts) -> list[Check]:
-    """Check what must be true."""
+    """Return the checks of scene 5: a quick error, a noticed loss, and no votes left."""
     in_time = facts["error"] == "QuorumError" and facts["seconds"] <= WITHIN + SLACK
     return [
-        Check(f"QuorumError within {WITHIN:g} s, and {SLACK:g} s for a busy machine", in_time),
-        Check(f"who holds it is told so within its lease of {TTL:g} s", facts["told_lost"] and facts["good_for"] <= TTL),
-        Check("nothing is left of the vote", facts["left"] == []),
+        Check(f"QuorumError within {WITHIN:g} s, plus {SLACK:g} s for a busy machine", in_time),
+        Check(f"the holder learns of the loss within its lease of {TTL:g} s", facts["told_lost"] and facts["good_for"] <= TTL),
+        Check("no vote is left on any server", facts["left"] == []),
     ]
 
 
 def all_back(cast: Cast) -> Facts:
-    """All are there again; who has lost the lock writes late."""
+    """Play scene 6: all servers are back, and the process that has lost the lock writes late."""
     late = cast.holder
-    cast.screen.title("6. All servers are back; who has lost the lock in the meantime writes late")
+    cast.screen.title("6. All servers are back; the process that has lost the lock writes late")
     facts: Facts = {"work": cast.work()}
     before = cast.store.get("data")
     late.tell("write", "too-late")
@@ -300,37 +300,37 @@ def all_back(cast: Cast) -> Facts:
     after = cast.store.get("data")
     assert isinstance(before, bytes)
     assert isinstance(after, bytes)
-    cast.say(f"process {late.pid} writes with fence {wrote['fence']}: {'taken' if wrote['accepted'] else 'refused'};")
+    cast.say(f"process {late.pid} writes with fence {wrote['fence']}: {'accepted' if wrote['accepted'] else 'refused'};")
     cast.say(f"the key says {after.decode()!r}")
     return facts | {"late_write_accepted": wrote["accepted"], "value_changed": after != before}
 
 
 def judge_all_back(facts: Facts) -> list[Check]:
-    """Check what must be true."""
+    """Return the checks of scene 6: those of `judge_work`, and the refusal of the late write."""
     refused = not facts["late_write_accepted"] and not facts["value_changed"]
-    return [*judge_work(facts["work"]), Check("the guard refuses the late write", refused)]
+    return [*judge_work(facts["work"]), Check("the fence check refuses the late write", refused)]
 
 
 def replica_promoted(cast: Cast) -> Facts:
-    """For comparison: one server with a replica, which takes over before it has been told of the lock."""
+    """Play scene 7: for comparison, a replica is promoted before it has received the lock of its primary."""
     one, two, *_ = cast.processes
-    cast.screen.title("7. For comparison, one server with a replica, which is behind and takes over")
+    cast.screen.title("7. For comparison: one server, and a replica that lags behind and is promoted")
     wait_for(lambda: _link(cast.copy) == "up", "the replica does not follow its primary")
     cast.wire.tell("break")
     cast.wire.hear()
-    cast.say("whatever is sent between them gets lost")
+    cast.say("everything sent between the two is lost from now on")
     asked = _single(one, cast.primary, "cautious", 1)
-    cast.say(f"process {one.pid} wants a lock with replicas=1: {_came(asked)}")
+    cast.say(f"process {one.pid} asks for a lock with replicas=1: {_came(asked)}")
     first = _single(one, cast.primary, "invoice")
-    cast.say(f"process {one.pid} wants one without: {_came(first)}")
+    cast.say(f"process {one.pid} asks for a lock without: {_came(first)}")
     cast.primary.kill()
     cast.copy.replicaof("NO", "ONE")
-    cast.say("the primary is killed with -9, the replica takes its place")
+    cast.say("the primary is killed with -9, and the replica is promoted")
     second = _single(two, cast.replica, "invoice")
     one.tell("left")
     left = one.hear()["left"] if first["taken"] else 0.0
-    cast.say(f"process {two.pid} wants the same lock there: {_came(second)}")
-    cast.say(f"process {one.pid} believes in its own for another {left:.1f} s")
+    cast.say(f"process {two.pid} asks for the same lock there: {_came(second)}")
+    cast.say(f"process {one.pid} relies on its lease for another {left:.1f} s")
     return {
         "replicas_1": asked["error"],
         "given": [first["taken"], second["taken"]],
@@ -340,12 +340,12 @@ def replica_promoted(cast: Cast) -> Facts:
 
 
 def judge_replica_promoted(facts: Facts) -> list[Check]:
-    """Check what must be true, and that this one breaks."""
+    """Return the checks of scene 7: the promoted replica grants the lock again, and replicas=1 refuses it at the start."""
     first, second = facts["fences"]
     return [
-        Check("a replica that is behind gives the lock away twice", all(facts["given"]) and facts["both_for"] > 0),
-        Check("the fences still tell the two apart", bool(first and second and first < second)),
-        Check("with replicas=1 it is not given in the first place", facts["replicas_1"] == "ServerError"),
+        Check("a replica that lags behind grants the lock a second time", all(facts["given"]) and facts["both_for"] > 0),
+        Check("the second fence is still higher than the first", bool(first and second and first < second)),
+        Check("with replicas=1 the lock is not granted in the first place", facts["replicas_1"] == "ServerError"),
     ]
 
 
@@ -355,7 +355,7 @@ def _single(process: Actor, server: PrivateServer, name: str, replicas: int = 0)
 
 
 def _came(facts: Facts) -> str:
-    return f"given, fence {facts['fence']}" if facts["taken"] else f"not given ({facts['error'] or 'busy'})"
+    return f"granted, fence {facts['fence']}" if facts["taken"] else f"not granted ({facts['error'] or 'busy'})"
 
 
 def _link(replica: redis.Redis) -> str:

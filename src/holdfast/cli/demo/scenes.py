@@ -1,4 +1,7 @@
-"""The scenes of the tour: a counter, the end of a holder, hand-over. Each gives facts; its judge says what has to hold."""
+"""The scenes of the tour: a shared counter, the end of a holder, and hand-over.
+
+Each scene returns facts, and its judge returns the checks.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ EACH = 250
 """Times that each process adds 1."""
 
 TTL = 2.0
-"""Seconds of the lease in the second scene."""
+"""Lease time in the second scene, in seconds."""
 
 SLACK = 0.5
-"""Seconds by which a successor may be later than the lease of the holder that was killed or stopped: on a busy machine."""
+"""Seconds after the end of a dead holder's lease within which the next waiter must hold the lock."""
 
 ROUNDS = 9
-"""Hand-overs of each kind."""
+"""Number of hand-overs that are measured for each lock library."""
 
 
 def counter(stage: Stage, screen: Screen) -> Facts:
-    """Several processes read a number, add 1 and write it back."""
+    """Play scene 1: several processes read a number, add 1 and write it back, without a lock and with one."""
     screen.title(f"1. {PROCESSES} processes count together, {EACH} times each: read a number, add 1, write")
     expected = PROCESSES * EACH
     actors = [stage.start("count", f"{stage.name}:count", str(EACH)) for _ in range(PROCESSES)]
@@ -42,7 +45,7 @@ def counter(stage: Stage, screen: Screen) -> Facts:
 
 
 def judge_counter(facts: Facts) -> list[Check]:
-    """Check what must be true."""
+    """Return the checks of scene 1: additions are lost without a lock, and none with the lock."""
     return [
         Check("without a lock, additions are lost", facts["unlocked"]["lost"] > 0),
         Check("with the lock, none is", facts["locked"]["lost"] == 0),
@@ -50,7 +53,7 @@ def judge_counter(facts: Facts) -> list[Check]:
 
 
 def _count(stage: Stage, actors: list[Actor], how: str) -> tuple[int, float]:
-    """The last value of the counter, and seconds from the first start to the last end."""
+    """Return the last value of the counter, and the seconds from the first start to the last end."""
     key = stage.key(f"count-{how}")
     for actor in actors:
         actor.tell(how, key)
@@ -61,7 +64,7 @@ def _count(stage: Stage, actors: list[Actor], how: str) -> tuple[int, float]:
 
 
 def end_of_holder(stage: Stage, screen: Screen) -> Facts:
-    """The first holder is killed, the second stopped for longer than its lease; the third is left alone."""
+    """Play scene 2: the first holder is killed, the second is stopped for longer than its lease, the third goes on."""
     screen.title(f"2. The holder is killed, and the next one stopped; their lease is {TTL:g} s")
     guarded, plain = stage.key("guarded"), stage.key("plain")
     first, second, third = (stage.start("hold", f"{stage.name}:hold", str(TTL), guarded, plain) for _ in range(3))
@@ -74,7 +77,7 @@ def end_of_holder(stage: Stage, screen: Screen) -> Facts:
 
     first.tell("go")
     one = first.hear()
-    tell(one["got"], f"process {first.pid} takes the lock", one["fence"])
+    tell(one["got"], f"process {first.pid} acquires the lock", one["fence"])
     for number, actor in enumerate((second, third), 1):  # in this order
         actor.tell("go")
         _in_line(stage, f"{stage.name}:hold", number)
@@ -82,13 +85,13 @@ def end_of_holder(stage: Stage, screen: Screen) -> Facts:
     killed = first.signal(signal.SIGKILL)
     tell(killed, f"process {first.pid} is killed with -9")
     two = second.hear()
-    tell(two["got"], f"process {second.pid} has the lock after {two['got'] - killed:.2f} s", two["fence"])
+    tell(two["got"], f"process {second.pid} holds the lock after {two['got'] - killed:.2f} s", two["fence"])
     second.tell("second")
     wrote = second.hear()
     stopped = second.signal(signal.SIGSTOP)
     tell(stopped, f"process {second.pid} writes, and is stopped with SIGSTOP")
     three = third.hear()
-    tell(three["got"], f"process {third.pid} has the lock after {three['got'] - stopped:.2f} s", three["fence"])
+    tell(three["got"], f"process {third.pid} holds the lock after {three['got'] - stopped:.2f} s", three["fence"])
     third.tell("third")
     third_wrote = third.hear()
     second.tell("second-too-late")
@@ -96,9 +99,9 @@ def end_of_holder(stage: Stage, screen: Screen) -> Facts:
     late = second.hear()
     tell(woken, f"process {second.pid} goes on, and writes as if it still held the lock:")
     values = [_text(stage.client.get(key)) for key in (guarded, plain)]
-    said = "is told that its lease is lost" if late["lost"] else "is NOT told that its lease is lost"
-    screen.line(f"           it {said}; the guard {'takes' if late['accepted'] else 'refuses'} its old fence.")
-    screen.line(f"           guarded key: {values[0]!r}; a plain SET, for comparison: {values[1]!r}")
+    said = "knows that its lease is lost" if late["lost"] else "does NOT know that its lease is lost"
+    screen.line(f"           it {said}; the fence check {'accepts' if late['accepted'] else 'refuses'} its write.")
+    screen.line(f"           the key with a fence check: {values[0]!r}; a key without: {values[1]!r}")
     return {
         "ttl": TTL,
         "fences": [one["fence"], two["fence"], three["fence"]],
@@ -113,16 +116,16 @@ def end_of_holder(stage: Stage, screen: Screen) -> Facts:
 
 
 def _in_line(stage: Stage, name: str, number: int) -> None:
-    """Returns when so many wait for a lock."""
+    """Wait until ``number`` processes wait for the lock. Raises ShowError after `PATIENCE` seconds."""
     deadline = time.monotonic() + PATIENCE
     while holdfast.Inspector(stage.url).show(name).waiters < number:
         if time.monotonic() > deadline:
-            raise ShowError(f"nobody stands in line for {name}")
+            raise ShowError(f"not enough processes wait for lock {name}")
         time.sleep(0.01)
 
 
 def judge_end_of_holder(facts: Facts) -> list[Check]:
-    """Check what must be true."""
+    """Return the checks of scene 2: waiters replace a dead holder in time, and its late write is refused."""
     one, two, three = facts["fences"]
     latest = facts["ttl"] + SLACK
     refused = not facts["late_write_accepted"] and facts["guarded_value"] == "third"
@@ -131,8 +134,8 @@ def judge_end_of_holder(facts: Facts) -> list[Check]:
         Check(f"a stopped holder is replaced within its ttl + {SLACK:g} s", facts["after_stop"] <= latest),
         Check("each holder has a higher fence than the one before", one < two < three),
         Check("a holder that was stopped for too long finds its lease lost", facts["told_lost"]),
-        Check("the guard takes what holders write", facts["timely_writes_accepted"]),
-        Check("the guard refuses what one writes who has been replaced", refused),
+        Check("the fence check accepts the writes of holders", facts["timely_writes_accepted"]),
+        Check("the fence check refuses the write of a former holder", refused),
     ]
 
 
@@ -141,8 +144,8 @@ def _text(value: object) -> str:
 
 
 def hand_over(stage: Stage, screen: Screen) -> Facts:
-    """From the release of one process until another one, which waits, has the lock: with holdfast and with redis-py."""
-    screen.title(f"3. Hand-over: from release to the process that waits, {ROUNDS} times each")
+    """Play scene 3: measure the time from a release until a waiting process holds the lock, with holdfast and redis-py."""
+    screen.title(f"3. Hand-over: from a release until the waiter holds the lock, {ROUNDS} times each")
     name = f"{stage.name}:wait"
     waiter = stage.start("wait", name)
     waiter.hear()
@@ -153,12 +156,12 @@ def hand_over(stage: Stage, screen: Screen) -> Facts:
             lock.acquire()
             waiter.tell(kind)
             waiter.hear()
-            # At random, or a lock that polls ten times a second would look better or worse than it is.
+            # The pause is random: a fixed one would make a lock that polls ten times a second look better or worse.
             time.sleep(0.02 + random.uniform(0, 0.1))  # noqa: S311
             released = time.monotonic()
             lock.release()
             got = waiter.hear()["got"]
-            if number:  # the first one opens connections
+            if number:  # the first round opens connections, so it is not counted
                 taken[kind].append(1000 * (got - released))
     medians = {kind: statistics.median(times) for kind, times in taken.items()}
     labels = {"holdfast": "holdfast", "redis-py": "redis-py's own Lock"}
@@ -174,7 +177,7 @@ def hand_over(stage: Stage, screen: Screen) -> Facts:
 
 
 def judge_hand_over(facts: Facts) -> list[Check]:
-    """Check what must be true."""
+    """Return the check of scene 3: holdfast hands over sooner than redis-py's lock."""
     sooner = facts["holdfast_ms"]["median"] < facts["redis_py_ms"]["median"]
     return [Check("holdfast hands over sooner than redis-py's Lock", sooner)]
 

@@ -1,6 +1,6 @@
-"""``holdfast demo schedule``: three processes, one schedule; each tick once, whatever their clocks say, and one of them killed.
+"""``holdfast demo schedule``: three processes with wrong clocks serve one schedule; each tick runs once, and one is killed.
 
-`crew` is what the processes run. Each scene gives facts, its judge says what has to hold.
+`crew` has the code that the processes run. Each scene returns facts, and its judge returns the checks.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from holdfast.cli.demo.show import Facts, ShowError, perform
 from holdfast.cli.demo.stage import Stage
 
 SKEWS = (0.0, 5.3, -4.6)
-"""Seconds by which the clock of each process is off."""
+"""Seconds by which the clock of each process is ahead of the machine's clock; negative: behind."""
 
 WATCHED = 4.0
-"""Seconds for which ticks are counted."""
+"""Seconds during which ticks are counted."""
 
 PATIENCE = 10.0
 
@@ -30,7 +30,7 @@ Lines = list[dict[str, Any]]
 
 
 def main(*, as_json: bool) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with ExitStack() as stack:
@@ -45,7 +45,7 @@ def main(*, as_json: bool) -> int:
 
 
 class Crew:
-    """The processes, and the list in which they write down what they run."""
+    """The processes of the show, and the list on the server to which they append each run."""
 
     def __init__(self, stage: Stage, screen: Screen) -> None:
         self.screen = screen
@@ -56,12 +56,12 @@ class Crew:
             actor.hear()
 
     def lines(self, job: str) -> Lines:
-        """The notes about a job."""
+        """Return the records of a job's runs, oldest first."""
         raw: Any = self._client.lrange(self._key, 0, -1)
         return [line for line in map(json.loads, raw) if line["job"] == job]
 
     def await_line(self, job: str, count: int) -> dict[str, Any]:
-        """That of a run of ours, once there is one."""
+        """Wait for the record of the job's run number ``count``, and return it. Raises ShowError after `PATIENCE` seconds."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             if len(lines := self.lines(job)) >= count:
@@ -71,12 +71,12 @@ class Crew:
 
 
 def ticks(staff: Crew) -> Facts:
-    """A job each second and one each half second, beside the same with a lock around it."""
+    """Play the scene in which two jobs are due each second and each half second, next to a plain timer with a lock."""
     screen = staff.screen
     screen.title("Each tick once")
     clocks = ", ".join(f"{abs(skew):g} s {'ahead' if skew > 0 else 'behind'}" if skew else "right" for skew in SKEWS)
     screen.line(f"  {len(SKEWS)} processes serve two jobs; their clocks: {clocks}.")
-    screen.line("  Beside that, they take a lock when it is time, by their clock, while it runs.")
+    screen.line("  For comparison, each also runs a job by its own clock, under a plain lock.")
     begin = time.time() + 0.25
     end = begin + WATCHED
     time.sleep(WATCHED + 0.75)
@@ -96,7 +96,7 @@ def ticks(staff: Crew) -> Facts:
 
 
 def judge_ticks(facts: Facts) -> list[Check]:
-    """Check what must be true."""
+    """Return the checks of the first scene: each tick runs once and not too early; the plain timer runs too often."""
     checks = []
     for job, seen in facts["jobs"].items():
         text = f"each {job}: {seen['due']} ticks in {facts['seconds']:g} s, {seen['run']} runs, each tick once"
@@ -104,18 +104,18 @@ def judge_ticks(facts: Facts) -> list[Check]:
     late, bare = facts["late_ms"] or [-1.0], facts["with_a_lock"]
     return [
         *checks,
-        Check(f"none too early: {min(late):g} to {max(late):g} ms after their time", held=min(late) >= 0),
+        Check(f"no run is early: {min(late):g} to {max(late):g} ms after their time", held=min(late) >= 0),
         Check(
-            f"with a lock instead: {bare['due']} ticks, {bare['run']} runs, each by its own clock",
+            f"with a plain lock: {bare['due']} ticks, {bare['run']} runs, each by its own clock",
             held=bare["run"] > bare["due"] + 1,
         ),
     ]
 
 
 def crash(staff: Crew) -> Facts:
-    """The process that runs a job is killed."""
-    staff.screen.title("The process that runs it is killed")
-    staff.screen.line(f"  A long job, on_crash='again', a lease of {crew.TTL:g} s; who runs it is killed with -9.")
+    """Play the scene in which the process that runs a job is killed."""
+    staff.screen.title("The process that runs a job is killed")
+    staff.screen.line(f"  A long job with on_crash='again' and a lease of {crew.TTL:g} s; its process gets kill -9.")
     staff.actors[0].tell("long")
     first = staff.await_line("long", 1)
     runner = next(actor for actor in staff.actors if actor.pid == first["pid"])
@@ -132,13 +132,13 @@ def crash(staff: Crew) -> Facts:
 
 
 def judge_crash(facts: Facts) -> list[Check]:
-    """Check what must be true."""
+    """Return the checks of the second scene: another process runs the same tick again, with a higher fence."""
     first, second = facts["first"], facts["second"]
     same = first["tick"] == second["tick"] and first["attempt"] + 1 == second["attempt"]
     text = f"the same tick ran again {facts['after']:.1f} s later, elsewhere, as attempt {second['attempt']}"
     return [
         Check(text, held=same and facts["elsewhere"] and facts["runs"] == 2),
-        Check("with a higher fence than the one that was cut short", held=second["fence"] > first["fence"]),
+        Check("with a higher fence than the run that was killed", held=second["fence"] > first["fence"]),
     ]
 
 

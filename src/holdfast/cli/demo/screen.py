@@ -1,4 +1,4 @@
-"""How the demo looks: plain text for 80 columns; colour only on a terminal, and not if NO_COLOR is set."""
+"""The text output of the demo: lines for 80 columns, with colour only on a terminal and not if NO_COLOR is set."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ BOLD, GREEN, RED = "1", "32", "31"
 
 
 class Check(NamedTuple):
-    """Something that has to hold, and whether it did."""
+    """A statement that has to be true in a show, and whether it was (``held``)."""
 
     name: str
     held: bool
 
 
 class Screen:
-    """Writes to stdout, line by line as things happen."""
+    """Writer of a show's lines to stdout, at once, or nowhere if ``silent``."""
 
     def __init__(self, *, silent: bool = False) -> None:
         self._silent = silent
         self._colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def line(self, text: str = "") -> None:
-        """A line of text."""
+        """Print a line of text."""
         if not self._silent:
             print(text, flush=True)
 
     def title(self, text: str) -> None:
-        """The heading of a scene."""
+        """Print the heading of a scene, after an empty line."""
         self.line()
         self.line(self._paint(text, BOLD))
 
     def check(self, check: Check) -> None:
-        """A line that says whether something held."""
+        """Print a check with ``ok`` if it held, or ``FAILED``."""
         self.line(f"  {self._mark(check.held)} {check.name}")
 
     def verdict(self, checks: Sequence[Check], seconds: float) -> None:
-        """The last line, after those of the checks that did not hold."""
+        """Print the checks that did not hold, and the verdict as the last line."""
         self.line()
         failed = [check for check in checks if not check.held]
         if failed:

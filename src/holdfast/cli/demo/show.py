@@ -1,4 +1,4 @@
-"""The common part of all shows: their lines or their JSON, the verdict, the exit code."""
+"""The common part of all shows of ``holdfast demo``: run the scenes, print text or JSON, compute the verdict and exit code."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from holdfast.cli.demo.screen import Check, Screen
 from holdfast.errors import ConfigError, HoldfastError, ServerError
 
 HELD, FAILED = 0, 1
-"""Exit codes: everything held, or something did not."""
+"""Exit codes of a show: all checks held, or some did not."""
 
 Facts = dict[str, Any]
 
 
 class ShowError(Exception):
-    """The show cannot go on, so nothing is known to have held."""
+    """An error because of which a show cannot go on; the show counts as failed."""
 
 
 def perform(name: str, play: Callable[[Screen], tuple[Facts, list[Check]]], *, as_json: bool) -> int:
-    """Play a show, which answers with its facts and what had to hold; returns the exit code. ``name``: ``demo`` and its own."""
+    """Run a show, print its facts and checks as text or JSON, and return the exit code.
+
+    ``play`` runs the show and returns its facts and checks. ``name`` is printed in error messages, as in ``demo counter``.
+    """
     started = time.monotonic()
     screen = Screen(silent=as_json)
     try:
@@ -46,7 +49,7 @@ def perform(name: str, play: Callable[[Screen], tuple[Facts, list[Check]]], *, a
 def play(
     screen: Screen, scenes: Iterable[tuple[Callable[..., Facts], Callable[[Facts], list[Check]]]], *cast: object
 ) -> tuple[Facts, list[Check]]:
-    """Scenes, one after the other: each gives facts, its judge says what has to hold."""
+    """Run scenes in order and return all facts and checks; a scene returns facts, and its judge turns them into checks."""
     facts: Facts = {}
     checks: list[Check] = []
     for scene, judge in scenes:

@@ -1,4 +1,4 @@
-"""The stage of a show: a server, names of their own on it, and processes that follow orders."""
+"""The server of a show, keys with names of their own on it, and processes that follow orders."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from holdfast.cli.demo.show import ShowError
 from holdfast.errors import ServerError
 
 PATIENCE = 15.0
-"""Seconds within which a process has to answer, on a busy machine too."""
+"""Seconds within which a process of a show has to answer, even on a busy machine."""
 
 
 class Actor:
-    """A process that runs one role of a module, `actors` or one like it: told a line, it answers with a line of JSON."""
+    """A process that runs one role of a module such as `actors`: it reads orders as lines, and answers in lines of JSON."""
 
     def __init__(self, url: str, role: str, *arguments: str, module: str = "holdfast.cli.demo.actors") -> None:
         self._said = bytearray()
@@ -36,18 +36,18 @@ class Actor:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env={**os.environ, "HOLDFAST_URL": url},  # not in its arguments, which everybody can see
+            env={**os.environ, "HOLDFAST_URL": url},  # not an argument, because every user can see those
         )
         self.pid = self._process.pid
 
     def tell(self, *words: str) -> None:
-        """Give it a line."""
+        """Send the process an order: one line of words."""
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended, as will be heard
+        with contextlib.suppress(BrokenPipeError):  # the process has ended; `hear` reports this
             self._process.stdin.write((" ".join(words) + "\n").encode())
 
     def hear(self, timeout: float = PATIENCE) -> dict[str, Any]:
-        """The next thing it says. Raises ShowError if it ends or stays silent."""
+        """Return the next answer of the process. Raises ShowError if it ends, or does not answer within ``timeout`` seconds."""
         stdout = self._process.stdout
         assert stdout is not None
         deadline = time.monotonic() + timeout
@@ -55,10 +55,10 @@ class Actor:
             selector.register(stdout, selectors.EVENT_READ)
             while b"\n" not in self._said:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise ShowError(f"process {self.pid} has said nothing for {timeout:g} s")
+                    raise ShowError(f"process {self.pid} did not answer within {timeout:g} s")
                 data = os.read(stdout.fileno(), 65536)
                 if not data:
-                    raise ShowError(f"process {self.pid} has ended before its time")
+                    raise ShowError(f"process {self.pid} ended before it answered")
                 self._said += data
         line, _, rest = bytes(self._said).partition(b"\n")
         self._said[:] = rest
@@ -66,7 +66,7 @@ class Actor:
         return answer
 
     def signal(self, number: signal.Signals) -> float:
-        """Send it a signal; answers when (monotonic seconds)."""
+        """Send the process a signal, and return when, in seconds of the monotonic clock."""
         at = time.monotonic()
         self._process.send_signal(number)
         if number == signal.SIGKILL:
@@ -74,7 +74,7 @@ class Actor:
         return at
 
     def dismiss(self) -> None:
-        """End it, whatever it is doing."""
+        """Kill the process and close its pipes."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -83,7 +83,7 @@ class Actor:
 
 
 class Stage:
-    """The server, and everybody on it. Leaves nothing behind."""
+    """The server of a show, with the show's processes and keys; leaving the block kills and deletes them."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -109,12 +109,12 @@ class Stage:
         from holdfast import close
 
         close()
-        with contextlib.suppress(redis.RedisError):  # they all expire by themselves
+        with contextlib.suppress(redis.RedisError):  # if the server is gone: all keys expire by themselves
             self.client.delete(*self._keys)
         self.client.close()
 
     def key(self, name: str) -> str:
-        """A key for the demo's own data, deleted at the end, with what `holdfast.fencing` keeps beside it."""
+        """Return a key for the demo's own data; at the end the key and its fence (of `holdfast.fencing`) are deleted."""
         key = f"{{{self.name}}}:{name}"
         self._keys += [key, f"{key}:fence"]
         return key
@@ -127,7 +127,7 @@ class Stage:
 
 
 def client(url: str) -> redis.Redis:
-    """A client of redis-py for the same server; it does not know ``local://``."""
+    """Return a redis-py client for the server of a URL, which may be ``local://``, unknown to redis-py."""
     endpoint = from_url(url)
     if endpoint.local is not None:
         from holdfast._local.server import local

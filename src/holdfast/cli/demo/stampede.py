@@ -1,7 +1,7 @@
-"""``holdfast demo stampede``: a crowd wants the same value of a slow database when it has expired; how often that is asked.
+"""``holdfast demo stampede``: count the queries to a slow database when many callers want the same expired value.
 
-Each scene gives facts, its judge says what has to hold. The database is SQLite, and counts by itself: a query is one statement,
-which adds 1 to what it reads. The processes are this module, run with ``python -m``: see `shop`.
+Each scene returns facts, and its judge returns the checks. The database is SQLite and counts its queries itself: a query is one
+statement that also adds 1 to a counter. The processes run this module with ``python -m``; see `shop`.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     import redis
 
 PROCESSES, CALLERS = 4, 25
-"""How many processes, and how many threads of each."""
+"""Number of processes, and number of calling threads in each of them."""
 
 QUERY = 0.5
-"""Seconds that a query takes."""
+"""Seconds that a query to the database takes."""
 
 LEASE = 2.0
-"""Seconds after which a loader that was killed is replaced."""
+"""Lease time of a load, in seconds: after this time a killed loader is replaced."""
 
 HEAD_START = 0.1
-"""Seconds from the order on, so that all begin together."""
+"""Seconds between the order to the processes and their common start."""
 
 OLD, NEW = 100, 200
-"""Prices."""
+"""The price in the database, in cents, before and after its change."""
 
 KEY = "price:A1"
 
 
 def main(*, as_json: bool) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with private() as server, tempfile.TemporaryDirectory() as directory, Stage(server.url) as stage:
@@ -61,7 +61,7 @@ def main(*, as_json: bool) -> int:
 
 
 class Database:
-    """A file; whoever asks is counted."""
+    """A SQLite file with the price of one article, and the number of queries for it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -73,13 +73,13 @@ class Database:
             yield connection
 
     def set_up(self) -> None:
-        """The one article there is."""
+        """Create the table with its one article."""
         with self._connected() as connection:
             connection.execute("CREATE TABLE price (sku TEXT, cents INTEGER, asked INTEGER)")
             connection.execute("INSERT INTO price VALUES ('A1', ?, 0)", (OLD,))
 
     def cents(self) -> int:
-        """The query."""
+        """Query the price, in cents; the query is counted and takes `QUERY` seconds."""
         with self._connected() as connection:
             statement = "UPDATE price SET asked = asked + 1 WHERE sku = 'A1' RETURNING cents"
             found: int = connection.execute(statement).fetchone()[0]
@@ -87,27 +87,27 @@ class Database:
         return found
 
     def change(self, cents: int) -> None:
-        """Another price."""
+        """Change the price of the article, in cents."""
         with self._connected() as connection:
             connection.execute("UPDATE price SET cents = ?", (cents,))
 
     def asked(self) -> int:
-        """Queries so far."""
+        """Return the number of queries so far."""
         with self._connected() as connection:
             found: int = connection.execute("SELECT asked FROM price").fetchone()[0]
         return found
 
     def until_asked(self, before: int) -> None:
-        """Until there was another query. Raises ShowError."""
+        """Wait until there are more than ``before`` queries. Raises ShowError after 10 seconds."""
         deadline = time.monotonic() + 10
         while self.asked() == before:
             if time.monotonic() > deadline:
-                raise ShowError("nobody has asked the database")
+                raise ShowError("no process queried the database within 10 s")
             time.sleep(0.005)
 
 
 class Cast:
-    """The database, the processes, and a cache to look with."""
+    """The database, the processes and the caches that the scenes of the stampede use."""
 
     def __init__(self, stage: Stage, database: Database, screen: Screen) -> None:
         self.stage, self.database, self.screen = stage, database, screen
@@ -123,12 +123,12 @@ class Cast:
         return holdfast.Cache(self.stage.url, f"{self.stage.name}-{scene}", **options)
 
     def expired(self, cache: holdfast.Cache) -> None:
-        """Its value was good for a moment, and is not any more."""
+        """Store a value in the cache that has expired when this method returns."""
         cache.set(KEY, OLD, ttl=0.001)
         time.sleep(0.02)
 
     def crowd(self, way: str, scene: str) -> Facts:
-        """All callers at once."""
+        """Let all callers ask for the price at the same time; print and return the queries, answers and waiting times."""
         before = self.database.asked()
         start = str(time.monotonic() + HEAD_START)
         for process in self.processes:
@@ -150,50 +150,50 @@ class Cast:
 
 
 def without(cast: Cast) -> Facts:
-    """GET; if there is nothing, ask the database, and SET."""
-    cast.screen.title("1. GET; if there is nothing, ask the database, and SET")
+    """Play scene 1: all callers use GET, query the database if the key is missing, and SET it."""
+    cast.screen.title("1. GET; if there is nothing, query the database, and SET")
     return cast.crowd("naive", "naive")
 
 
 def judge_without(facts: Facts) -> list[Check]:
-    """The values that the readers have seen."""
-    return [Check("the crowd runs over the database", facts["queries"] > 10)]
+    """Return the check of scene 1: without a cache, many callers query the database."""
+    return [Check("more than 10 of the callers query the database", facts["queries"] > 10)]
 
 
 def together(cast: Cast) -> Facts:
-    """The same crowd, and a cache."""
-    cast.screen.title("2. holdfast.Cache: one asks, the others are told")
+    """Play scene 2: all callers use a cache whose value has expired."""
+    cast.screen.title("2. holdfast.Cache: one caller queries, the others get its result")
     cast.expired(cast.cache("together"))
     return cast.crowd("cache", "together")
 
 
 def judge_together(facts: Facts) -> list[Check]:
-    """One query, for all."""
+    """Return the checks of scene 2: one query serves all callers."""
     return [
         Check("exactly one query", facts["queries"] == 1),
-        Check("everybody has the price", facts["answers"] == PROCESSES * CALLERS),
+        Check("every caller has the price", facts["answers"] == PROCESSES * CALLERS),
     ]
 
 
 def stale(cast: Cast) -> Facts:
-    """The old value is good enough while a new one is loaded."""
-    cast.screen.title("3. stale=60: the others take the old price meanwhile")
+    """Play scene 3: callers accept the expired value while one of them loads a new one (``stale=60``)."""
+    cast.screen.title("3. stale=60: the others get the old price meanwhile")
     cache = cast.cache("stale", stale=60)
     cast.expired(cache)
     return cast.crowd("stale", "stale")
 
 
 def judge_stale(facts: Facts) -> list[Check]:
-    """Nobody waits but the one who asks."""
+    """Return the checks of scene 3: one query, and only its caller waits."""
     return [
         Check("exactly one query", facts["queries"] == 1),
-        Check("the others wait for nothing", facts["median"] < QUERY),
+        Check("the other callers do not wait for the query", facts["median"] < QUERY),
     ]
 
 
 def killed(cast: Cast) -> Facts:
-    """The process that asks the database is killed."""
-    cast.screen.title("4. Who asks is killed (kill -9)")
+    """Play scene 4: the process that queries the database is killed while all others wait for its result."""
+    cast.screen.title("4. The process that queries the database is killed (kill -9)")
     first = cast.start()
     first.hear()
     before = cast.database.asked()
@@ -202,7 +202,7 @@ def killed(cast: Cast) -> Facts:
     cast.database.until_asked(before)
     for process in cast.processes:
         process.tell("cache", name, str(CALLERS), "0")
-    time.sleep(0.1)  # they wait
+    time.sleep(0.1)  # let the callers begin to wait
     at = first.signal(signal.SIGKILL)
     heard = [process.hear(30.0) for process in cast.processes]
     facts = {
@@ -216,17 +216,17 @@ def killed(cast: Cast) -> Facts:
 
 
 def judge_killed(facts: Facts) -> list[Check]:
-    """Another one asks, and nobody waits for ever."""
+    """Return the checks of scene 4: another caller queries after the lease, and every caller gets the price."""
     return [
         Check("exactly one more query", facts["queries"] == 2),
-        Check("everybody has the price", facts["answers"] == PROCESSES * CALLERS),
-        Check(f"when the lease of {LEASE:g} s is over, and the query", facts["seconds"] < LEASE + QUERY + 2),
+        Check("every caller has the price", facts["answers"] == PROCESSES * CALLERS),
+        Check(f"soon after the lease of {LEASE:g} s, and one query, are over", facts["seconds"] < LEASE + QUERY + 2),
     ]
 
 
 def changed(cast: Cast) -> Facts:
-    """The price changes while it is asked for; what was asked for before is put into the cache, or not."""
-    cast.screen.title("5. The price changes while it is asked for")
+    """Play scene 5: the price changes during a query. SET stores the old price afterwards; the cache does not."""
+    cast.screen.title("5. The price changes during a query")
     process = cast.processes[0]
     kept: dict[str, int | None] = {}
     cache = cast.cache("cache")
@@ -247,15 +247,18 @@ def changed(cast: Cast) -> Facts:
         kept[way] = None if found is None else int(found)
     then = cache.get_or_load(KEY, cast.database.cents)
     cast.screen.line(f"  GET and SET: the cache says {kept['naive']}, the database {NEW}")
-    cast.screen.line(f"  holdfast.Cache: {kept['cache'] or 'nothing'} is kept, and the next one gets {then}")
+    cast.screen.line(f"  holdfast.Cache: {kept['cache'] or 'nothing'} is stored, and the next caller gets {then}")
     return {"kept": kept, "then": then}
 
 
 def judge_changed(facts: Facts) -> list[Check]:
-    """Nothing is stored over an invalidation."""
+    """Return the checks of scene 5: the cache stores no value that was loaded before an invalidation."""
     return [
-        Check("without: the old price stays", facts["kept"]["naive"] == OLD),
-        Check("with: it is not stored, and the next one gets the new", facts["kept"]["cache"] is None and facts["then"] == NEW),
+        Check("GET and SET: the old price stays", facts["kept"]["naive"] == OLD),
+        Check(
+            "holdfast.Cache: it is not stored, and the next caller gets the new",
+            facts["kept"]["cache"] is None and facts["then"] == NEW,
+        ),
     ]
 
 
@@ -272,9 +275,9 @@ SCENES = [
 
 
 def shop(url: str, path: str) -> None:
-    """So many threads want the price; told how, under which name, and when to begin."""
+    """Run a process of the show: for each order on stdin (way, name, callers and start time), let threads ask for the price."""
     database, plain = Database(path), client(url)
-    plain.ping()  # connects
+    plain.ping()  # connect before the measurement
     say(ready=True)
     while words := hear():
         way, name, callers, start = words.split()

@@ -1,4 +1,4 @@
-"""``holdfast demo``: what a lock does, seen in real processes on a real server. `scenes` are the three things it shows."""
+"""``holdfast demo tour``: what a lock does, shown with real processes on a real server. `scenes` has its three scenes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.errors import ConfigError
 
 
 def main(*, as_json: bool) -> int:
-    """Run it; returns the exit code."""
+    """Run the subcommand and return its exit code."""
     url = os.environ.get("HOLDFAST_URL", "").strip()
     try:
         if url:
