@@ -48,7 +48,7 @@ def main(*, as_json: bool) -> int:
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with private() as server, Stage(server.url) as stage:
-            screen.line(f"holdfast demo counter: {PROCESSES} processes on {stage.server} add 1 to a number, {EACH} times each")
+            screen.line(f"holdfast demo counter: {PROCESSES} processes on {stage.server} add 1 to a number {EACH} times")
             actors = [stage.start("count", str(EACH), module=__spec__.name) for _ in range(PROCESSES)]
             for actor in actors:
                 actor.hear()

@@ -220,7 +220,7 @@ def majority_forgets(cast: Cast) -> Facts:
     other.hear()
     later = waited["got"] - ended["until"]
     cast.say(f"process {holder.pid} {'finds' if ended['told'] else 'does NOT find'} its lease lost;")
-    cast.say(f"process {other.pid} holds the lock {later:.2f} s after that lease's end, fence {waited['fence']}")
+    cast.say(f"process {other.pid} holds it {later:.2f} s after that lease ended, fence {waited['fence']}")
     return {
         "plain": granted,
         "given_at_once": asked["taken"],
