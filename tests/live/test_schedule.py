@@ -246,7 +246,7 @@ def test_a_result_without_a_text_is_a_result(own: PrivateServer, serving: Any) -
 
     schedule = serving(own.url, job, overlap="queue", misfire="all")
     until(lambda: statuses(schedule, "job")[:2] == ["ok", "ok"])
-    assert "could not be had" in schedule.history("job")[-1].result
+    assert "without a text" in schedule.history("job")[-1].result
 
 
 def test_orders(own: PrivateServer, serving: Any) -> None:
@@ -448,7 +448,7 @@ def test_another_definition_counts_for_all(own: PrivateServer, caplog: pytest.Lo
         until(lambda: len(ran) > 2)
         assert set(ran) == {"old"}, "its own function, at the new times"
     assert "declared anew by another process" in caplog.text
-    assert "declared otherwise before" in caplog.text
+    assert "had another definition before" in caplog.text
 
 
 def test_runs_beside_end_when_that_is_allowed_no_more(own: PrivateServer, serving: Any) -> None:
