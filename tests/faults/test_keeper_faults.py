@@ -151,7 +151,7 @@ def test_row_5_an_error_out_of_nowhere(
     token = admin.token()
     for number in range(1, 3):
         raise_when_idle(lock, error)
-        until(lambda number=number: caplog.text.count("stumbled") == number)  # type: ignore[misc]
+        until(lambda number=number: caplog.text.count("an error in the keeper thread") == number)  # type: ignore[misc]
     assert any_face.call(second.acquire)
     with closing(Admin(server, second.name)) as other:
         for one in (admin, other):

@@ -270,7 +270,7 @@ def test_options_that_are_refused(make: Callable[..., object], options: dict[str
 
 def test_a_synchronous_client_is_refused_in_asyncio() -> None:
     clients = [redis.Redis(port=port) for port in (1, 2, 3)]
-    with pytest.raises(ConfigError, match="takes an asyncio client"):
+    with pytest.raises(ConfigError, match="needs an asyncio client"):
         aio.Redlock(clients, "x")
     with pytest.raises(ConfigError, match=r"holdfast\.aio"):
         Redlock([redis.asyncio.Redis(port=port) for port in (1, 2, 3)], "x")

@@ -101,7 +101,7 @@ def test_a_slot_that_moves_before_the_first_read_and_a_key_of_another_slot(nodes
 
 
 def test_faces(nodes: Cluster) -> None:
-    with pytest.raises(ConfigError, match=r"holdfast\.aio takes an asyncio client"):
+    with pytest.raises(ConfigError, match=r"holdfast\.aio needs an asyncio client"):
         aio.transaction(redis.RedisCluster(*nodes.address), "x")
 
 

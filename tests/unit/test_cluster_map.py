@@ -156,7 +156,7 @@ def test_who_owns_what_is_found_out_when_there_is_room_for_a_thread_again(monkey
 
 def test_nobody_is_asked_when_there_is_no_time_left() -> None:
     nodes = Map()
-    with pytest.raises(NotSent, match="the last one: None"):
+    with pytest.raises(NotSent, match="the last error: None"):
         nodes.cluster._ask(clock() - 0.001)
 
 

@@ -48,8 +48,7 @@ class ConnectionKeeper(Protocol):
         """Run an action whose failure must not affect other leases: log an exception and return False."""
 
     def moved(self, endpoint: Endpoint, where: object) -> None:
-        """Note that a connection to ``endpoint`` now leads to the server at address ``where``; None: that server is
-        unknown."""
+        """Close the other connections to ``endpoint`` that do not lead to address ``where``; None: close all of them."""
 
 
 class _Request:

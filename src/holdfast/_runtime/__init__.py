@@ -1,1 +1,2 @@
-"""Those who act: drivers of the operations (`sync`, `aio`) and the keeper, which renews leases and listens for hand-overs."""
+"""The running parts of holdfast: drivers, which carry out the requests of operations, and the keeper (background
+thread)."""

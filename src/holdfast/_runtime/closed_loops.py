@@ -1,4 +1,4 @@
-"""Ends what was going on in an event loop that is closed: its tasks never go on, and others wait for what they were granted."""
+"""Ends the operations of event loops that were closed, because other waiters may depend on what these operations hold."""
 
 from __future__ import annotations
 
@@ -11,65 +11,66 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.ports import KeeperThread
 
 EVERY = 0.5
-"""Seconds between two looks, as long as operations run in some loop: nothing tells that a loop is closed."""
+"""Seconds between two checks while operations run in any loop; a closed event loop sends no notification."""
 
 UNDER_WAY = 2.0
-"""Seconds within which a server has long been sent what an operation has left."""
+"""Seconds within which a server has certainly been sent the last requests of an ended operation."""
 
 
 class LoopDriver(Protocol):
-    """A driver of an event loop (`_runtime.drivers.aio.Runner`)."""
+    """The driver of operations in one event loop (`_runtime.drivers.aio.Runner`), as this module uses it."""
 
     loop: asyncio.AbstractEventLoop
     stream: Any
-    """Its connection."""
+    """The driver's connection to the server."""
     running: set[Coroutine[Any, Any, Any]]
     """The operations that have begun, and not ended."""
     unwatched: bool
-    """Nobody looks whether its loop is closed while they run."""
+    """True while no check for a closed loop is scheduled for this driver."""
 
     def end(self, operation: Coroutine[Any, Any, Any]) -> None:
-        """Nobody drives it any more: end it, as far as nothing has to be awaited."""
+        """End an operation that nothing drives any more, as far as that is possible without awaiting."""
 
 
 class Loops:
-    """Looks after the drivers of event loops."""
+    """The drivers of event loops, checked for loops that were closed."""
 
     def __init__(self, keeper: KeeperThread) -> None:
         self._keeper = keeper
         self._drivers: set[LoopDriver] = set()
-        """Those in which operations run; or did so at the last look."""
+        """Drivers that had running operations at the last check, or since."""
         self._looks = False
         self._ended_at = float("-inf")
 
     def watch(self, driver: LoopDriver) -> None:
-        """Operations run in it. Any thread may say so."""
+        """Check the loop of this driver from now on, because operations run in it. Any thread may call this."""
         with self._keeper.mutex:
             self._drivers.add(driver)
             if not self._looks:
                 self._keeper.later(EVERY, self._look)
                 self._looks = True
-            driver.unwatched = False  # the last: interrupted before, the next operation asks again
+            driver.unwatched = False  # set last: if an interrupt came before, the next operation calls this again
 
     def __bool__(self) -> bool:
-        """Operations run in some; or did so at the last look."""
+        """Return True if operations run in any loop, or did so at the last check."""
         return bool(self._drivers)
 
     def end(self) -> None:
-        """End what was going on in loops that are closed."""
+        """End the operations of loops that were closed."""
         with self._keeper.mutex:
             drivers = [driver for driver in self._drivers if driver.loop.is_closed()]
         for driver in drivers:
             for operation in [*driver.running]:
-                self._keeper.safely(driver.end, operation)  # or nobody would look at the others any more
+                self._keeper.safely(driver.end, operation)  # an error must not keep the other operations from being ended
                 self._ended_at = self._keeper.clock()
 
     def lately(self) -> bool:
-        """Something was ended: what it has left to be sent may still be under way."""
+        """Return True if operations were ended in the last UNDER_WAY seconds, so that their last requests may be in
+        flight."""
         return self._keeper.clock() < self._ended_at + UNDER_WAY
 
     def close(self) -> None:
-        """Nobody looks any more."""
+        """Stop checking all drivers."""
         with self._keeper.mutex:
             for driver in self._drivers:
                 driver.unwatched = True
@@ -79,7 +80,8 @@ class Loops:
         self.end()
         with self._keeper.mutex:
             for driver in [driver for driver in self._drivers if not driver.running]:
-                driver.unwatched = True  # in this order: what begins meanwhile either is seen here, or sees this
+                # Set before the check: an operation that begins meanwhile either is seen here, or sees this flag.
+                driver.unwatched = True
                 if not driver.running:
                     self._drivers.remove(driver)
                 else:

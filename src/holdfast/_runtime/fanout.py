@@ -1,7 +1,8 @@
-"""Connections to several servers at once, used by one thread at a time: all are asked together, and nobody waits for the slow.
+"""Connections to several servers, used by one thread at a time: all servers are asked together, and slow ones delay
+nobody.
 
-The connections are as those of the keeper (`_net.pipelined_connection`): pipelined, opened by threads of their own, never
-blocking. Here it is the calling thread itself that looks after them, while it waits for an answer.
+The connections are like those of the keeper (`_net.pipelined_connection`): pipelined, opened by helper threads, never
+blocking. Here the calling thread itself runs them while it waits for answers.
 """
 
 from __future__ import annotations
@@ -25,27 +26,32 @@ if TYPE_CHECKING:
     from holdfast._runtime.process import Process
 
 RECENT_S = 0.02
-"""Seconds after which a look is worth its while before anything is asked: a system call more."""
+"""Seconds of disuse after which the sockets are read before new requests are sent, which costs one more system call."""
 
 TURN_S = 0.1
-"""Seconds for which a fanout is waited for that somebody else looks after, which takes much less. Then another one is
-opened."""
+"""Seconds to wait for a fanout that another thread is using; then a new fanout is opened."""
 
 OWED_S = 0.2
-"""Seconds after which the keeper looks what has become of what nobody waits for any more."""
+"""Seconds after which the keeper reads late answers, which no thread waits for any more."""
 
 
 class Fanout:
-    """One connection to each of several servers. ``send_until_answered``: has the keeper send something."""
+    """One connection to each of several servers.
+
+    ``send_until_answered``: function that makes the keeper send a request until it is answered.
+    """
 
     def __init__(self, endpoints: tuple[Endpoint, ...], send_until_answered: Callable[[GiveBack], None]) -> None:
         self.endpoints = endpoints
         self._send_until_answered = send_until_answered
         self.selector = selectors.DefaultSelector()
-        self.mutex = threading.RLock()  # of no use here, but the links expect one
+        self.mutex = threading.RLock()  # unused here, but the connections need one
         self._turn = threading.Lock()
-        """Held by who looks after the connections: who asks, a helper that has just opened one, or the keeper. Nobody waits for
-        it for long: a signal handler or a finaliser may have interrupted the very thread that holds it."""
+        """Lock held by the user of the connections: a calling thread, a helper that has just opened one, or the keeper.
+
+        Nobody waits for it long, because a signal handler or a finaliser may have interrupted the very thread that
+        holds it.
+        """
         self._calls: deque[Callable[[], None]] = deque()
         self._poke_out, self._poke_in = socket.socketpair()
         self._poke_out.setblocking(False)
@@ -59,18 +65,21 @@ class Fanout:
         return line_to(self, endpoint, whole_first=True)
 
     def call(self, what: Callable[[], None]) -> None:
-        """Do this, or have the thread that uses the fanout just now do it soon; any thread may."""
+        """Run ``what`` now, or soon in the thread that is using the fanout. Any thread may call this."""
         self._calls.append(what)
         if self._tend():
             return
         try:
             self._poke_in.send(b"x")
         except OSError:
-            pass  # full: it will look; or closed
+            pass  # the pipe is full, so the thread will wake; or it is closed
 
     def _tend(self) -> bool:
-        """Do the work that is due; False if another thread does it, which looks once more at its end. A connection may be
-        open only after everything is decided: what waits for that, a vote or what takes one back, is sent nevertheless."""
+        """Run the queued calls. Return False if another thread is using the fanout; it runs them at its end.
+
+        A connection may open only after the outcome is decided. Requests that wait for it, such as a vote or its undo,
+        are still sent.
+        """
         while self._calls:
             if not self.take():
                 return False
@@ -85,14 +94,19 @@ class Fanout:
         return True
 
     def moved(self, endpoint: Endpoint, where: object) -> None:
-        """Each connection is on its own."""
+        """Do nothing, because each connection has its own server."""
 
     def take(self, wait: float = 0.0) -> bool:
-        """Begin to look after the connections. False: somebody does, also after so many seconds."""
+        """Reserve the fanout for the calling thread. Return False if another thread still uses it after ``wait``
+        seconds."""
         return self._turn.acquire(timeout=wait)
 
     def poll(self, poll: Poll) -> None:
-        """Do what is asked, for who has taken it. Interrupted, the fanout is not to be used any more."""
+        """Send the requests of a poll to the servers, and count the answers. The calling thread has reserved the fanout
+        by `take`.
+
+        If an exception interrupts the poll, the fanout must be closed.
+        """
         try:
             self._poll(poll)
         finally:
@@ -102,7 +116,7 @@ class Fanout:
     def _poll(self, poll: Poll) -> None:
         start = clock()
         if start > self._looked_at + RECENT_S:
-            self._look(0)  # one may have answered long ago, when nobody waited for that any more; or closed the connection
+            self._look(0)  # late answers may have arrived since the last poll, or a server may have closed its connection
         for link in self._links:
             link.overdue(start)
         count = _Count(poll, self._send_until_answered)
@@ -116,7 +130,7 @@ class Fanout:
             then = count.expect(number)
             if poll.begins and link.owes_since() < start - poll.within:
                 address = self.endpoints[number].address
-                then(NotSent(f"has not answered for {start - link.owes_since():.1f} s", address, silent=True), start)
+                then(NotSent(f"no answer for {start - link.owes_since():.1f} s", address, silent=True), start)
             else:
                 link.call(call, then, packed)
         until = start + poll.within
@@ -125,20 +139,21 @@ class Fanout:
             if left <= 0 and poll.begins and until < start + CONNECT_WITHIN_S and any(link.begins for link in self._links):
                 until += poll.within
             elif left <= 0:
-                self._look(0)  # this thread may have been held up meanwhile, and what has come is no silence
+                self._look(0)  # this thread may have been delayed, and answers may have arrived meanwhile
                 break
             else:
                 self._look(left)
         self._looked_at = clock()
-        count.decided = True  # what comes later is read when somebody else asks: it must not change under who has asked this
+        count.decided = True  # later answers are read by a later poll, and must not change the outcome of this one
 
     @property
     def owed(self) -> bool:
-        """A server has yet to answer."""
+        """Return True while any server has yet to answer."""
         return any(link.busy for link in self._links)
 
     def look(self) -> bool:
-        """See what has come, unless somebody is there for that. True: something is still owed."""
+        """Read what has arrived, unless another thread is using the fanout. Return True while an answer is
+        outstanding."""
         if self.take():
             try:
                 self._see()
@@ -177,7 +192,7 @@ class Fanout:
 
     def close(self) -> None:
         """Close all connections. Requests that were already sent may still reach the servers."""
-        ours = self._turn.acquire(timeout=1.0)  # a helper may be at it; and an interrupt may have kept it locked
+        ours = self._turn.acquire(timeout=1.0)  # a helper may be using it, or an interrupt may have left it locked
         try:
             self._closed = True
             for link in self._links:
@@ -188,15 +203,15 @@ class Fanout:
         finally:
             if ours:
                 self._turn.release()
-        self._tend()  # one may just have been opened: it is closed again
+        self._tend()  # a connection may just have been opened; this closes it again
 
     def sockets(self) -> list[socket.socket]:
-        """All of ours, for a forked child to let go of."""
+        """Return all sockets of this fanout, which a forked child closes."""
         return [link.sock for link in self._links if link.sock is not None] + [self._poke_out, self._poke_in]
 
 
 class _Count:
-    """Tells a tally what comes, until it has heard enough."""
+    """Passes the answers of a poll to its tally, until the tally has decided."""
 
     def __init__(self, poll: Poll, send_until_answered: Callable[[GiveBack], None]) -> None:
         self._tally = poll.counter
@@ -220,7 +235,7 @@ class _Count:
 
 
 class FanoutPool:
-    """The fanouts of a process to the same servers: as many as threads ask at the same time."""
+    """The fanouts of a process to the same servers: as many as threads that send to them at the same time."""
 
     def __init__(self, endpoints: tuple[Endpoint, ...], process: Process) -> None:
         self._endpoints = endpoints
@@ -228,10 +243,10 @@ class FanoutPool:
         self.clock_estimate = ServerClockEstimate()
         self._idle: list[Fanout] = []
         self._looks: Keeper | None = None
-        """Keeper that is to read late answers."""
+        """Keeper that will read the late answers; None if none are outstanding."""
 
     def poll(self, poll: Poll) -> None:
-        """As `Fanout.poll`, with one that nobody uses."""
+        """Send the requests of a poll, as `Fanout.poll` does, over a fanout that no other thread uses."""
         fanout = self._taken()
         try:
             fanout.poll(poll)
@@ -267,15 +282,17 @@ class FanoutPool:
                 self._looks = keeper
 
     def _look(self, keeper: Keeper) -> None:
-        """A failed request was perhaps an undo, and nobody else may look for long."""
+        """Read late answers, because a failed request may have been an undo that must be sent again, and no thread
+        may poll for long."""
         with keeper.mutex:
             self._looks = None
-        owed = [fanout.look() for fanout in list(self._idle)]  # a thread that uses one now sees for itself, and asks again
+        # A thread that uses a fanout now reads its late answers itself, and schedules this again.
+        owed = [fanout.look() for fanout in list(self._idle)]
         if any(owed):
             self._look_later()
 
     def clear(self) -> None:
-        """Close those that are idle."""
+        """Close the idle fanouts."""
         while self._idle:
             self._idle.pop().close()
 
@@ -284,5 +301,5 @@ class FanoutPool:
 
 
 def fleets_of(process: Process, endpoints: tuple[Endpoint, ...]) -> FanoutPool:
-    """Those of a process to these servers."""
+    """Return the pool of fanouts of a process to these servers."""
     return process.own(endpoints, lambda: FanoutPool(endpoints, process))

@@ -7,8 +7,11 @@ import threading
 
 
 class Flag(threading.Event):
-    """A `threading.Event` without a mutex. A signal handler runs in the main thread, wherever that happens to be: if it used a
-    plain event whose mutex that very thread holds, it would wait for ever."""
+    """A `threading.Event` without a mutex, so that signal handlers may use it.
+
+    A signal handler runs in the main thread, at any point. With a plain event, it would wait forever for the event's
+    mutex if the main thread holds that mutex at this moment.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,7 +22,7 @@ class Flag(threading.Event):
         return self._is_set
 
     def set(self) -> None:
-        self._is_set = True  # first: whoever begins to wait now looks at it
+        self._is_set = True  # set first, so that a thread that begins to wait now sees it
         for waiter in [*self._waiting]:
             waiter.put(None)
 
@@ -27,7 +30,7 @@ class Flag(threading.Event):
         self._is_set = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, or for ``timeout`` seconds: whether it is set."""
+        """Wait until the flag is set, at most ``timeout`` seconds. Return True if the flag is set."""
         if self.is_set():
             return True
         waiter: queue.SimpleQueue[None] = queue.SimpleQueue()

@@ -1,4 +1,5 @@
-"""The registry of one process: its id, its keeper, its connections. A forked child starts with none of it."""
+"""The registry of one process: its id, its keeper (background thread), its connections. A forked child starts with a
+new one."""
 
 from __future__ import annotations
 
@@ -30,20 +31,20 @@ if TYPE_CHECKING:
 
 
 class Connections(Protocol):
-    """The registry of a process: what it owns."""
+    """A kind of connections that a process owns in its registry."""
 
     def clear(self) -> None:
-        """Close those that are idle."""
+        """Close the idle connections."""
 
     def sockets(self) -> list[socket.socket]:
-        """All of them, for a forked child to let go of."""
+        """Return the sockets of all connections, which a forked child closes."""
 
 
 C = TypeVar("C", bound=Connections)
 
 
 class Process:
-    """The coordination side of this process."""
+    """The registry of this process: its id and tokens, its keeper, its connections and its event-loop drivers."""
 
     def __init__(self, system: System = SYSTEM) -> None:
         self.system = system
@@ -53,52 +54,56 @@ class Process:
         self.label: str | None = None
         self.started = time.time()
         self._tokens: list[str] = []
-        self._mutex = threading.RLock()  # a signal handler may use locks, too, in the middle of any line below
+        # Re-entrant, because a signal handler may use locks, too, in the middle of any line below.
+        self._mutex = threading.RLock()
         self._pools: dict[Endpoint, Pool | ClientCalls] = {}
         self._owned: dict[Hashable, Any] = {}
         self._clients: dict[Hashable, Any] = {}
         self._keepers: list[Keeper] = []
-        """The first is the keeper; a list, so that a signal handler and whom it interrupts never replace each other's."""
+        """List whose first element is the keeper. A list, so that a signal handler and the code that it interrupts
+        never replace each other's keeper."""
         self.drivers: dict[asyncio.AbstractEventLoop, dict[Endpoint, LoopDriver]] = {}
-        """Of the asyncio face, with their connections, by the loop they belong to."""
+        """Drivers of the asyncio API, with their connections, by event loop and endpoint."""
 
     @property
     def here(self) -> bool:
-        """False in a forked child, to which all this means nothing."""
+        """Return False in a forked child, where the parent's registry is invalid."""
         return self is _current
 
     def token(self) -> str:
-        """A new token: a public part, which says whose it is, and a secret one."""
+        """Return a new token: a public part that names this process, and a secret part."""
         try:
             return self._tokens.pop()
         except IndexError:
             return self._many_tokens()
 
     def _many_tokens(self) -> str:
-        """The first of many that are made at once: a system call each costs more than all else about a token."""
+        """Create many tokens with one system call, which costs more than the rest. Store them, and return the first."""
         random = self.system.urandom(16 * 64).hex()
         tokens = [f"{self.id}.{random[at : at + 32]}" for at in range(0, len(random), 32)]
         self._tokens.extend(tokens[1:])
         return tokens[0]
 
     def set_label(self, label: str) -> None:
-        """Label those of its locks that have no label of their own, from now on."""
+        """Set the label of this process, for locks without a label of their own."""
         if label != self.label:
             self.label = label
             if self._keeper is not None:
                 self._keeper.facts_changed()
 
     def facts(self) -> dict[str, Any]:
-        """Return the public facts about this process."""
+        """Return the facts about this process that others may see: host, process id, label and start time."""
         return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
 
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
-        """The record of this process, with these waits in it, and the labels of locks by their keys."""
-        from holdfast._core import control_records  # here: most commands are over before the first record is written
+        """Return the record of this process as text: its facts, these waits, and the labels of its locks by their
+        keys."""
+        # Imported here, because most commands are over before the first record is written.
+        from holdfast._core import control_records
 
         told: list[dict[str, Any]] = []
         if waits:
-            from holdfast._runtime.keeper import wait_report  # here: hardly anybody waits so
+            from holdfast._runtime.keeper import wait_report  # imported here, because few processes wait while they hold a lock
 
             told = [wait_report.describe_wait(wait, [*self.drivers]) for wait in waits]
         return control_records.write(self.facts(), told, labels)
@@ -111,13 +116,13 @@ class Process:
             return pool
 
     def own(self, key: Hashable, make: Callable[[], C]) -> C:
-        """Connections of another kind, made when they are first wanted."""
+        """Return the connections of the kind ``key``, which ``make`` creates at their first use."""
         with self._mutex:
             owned = self._owned.get(key)
             return self._owned.setdefault(key, make()) if owned is None else owned  # type: ignore[no-any-return]
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """A client of redis-py that is ours, made when it is first wanted."""
+        """Return our own redis-py client for ``key``, which ``make`` creates at its first use."""
         with self._mutex:
             client = self._clients.get(key)
             return self._clients.setdefault(key, make()) if client is None else client
@@ -128,7 +133,7 @@ class Process:
 
     @property
     def keeper(self) -> Keeper:
-        """The keeper, started on first use."""
+        """Return the keeper, which is started at its first use."""
         keeper = self._keeper
         if keeper is None or keeper.ended:
             with self._mutex:
@@ -146,39 +151,42 @@ class Process:
 
     @property
     def running_keeper(self) -> Keeper | None:
-        """The keeper, if there is one: for what needs none if there is none."""
+        """Return the keeper if it was started, otherwise None; for work that needs no keeper of its own."""
         return self._keeper
 
     def subscribe(self, endpoints: tuple[Endpoint, ...], listener: Subscriber) -> bool:
-        """True if as many of the servers as it relies on can tell the listener something; else it is woken when one can."""
+        """Subscribe a listener to notifications of these servers. Return True if enough of them can already notify it.
+
+        Otherwise the listener is woken when a server can notify it.
+        """
         return sum(self.keeper.subscribe(endpoint, listener) for endpoint in endpoints) >= listener.majority
 
     def send_until_answered(self, endpoints: tuple[Endpoint, ...], give: GiveBack) -> None:
-        """Have the keeper send this. If everything was closed meanwhile, nothing is opened anew for that."""
+        """Have the keeper send a request until it is answered. Do nothing if the keeper was closed meanwhile."""
         keeper = self._keeper
         if keeper is not None:
             keeper.send_until_answered(endpoints[give.server], give.call, give.until)
 
     def unsubscribe(self, endpoints: tuple[Endpoint, ...], listener: Subscriber) -> None:
-        """Tell the listener nothing any more."""
+        """Stop notifying this listener of messages from these servers."""
         if self._keeper is not None and listener.listener_id:
             for endpoint in endpoints:
                 self._keeper.unsubscribe(endpoint, listener)
 
     def close(self) -> None:
-        """Give back held locks, end the keeper, close the connections; at most about a second."""
+        """Release the held locks, end the keeper and close the connections. Takes about one second at most."""
         keeper = self._keeper
         if keeper is not None:
             keeper.end_loops(0.5)
         with self._mutex:
             keeper = self._keeper
             if keeper is not None:
-                keeper.stop(0.5)  # first: from here on it ends also if this is interrupted
+                keeper.stop(0.5)  # stopped first, so that the keeper ends even if the rest is interrupted
             self._keepers = []
             pools = [*self._pools.values(), *self._owned.values()]
             clients, self._clients = [*self._clients.values()], {}
         for client in clients:
-            from holdfast._net.own_clients import closable  # here: most have none
+            from holdfast._net.own_clients import closable  # imported here, because most programs have no such client
 
             for one in closable(client):
                 one.close()
@@ -189,10 +197,10 @@ class Process:
         self.drivers = {loop: drivers for loop, drivers in self.drivers.items() if not loop.is_closed()}
 
     def let_go(self) -> None:
-        """In a forked child: put /dev/null in the place of every inherited socket.
+        """Replace every inherited socket by /dev/null, in a forked child.
 
-        Closing alone would do for the server to see the parent's end, but the objects that own the sockets are copies too
-        and would close whatever gets the same number later. Nothing is shut down: the parent goes on using the connection.
+        If the child only closed the sockets, the objects that own them would later close other files with the same
+        numbers. No connection is shut down, because the parent still uses it.
         """
         sockets = [sock for pool in [*self._pools.values(), *self._owned.values()] for sock in pool.sockets()]
         if self._keeper is not None:
@@ -206,15 +214,15 @@ class Process:
 
 
 def _warn_where_threads_stall() -> None:
-    """Renewal needs a thread that runs whatever the application does."""
+    """Warn if uWSGI or gevent keeps the keeper thread from running, because leases are then not renewed in time."""
     uwsgi = sys.modules.get("uwsgi")
     options = getattr(uwsgi, "opt", {})
     if uwsgi is not None and not (options.get("enable-threads") or options.get(b"enable-threads")):
-        warnings.warn("uWSGI runs without threads: leases are not renewed; start it with --enable-threads", HoldfastWarning, 3)
+        warnings.warn("uWSGI runs without threads, so no lease is renewed: start it with --enable-threads", HoldfastWarning, 3)
     monkey = sys.modules.get("gevent.monkey")
     if monkey is not None and monkey.is_module_patched("threading"):
         warnings.warn(
-            "gevent has patched threading: leases are renewed only while the hub runs; keep the ttl well above the longest "
+            "gevent has patched threading, so leases are renewed only while its hub runs: set ttl well above the longest "
             "time between two switches",
             HoldfastWarning,
             3,
@@ -225,7 +233,7 @@ _current = Process()
 
 
 def current() -> Process:
-    """This process; after a fork, the child's own."""
+    """Return the registry of the calling process; a forked child gets a new one."""
     return _current
 
 
@@ -237,7 +245,8 @@ def _after_fork() -> None:
 
 
 def close() -> None:
-    """Give back what this process holds and close its connections. Runs by itself at exit; takes about a second at most.
+    """Release all locks that this process holds, and close its connections. Runs automatically at exit; takes about one
+    second at most.
 
     The connections of asyncio close with their event loop, or by `holdfast.aio.close`.
     """
@@ -250,15 +259,15 @@ atexit.register(close)
 
 
 def describe(record: bytes | None, process: str, key: bytes = b"") -> str | None:
-    """Return ``host:pid (label)`` from a process record, or the bare id where there is none that can be read."""
+    """Return ``host:pid (label)`` from the record of a process; if the record cannot be read, return the process id."""
     if not process:
         return None
-    from holdfast._core import control_records  # here: most never need it
+    from holdfast._core import control_records  # imported here, because most programs never need it
 
     said = control_records.read(record)
     if said is None:
         return f"process {process[:PROCESS]}"
-    label = said.label_of(key)  # that of the lock with this key
+    label = said.label_of(key)  # the label of the lock with this key
     text = f"{said.host}:{said.pid}" + (f" ({label})" if label else "")
     # A client that can write the record chooses these characters, and a terminal may obey some of them.
     return "".join(c if c.isprintable() else "?" for c in text[:300])

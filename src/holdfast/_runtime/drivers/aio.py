@@ -1,4 +1,4 @@
-"""Drives operations in the calling asyncio task."""
+"""The asyncio driver: carries out the requests of operations in the calling task."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLEAN_UP = 1.0
-"""Seconds for which a cancelled task waits for its clean-up; the clean-up itself goes on."""
+"""Most seconds that a cancelled task waits for its clean-up, which continues after that."""
 
-_background: set[asyncio.Task[Any]] = set()  # a task that nobody refers to may be collected before it is done
+_background: set[asyncio.Task[Any]] = set()  # a task to which nothing refers may be garbage-collected before it is done
 
 
 class AioSlot:
-    """The place where a task waits in the queue, or for its hand-over.
+    """The place where a task waits for its turn in the process, or for its hand-over.
 
-    Anybody may put something in: another task, a thread, the keeper.
+    Another task, a thread or the keeper may put an outcome in.
     """
 
     __slots__ = ("_clock", "_loop", "_outcomes", "_thread", "_woken", "waits")
@@ -73,12 +73,14 @@ class AioSlot:
         self.waits: tuple[int, float] | None = None
 
     def put(self, outcome: Outcome | None, /) -> bool:
-        """False if the loop is closed: nobody waits any more, and a claim window ends by itself."""
+        """Add an outcome and wake the task. Return False if the loop is closed: then nobody waits, and a claim
+        window ends by itself."""
         if outcome is not None:
             self._outcomes = [*(self._outcomes or []), outcome]
         try:
             if self._loop.is_closed():
-                return False  # the future would forget its task before it says so, and the task be destroyed right here
+                # A closed loop raises only after the future has dropped its task, which would then be destroyed here.
+                return False
             if threading.get_ident() == self._thread:
                 self._wake()
             else:
@@ -88,7 +90,7 @@ class AioSlot:
         return True
 
     def gone(self) -> bool:
-        """The loop is closed."""
+        """Return True if the loop is closed."""
         return self._loop.is_closed()
 
     def _wake(self) -> None:
@@ -96,7 +98,8 @@ class AioSlot:
             self._woken.set_result(None)
 
     def park(self, until: float | None) -> Awaitable[None]:
-        """Wait until woken, or until local time ``until``. Returns a future: as coroutines, ten thousand waiters cost more."""
+        """Return a future that ends when the task is woken, or at local time ``until``. With coroutines, ten
+        thousand waiters cost more."""
         self._woken = woken = self._loop.create_future()
         self.waits = self.waits or (id(asyncio.current_task()), self._clock())
         if until is not None:
@@ -105,7 +108,10 @@ class AioSlot:
         return woken
 
     async def get(self, until: float | None) -> Outcome | None:
-        """Return what was put in; None: woken, to look at something else. TimedOut at local time ``until`` (None: never)."""
+        """Return the next outcome; None if the task was woken to look at other state.
+
+        Returns TimedOut if there is no outcome at local time ``until`` (None: wait without limit).
+        """
         if not self._outcomes:
             if until is not None and self._clock() >= until:
                 return TimedOut()
@@ -114,35 +120,38 @@ class AioSlot:
 
 
 class Runner:
-    """Drives operations in one event loop. A subclass says which requests it knows, and does them."""
+    """The base of drivers for one event loop. A subclass carries out the requests that it knows."""
 
     process: Process
     endpoint: Any
-    """The server that is asked; or a tuple of several."""
+    """The server that requests go to; a tuple if there are several."""
     servers: tuple[Endpoint, ...]
     loop: asyncio.AbstractEventLoop
     stream: Any
-    """Its connection: closed with its loop."""
+    """The driver's connection to the server, which is closed with the loop."""
     running: set[Coroutine[Any, Any, Any]]
     """The operations that have begun, and not ended."""
     unwatched = False
-    """Nobody looks whether its loop is closed while they run."""
+    """True while nobody checks whether the loop of running operations was closed."""
 
     def at_once(self, request: Any) -> Any:
-        """Do what an operation asks for, an `Instant`; returns the reply."""
+        """Carry out a request that needs no waiting, an `Instant`, and return its reply."""
         raise NotImplementedError
 
     def awaited(self, request: Any) -> Awaitable[Any]:
-        """Begin to do what an operation asks for, anything else; the reply is to be awaited."""
+        """Start to carry out any other request, and return an awaitable of its reply."""
         raise NotImplementedError
 
     def slot(self) -> AioSlot:
-        """The place where an attempt waits."""
+        """Return a new place where a task waits for the outcome of its attempt."""
         return AioSlot(self.loop, self.process.clock)
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:
-        """Drive an operation to its end. When the task is cancelled, the rest of the operation, its clean-up, goes on in a
-        task of its own; the cancellation is handed on when that is done, or after a second."""
+        """Drive an operation to its end, and return its result.
+
+        If the task is cancelled, the clean-up of the operation runs in a task of its own. The cancellation is raised
+        when the clean-up is done, or after CLEAN_UP seconds.
+        """
         self.running.add(operation)
         if self.unwatched:
             self._be_watched()
@@ -155,9 +164,9 @@ class Runner:
                     await self._finish(operation, cancelled)
                     raise
                 except GeneratorExit:
-                    self._leave(operation)  # dropped, not cancelled
+                    self._leave(operation)  # the task was dropped, not cancelled
                     raise
-                except BaseException as error:  # noqa: BLE001 - whose it is, the operation decides
+                except BaseException as error:  # noqa: BLE001 - the operation decides which errors it handles
                     request = operation.throw(error)
                 else:
                     request = operation.send(reply)
@@ -173,7 +182,7 @@ class Runner:
         self.process.keeper.loops.watch(self)
 
     def _leave(self, operation: Coroutine[Any, Any, Any]) -> None:
-        """Nothing can be awaited any more: the keeper ends it. Not here, which may be the middle of anything."""
+        """End an operation that cannot await any more, in the keeper thread. Here it could interrupt any other code."""
         keeper = self.process.running_keeper
         if keeper is None or keeper.ended:
             self.end(operation)
@@ -181,22 +190,24 @@ class Runner:
             keeper.call(functools.partial(self.end, operation))
 
     def end(self, operation: Coroutine[Any, Any, Any], *, begun: bool = True) -> None:
-        """Nobody drives it any more: what it does to clean up is done, as far as nothing has to be awaited; what it would send
-        is left to the keeper."""
+        """End an operation that nothing drives any more, as far as that is possible without awaiting.
+
+        Its clean-up runs. Requests that it would still send are left to the keeper.
+        """
         try:
             drop(operation, self._at_last, begun=begun)
-        except Exception:  # noqa: BLE001, S110 - as what a task ends with that nobody awaits
+        except Exception:  # noqa: BLE001, S110 - ignored like the exception of a task that nobody awaits
             pass
         finally:
             self.running.discard(operation)
 
     def _at_last(self, request: object) -> Any:
-        """As far as nothing has to be awaited."""
+        """Carry out a request of an operation's clean-up without awaiting. Return UNDONE if that is not possible."""
         if isinstance(request, Instant):
             return self.at_once(request)
         if isinstance(request, RunOn):
             return request.home.end(request.operation, begun=False)
-        return None if isinstance(request, Poll) else UNDONE  # of a poll: nobody has answered
+        return None if isinstance(request, Poll) else UNDONE  # a poll without answers
 
     async def _finish(self, operation: Coroutine[Any, Any, Any], cancelled: asyncio.CancelledError) -> None:
         async def rest() -> None:
@@ -214,7 +225,7 @@ class Runner:
             finally:
                 self.running.discard(operation)
                 if operation.cr_frame is not None:  # type: ignore[attr-defined]
-                    self._leave(operation)  # this is dropped, too, or cancelled
+                    self._leave(operation)  # this clean-up task was itself dropped or cancelled
 
         task = self.loop.create_task(rest())
         _background.add(task)
@@ -222,7 +233,7 @@ class Runner:
         try:
             await asyncio.wait([task], timeout=CLEAN_UP)
         except asyncio.CancelledError:
-            pass  # cancelled once more: stop waiting; the caller raises the first one
+            pass  # cancelled again: stop waiting; the caller raises the first cancellation
 
     def _park(self, request: WaitLocally[Attempt]) -> Awaitable[None]:
         slot = request.attempt.slot
@@ -243,7 +254,7 @@ class Runner:
 
 
 class Driver(Runner):
-    """Does what operations ask, on one server, in one event loop."""
+    """The asyncio driver of operations on one server, in one event loop."""
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process = process
@@ -294,8 +305,8 @@ class Driver(Runner):
             case AwaitNotice():
                 return self._hark(request)
             case Replicate():
-                # Such a lock can afford a thread. If the task is cancelled, the thread goes on to its end: the script only
-                # renews, and finds nothing to renew when the lock was given up meanwhile.
+                # A lock with replicas can afford a thread. If the task is cancelled, the thread runs to its end: the script
+                # only renews, and has nothing to renew if the lock was released meanwhile.
                 return self.loop.run_in_executor(None, replicate, self.process, self.endpoint, request)
             case RunOn():
                 return request.home.run(request.operation)  # type: ignore[no-any-return]
@@ -303,11 +314,11 @@ class Driver(Runner):
                 assert_never(request)
 
     def token(self) -> str:
-        """A new one."""
+        """Return a new token."""
         return self.process.token()
 
     async def call(self, call: Call) -> Answer[Any]:
-        """Ask the server. Raises WireError."""
+        """Send a call to the server, and return its answer. Raises WireError."""
         sent = self._clock()
         packed = pack(call)
         future = self.stream.send(packed, call.timeout)
@@ -322,7 +333,7 @@ class Driver(Runner):
         return Answer(parsed(call, reply), sent, self._clock())
 
     async def ask(self, command: Command) -> Any:
-        """The reply to a plain command, where it does not matter when. Raises WireError."""
+        """Return the reply to a plain command, without the times of the request. Raises WireError."""
         packed = pack(command)
         future = self.stream.send(packed, command.timeout)
         reply = await future if future is not None else (await self.stream.exchange(packed, command.timeout))[0]
@@ -357,11 +368,11 @@ R = TypeVar("R", bound=Runner)
 
 
 def kept(process: Process, endpoint: Endpoint, kind: Callable[[Process, Endpoint], R]) -> R:
-    """The driver of the running loop for this server; its connection is shared by all tasks."""
+    """Return the running loop's driver for this server. All tasks of the loop share its connection."""
     loop = asyncio.get_running_loop()
     drivers = process.drivers.get(loop)
     if drivers is None:
-        for other in [*_finalisers]:  # copied: loops of other threads come and go meanwhile
+        for other in [*_finalisers]:  # copied, because loops of other threads come and go meanwhile
             if other.is_closed():
                 process.drivers.pop(other, None)
                 _finalisers.pop(other, None)
@@ -378,8 +389,11 @@ _finalisers: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
 
 
 def _close_with_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Have the loop's connections closed by ``loop.shutdown_asyncgens()``, which asyncio.run and its like call at their
-    end: it closes every asynchronous generator that was started and not finished."""
+    """Have the connections of a loop closed by ``loop.shutdown_asyncgens()``, which asyncio.run and similar runners
+    call.
+
+    That method closes every asynchronous generator that was started and not finished.
+    """
 
     async def finaliser() -> AsyncGenerator[None, None]:
         try:
@@ -391,7 +405,7 @@ def _close_with_loop(loop: asyncio.AbstractEventLoop) -> None:
 
     _finalisers[loop] = generator = finaliser()
     try:
-        generator.__anext__().send(None)  # starts it; there is nothing in it to wait for
+        generator.__anext__().send(None)  # starts the generator, which awaits nothing before its yield
     except StopIteration:
         pass
 

@@ -1,4 +1,4 @@
-"""The driver for asyncio that asks an endpoint: as `choice` for threads, which import no asyncio."""
+"""The choice of the driver for asyncio: that of a single server, or that of a Cluster shard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast._runtime.process import Process
 
 
 def aio_driver_for(process: Process, endpoint: Endpoint) -> aio.Driver:
-    """Return the driver of the running loop, whose connection is shared by all tasks of the loop."""
+    """Return the running loop's driver for this endpoint. All tasks of the loop share its connection."""
     if endpoint.cluster is None:
         return aio.kept(process, endpoint, aio.Driver)
     from holdfast._runtime.drivers.aio_cluster import ShardDriver

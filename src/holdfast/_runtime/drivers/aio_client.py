@@ -1,4 +1,5 @@
-"""Drives transactions in the calling asyncio task, and keeps the clients of redis-py that holdfast has opened in its loop."""
+"""The asyncio driver of transactions in the calling task, with the redis-py clients that holdfast has opened in its
+loop."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Clients:
-    """Ours, in the place of a driver's connection: closed with their loop."""
+    """Our own redis-py clients of one event loop, which are closed when the loop ends."""
 
     def __init__(self) -> None:
         self.open: dict[Hashable, Any] = {}
@@ -31,12 +32,12 @@ class _Clients:
                 await one.aclose()
 
     def sockets(self) -> list[socket.socket]:
-        """A forked child has copies of them; the clients see to that themselves."""
+        """Return no sockets, because the clients close their own in a forked child."""
         return []
 
 
 class Driver(Runner):
-    """Does what transactions ask."""
+    """The asyncio driver of transactions: calls the methods of a redis-py client."""
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process = process
@@ -67,11 +68,15 @@ class Driver(Runner):
                 assert_never(request)
 
     def _be_watched(self) -> None:
-        """The rest of a transaction is the server's."""
+        """Do nothing: if the loop is closed, the server itself ends the transaction."""
 
     async def _ask(self, request: CallClient) -> Any:
-        """Clients swallow a cancellation that comes when a request has just left: they send by `asyncio.wait_for`, whose fault
-        that is up to Python 3.11. It is raised when the client has done: with its answer, or when its time is up."""
+        """Await a call of the client, and raise CancelledError if the task was cancelled meanwhile, once the client is
+        done.
+
+        Clients swallow a cancellation that comes just after they sent a request, because of a bug in `asyncio.wait_for`
+        up to Python 3.11.
+        """
         task = asyncio.current_task()
         assert task is not None
         before = task.cancelling()
@@ -86,16 +91,16 @@ class Driver(Runner):
         return answer
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """A client that is ours, made when it is first wanted."""
+        """Return our own client for ``key``, which ``make`` creates at its first use."""
         if key not in self.clients.open:
             self.clients.open[key] = make()
         return self.clients.open[key]
 
 
 _HERE = Endpoint(host="transactions", port=0)
-"""No server: the key under which a loop has its driver."""
+"""An endpoint without a server, used as the key of a loop's driver."""
 
 
 def driver() -> Driver:
-    """That of the running loop."""
+    """Return the driver of the running loop."""
     return kept(current(), _HERE, Driver)

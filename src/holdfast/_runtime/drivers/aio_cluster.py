@@ -1,4 +1,5 @@
-"""Requests in a Cluster: each to the server that owns its key's slot, in the asyncio task that asks. As `sync_cluster`."""
+"""The asyncio driver of requests in a Cluster: it sends each request to the owner of its key's slot. Twin of
+`sync_cluster`."""
 
 from __future__ import annotations
 
@@ -17,28 +18,31 @@ from holdfast._runtime.process import Process
 
 
 class ShardDriver(Driver):
-    """Does what operations ask about the locks of a shard, in one event loop."""
+    """The driver of operations on the locks of a Cluster shard, in one event loop."""
 
     def __init__(self, process: Process, shard: Endpoint) -> None:
-        assert isinstance(shard, Part)  # as a whole, until it is known who looks after the lock
+        assert isinstance(shard, Part)  # the whole Cluster, while the shard of the lock is not known yet
         super().__init__(process, shard)
         self._cluster = shard.cluster
 
     async def ask(self, command: Command) -> Any:
-        """Goes the way of all requests: the shard's own connection would stay with a server that owned its slots once."""
+        """Return the reply to a plain command. The command is redirected as all requests are.
+
+        The shard's own connection is not used, because it may lead to a server that no longer owns the slots.
+        """
         return (await self.call(command)).value
 
     def token(self) -> str:
         return token_in(self.process, self.endpoint)
 
     async def call(self, call: Call) -> Answer[Any]:
-        """Ask the server that owns the slot. Raises WireError."""
+        """Send a call to the server that owns its slot, and return its answer. Raises WireError."""
         redirects, deadline = self._cluster.redirects(call), clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
             while True:
                 hop = redirects.send(reply)  # type: ignore[arg-type]  # None starts it
-                # the step behind it has that
+                # LEAST_TIMEOUT_S is reserved for the step after a refresh
                 left = max(LEAST_TIMEOUT_S, deadline - clock() - (LEAST_TIMEOUT_S if hop is None else 0.0))
                 reply = await (_find_out(self._cluster, left) if hop is None else self._take(hop.within(left)))
         except StopIteration as stop:
@@ -54,7 +58,7 @@ class ShardDriver(Driver):
 
 
 async def _find_out(cluster: Cluster, timeout: float) -> bool:
-    """Ask who owns what; False if nobody says."""
+    """Ask for the owners of the slots. Return False if no server answers."""
     try:
         await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, timeout)
     except WireError:
@@ -63,7 +67,7 @@ async def _find_out(cluster: Cluster, timeout: float) -> bool:
 
 
 async def _ask(hop: Hop) -> Answer[Any]:
-    """On a connection of its own: nothing may come between. Slots move for a moment only."""
+    """Send ASKING and a call on a new connection, because no other request may come between them. Slots rarely move."""
     stream = AioConnection(hop.endpoint)
     try:
         await stream.exchange(pack(ASKING), hop.call.timeout)

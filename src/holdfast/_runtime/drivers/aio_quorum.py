@@ -1,4 +1,5 @@
-"""Drives operations on several servers, in the calling asyncio task. `_runtime.drivers.sync_quorum` is its twin for threads."""
+"""The asyncio driver of operations on several servers, in the calling task. `_runtime.drivers.sync_quorum` is its
+twin for threads."""
 
 from __future__ import annotations
 
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
     from holdfast._core.requests import QuorumAwaited, QuorumInstant
 
 TURNS = 3
-"""Of the loop, after the time for answers is over: it may have been held up, and answers be there that it has yet to read."""
+"""Iterations of the loop after a poll's time limit. If the loop was held up, answers may have arrived that it must
+still read."""
 
 
 class Driver(Runner):
-    """Does what operations ask, on several servers, in one event loop. The connections are those of the loop."""
+    """The driver of operations on several servers in one event loop. It uses the connections of the loop."""
 
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
         self.process = process
@@ -110,7 +112,7 @@ class Driver(Runner):
         try:
             await asyncio.wait([enough])
         finally:
-            if not self.loop.is_closed():  # which would raise that, in the place of what ends this
+            if not self.loop.is_closed():  # a closed loop would raise its own error, in place of the one that ends this
                 enough.cancel()
                 timer.cancel()
 
@@ -118,11 +120,11 @@ class Driver(Runner):
         stream, endpoint, sent = self._streams[number], self.endpoint[number], clock()
         silent = stream.silent_for()
         if poll.begins and silent > poll.within:
-            then(NotSent(f"has not answered for {silent:.1f} s", endpoint.address))
+            then(NotSent(f"no answer for {silent:.1f} s", endpoint.address))
             return
 
         def on_reply(future: asyncio.Future[Any]) -> None:
-            if future.cancelled():  # with its loop, which ends
+            if future.cancelled():  # cancelled together with its loop
                 then(NotSent("the event loop has ended", endpoint.address))
                 return
             error = future.exception()
@@ -139,7 +141,8 @@ class Driver(Runner):
                 then(refused)
 
         def later(packed: bytes) -> None:
-            task = self.loop.create_task(stream.exchange(packed, call.timeout))  # the stream refers to it, until it is done
+            # The stream refers to the task until it is done.
+            task = self.loop.create_task(stream.exchange(packed, call.timeout))
             task.add_done_callback(on_reply)
 
         new = isinstance(call, Run) and call.script.sha not in stream.told

@@ -1,4 +1,4 @@
-"""The driver for threads that asks an endpoint: that of a server, or that of the shard of a Cluster."""
+"""The choice of the driver for threads: that of a single server, or that of a Cluster shard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast._runtime.process import Process
 
 
 def driver_for(process: Process, endpoint: Endpoint) -> Driver:
-    """Return the driver that asks this endpoint from threads."""
+    """Return the driver that carries out requests to this endpoint on the calling thread."""
     if endpoint.cluster is None:
         return Driver(process, endpoint)
     from holdfast._runtime.drivers.sync_cluster import ShardDriver

@@ -1,4 +1,4 @@
-"""Hands on to the keeper, for both drivers: waiters that have given up, and leases. None of it takes time."""
+"""Requests of both kinds of drivers to the keeper (background thread) about waiters and leases. None of them blocks."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
 
 def unregister_waiter(process: Process, endpoint: Endpoint, waiter: Waiter) -> None:
-    """It waits no more, whatever came of it."""
+    """Stop refreshing the place of a waiter, which has ended its wait with any outcome."""
     keeper = process.running_keeper
     if keeper is not None:
         keeper.unregister_waiter(endpoint, waiter)
 
 
 def start(process: Process, endpoint: Endpoint, held: Held) -> None:
-    """Renew the lease of what is held, as long as somebody refers to it."""
+    """Renew a lease as long as the program refers to its object."""
     held_lease, keeper = held.held_lease, process.keeper
     held_lease.owner = keeper.refer(held, functools.partial(_dropped, keeper, endpoint, held_lease))
     keeper.watch(endpoint, held_lease)
 
 
 def stop(process: Process, endpoint: Endpoint, held_lease: HeldLease) -> None:
-    """Look after this lease no more."""
+    """Stop renewing a lease."""
     keeper = process.running_keeper
     if keeper is not None:
         keeper.forget(endpoint, held_lease)
 
 
 def _dropped(keeper: Keeper, endpoint: Endpoint, held_lease: HeldLease) -> None:
-    """Nobody has ended what was held under this lease, and nobody can any more."""
+    """Release a lease whose object was garbage-collected without having ended."""
     if held_lease.over:
         return
     held_lease.end()

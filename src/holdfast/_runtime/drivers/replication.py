@@ -1,4 +1,4 @@
-"""How drivers of both faces wait for replicas: on connections of its own, for asyncio in a thread."""
+"""Waiting for replicas, for both kinds of drivers: on connections of its own, and for asyncio in a thread."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast._runtime.process import Process
 
 
 def replicate(process: Process, endpoint: Endpoint, request: Replicate) -> Answer[Any]:
-    """Blocks the calling thread."""
+    """Run a script and wait until replicas have acknowledged it. Blocks the calling thread."""
     sent = clock()
     pool = process.pool(endpoint)
-    assert isinstance(pool, Pool)  # a lock that waits for replicas is not made where there is none
+    assert isinstance(pool, Pool)  # a lock that waits for replicas cannot be created with another transport
     replies = pool.dedicated.replicate(request.run, request.replicas, request.timeout)
     return Answer(outcome(request.run, replies, endpoint), sent, clock())

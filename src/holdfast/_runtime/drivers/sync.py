@@ -1,4 +1,4 @@
-"""Drives operations on the calling thread."""
+"""The driver for threads: carries out the requests of operations on the calling thread."""
 
 from __future__ import annotations
 
@@ -48,24 +48,27 @@ T = TypeVar("T")
 
 
 class Runner:
-    """Drives operations on the calling thread. A subclass says which requests it knows, and does them."""
+    """The base of drivers for threads. A subclass carries out the requests that it knows."""
 
     process: Process
     endpoint: Any
-    """The server that is asked; or a tuple of several."""
+    """The server that requests go to; a tuple if there are several."""
     servers: tuple[Endpoint, ...]
 
     def do(self, request: Any) -> Any:
-        """Do what an operation asks for; returns the reply."""
+        """Carry out one request of an operation, and return its reply."""
         raise NotImplementedError
 
     def slot(self) -> Slot:
-        """The place where an attempt waits."""
+        """Return a new place where a thread waits for the outcome of its attempt."""
         return Slot()
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
-        """Drive an operation to its end. An interrupt (KeyboardInterrupt, or what a signal handler raises) is thrown into
-        it, so that it can clean up before the interrupt goes on."""
+        """Drive an operation to its end, and return its result.
+
+        An interrupt (KeyboardInterrupt, or what a signal handler raises) is thrown into the operation, so that it can
+        clean up before the interrupt continues.
+        """
         do = self.do
         reply: Any = None
         error: BaseException | None = None
@@ -82,18 +85,19 @@ class Runner:
                     return stop.value  # type: ignore[no-any-return]
                 except BaseException as caught:
                     if operation.cr_frame is None:  # type: ignore[attr-defined]
-                        raise  # the operation itself has ended with it
+                        raise  # the operation itself has ended by it
                     error = caught
         finally:
             if operation.cr_frame is not None:  # type: ignore[attr-defined]
-                drop(operation)  # an interrupt hit between two steps
+                drop(operation)  # an interrupt came between two steps
 
     def may_wait(self) -> None:
-        """Refuse what could never end."""
+        """Raise RuntimeError in a signal handler that has interrupted the keeper's code, because its wait could
+        never end."""
         if self.process.keeper.in_change():
             raise RuntimeError(
-                "a signal handler cannot wait for a lock just now: it has interrupted holdfast itself, which could hand over "
-                "nothing meanwhile; in a signal handler, ask with wait=0, or leave the work to another thread"
+                "a signal handler cannot wait for a lock now: it has interrupted holdfast itself, which could not hand over the lock "
+                "meanwhile. In a signal handler, pass wait=0, or leave the work to another thread"
             )
 
     def _park(self, request: WaitLocally[Attempt]) -> None:
@@ -102,7 +106,8 @@ class Runner:
         assert isinstance(slot, Slot)
         outcome = slot.take(request.attempt.until)
         if not (outcome is None or isinstance(outcome, TimedOut)):
-            # It has inherited a place in the queue, and the keeper was quicker than whoever left that place: `_wait` reads it.
+            # The attempt has inherited a place in the queue, and the keeper was quicker than the waiter that left it: `_wait`
+            # reads this.
             slot.put(outcome)
 
     def _slot_of(self, listener: Subscriber) -> Slot:
@@ -120,7 +125,7 @@ class Runner:
 
 
 class Driver(Runner):
-    """Does what operations ask, on one server, for one process."""
+    """The driver for threads of operations on one server, for one process."""
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process = process
@@ -171,11 +176,11 @@ class Driver(Runner):
                 assert_never(request)
 
     def token(self) -> str:
-        """A new one."""
+        """Return a new token."""
         return self.process.token()
 
     def call(self, call: Call) -> Answer[Any]:
-        """Ask the server. Raises WireError."""
+        """Send a call to the server, and return its answer. Raises WireError."""
         sent = self._clock()
         reply = self._pool.exchange(pack(call), call.timeout)
         if type(reply) is ReplyError:
@@ -185,7 +190,7 @@ class Driver(Runner):
         return Answer(parsed(call, reply), sent, self._clock())
 
     def ask(self, command: Command) -> Any:
-        """The reply to a plain command, where it does not matter when. Raises WireError."""
+        """Return the reply to a plain command, without the times of the request. Raises WireError."""
         reply = self._pool.exchange(pack(command), command.timeout)
         if type(reply) is ReplyError:
             check(reply, self.endpoint, self._pool.clear)

@@ -1,4 +1,4 @@
-"""Drives transactions on the calling thread. Their requests are calls of a redis-py client, not of a server."""
+"""The driver for threads of transactions. Their requests are calls of a redis-py client, not of a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Driver(Runner):
-    """Does what transactions ask."""
+    """The driver for threads of transactions: calls the methods of a redis-py client."""
 
     def do(self, request: ClientRequest) -> Any:
         match request:
@@ -32,4 +32,4 @@ class Driver(Runner):
 
 
 driver = Driver()
-"""There is nothing in it that belongs to a thread."""
+"""The one driver of transactions for all threads, because it has no state."""

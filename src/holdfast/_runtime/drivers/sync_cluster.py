@@ -1,7 +1,7 @@
-"""Requests in a Cluster: each to the server that owns its key's slot, in the thread that asks.
+"""The driver for threads of requests in a Cluster: it sends each request to the owner of its key's slot.
 
-`_runtime.drivers.aio_cluster` has the same for asyncio, `_runtime.keeper.cluster_connection` for the keeper; the way of a
-request is decided in `_net.cluster`.
+`_runtime.drivers.aio_cluster` is its twin for asyncio, `_runtime.keeper.cluster_connection` that of the keeper.
+Redirections are decided in `_net.cluster`.
 """
 
 from __future__ import annotations
@@ -20,29 +20,32 @@ from holdfast._runtime.process import Process
 
 
 class ShardDriver(Driver):
-    """Does what operations ask about the locks of a shard."""
+    """The driver for threads of operations on the locks of a Cluster shard."""
 
     def __init__(self, process: Process, shard: Endpoint) -> None:
-        assert isinstance(shard, Part)  # as a whole, until it is known who looks after the lock
+        assert isinstance(shard, Part)  # the whole Cluster, while the shard of the lock is not known yet
         super().__init__(process, shard)
         self._cluster = shard.cluster
         self._drivers: dict[Endpoint, Driver] = {}
 
     def ask(self, command: Command) -> Any:
-        """Goes the way of all requests: connections of the shard itself would stay with a server that owned its slots once."""
+        """Return the reply to a plain command. The command is redirected as all requests are.
+
+        The shard's own connections are not used, because they may lead to a server that no longer owns the slots.
+        """
         return self.call(command).value
 
     def token(self) -> str:
         return token_in(self.process, self.endpoint)
 
     def call(self, call: Call) -> Answer[Any]:
-        """Ask the server that owns the slot. Raises WireError."""
+        """Send a call to the server that owns its slot, and return its answer. Raises WireError."""
         redirects, deadline = self._cluster.redirects(call), clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
             while True:
                 hop = redirects.send(reply)  # type: ignore[arg-type]  # None starts it
-                # the step behind it has that
+                # LEAST_TIMEOUT_S is reserved for the step after a refresh
                 left = max(LEAST_TIMEOUT_S, deadline - clock() - (LEAST_TIMEOUT_S if hop is None else 0.0))
                 reply = self._find_out(left) if hop is None else self._take(hop.within(left))
         except StopIteration as stop:
@@ -68,7 +71,7 @@ class ShardDriver(Driver):
 
 
 def _ask(hop: Hop) -> Answer[Any]:
-    """On a connection of its own: nothing may come between. Slots move for a moment only."""
+    """Send ASKING and a call on a new connection, because no other request may come between them. Slots rarely move."""
     connection = Connection(hop.endpoint, hop.call.timeout)
     try:
         connection.set_timeout(hop.call.timeout)

@@ -1,4 +1,5 @@
-"""The keeper's part for the locks of a Cluster: its inbox, and its connections, which go to the owner of a slot."""
+"""The keeper's connections for the locks of a Cluster: requests go to the owner of a slot, and the inbox is on one
+owner."""
 
 from __future__ import annotations
 
@@ -15,35 +16,36 @@ from holdfast._net.slots import slot_of
 
 
 class Drawing(Protocol):
-    """The process, as it draws tokens."""
+    """The process, as the source of new tokens."""
 
     id: str
 
     def token(self) -> str:
-        """A new token: a public part, which says whose it is, and a secret one."""
+        """Return a new token: a public part that names the process, and a secret part."""
 
 
 class Lines(Protocol):
-    """The keeper, as a line that uses others sees it."""
+    """The keeper, as the source of connections to the servers of a Cluster."""
 
     def line_to(self, endpoint: Endpoint) -> Line:
-        """The line to a server, for requests."""
+        """Return the keeper's connection for requests to a server."""
 
 
 def inbox_address_of(shard: Endpoint, process_id: str) -> InboxAddress:
-    """The inbox of a shard's node."""
+    """Return the address of the inbox for a shard of a Cluster."""
     assert isinstance(shard, Shard)
     return InboxAddress(shard.identity(process_id), "SSUBSCRIBE" if shard.sharded else "SUBSCRIBE", slot_of, shard.near)
 
 
 def token_in(process: Drawing, shard: Endpoint) -> str:
-    """A new token, of one who listens there."""
+    """Return a new token whose public part is the id by which this process subscribes on the shard."""
     assert isinstance(shard, Shard)
     return shard.identity(process.id) + process.token()[len(process.id) :]
 
 
 class ShardLine:
-    """A line of the keeper for requests: sends each over its line to the server that is to answer it."""
+    """A keeper's connection to a Cluster shard, for requests. Each request goes over the keeper's connection to the
+    right server."""
 
     sock: socket.socket | None = None
     busy = False
@@ -54,8 +56,9 @@ class ShardLine:
         self._endpoint = shard
         self._cluster = shard.cluster
 
-    def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:  # noqa: ARG002 - each leg packs its own
-        """Send a call. ``then`` is called exactly once, by the keeper thread."""
+    # Noqa: ARG002 - each step packs its own request.
+    def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
+        """Send a call. The keeper thread calls ``then`` exactly once, with the typed reply or a WireError."""
         self._go_on(self._cluster.redirects(call), None, then)
 
     def _go_on(self, journey: Redirects, reply: Answer[Any] | WireError | bool | None, then: Then) -> None:
@@ -80,30 +83,31 @@ class ShardLine:
         line.call(hop.call, on_answer)
 
     def overdue(self, now: float) -> None:
-        """The lines it uses look after that."""
+        """Do nothing, because the connections to the servers check their own deadlines."""
 
     def next_at(self) -> float:
         return float("inf")
 
     def fail(self, why: str) -> None:
-        """They are others' too."""
+        """Do nothing, because others use the connections to the servers, too."""
 
     def close(self) -> None:
-        """They are closed by the keeper."""
+        """Do nothing, because the keeper closes the connections to the servers."""
 
     def has_unread(self) -> bool:
         return False
 
     def reclaim(self) -> None:
-        """Nobody has borrowed anything."""
+        """Do nothing, because this connection has no socket to lend."""
 
 
 class ShardInbox(PipelinedConnection):
-    """The inbox of a shard: on the server that owns its slot, wherever that goes."""
+    """The inbox connection of a Cluster shard: it reconnects to the server that owns the inbox's slot, if the slot
+    moves."""
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         def on_answer(answer: Any, sent: float) -> None:
-            if isinstance(answer, Refused) and answer.code == "MOVED":  # the one we were sent to knew of it before we did
+            if isinstance(answer, Refused) and answer.code == "MOVED":  # the server knew of the move before this process did
                 answer = NotSent(str(answer), answer.address)
                 self.fail("its slot was moved")
             then(answer, sent)

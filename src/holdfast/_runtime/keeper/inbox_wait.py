@@ -1,7 +1,8 @@
-"""A waiting thread listens to the inbox itself, so that a hand-over wakes this thread and not the keeper first.
+"""Wait for a hand-over by watching the inbox in the waiting thread, so that it wakes this thread without the keeper.
 
-The keeper lends the socket of its inbox, and looks away meanwhile. The thread only looks (MSG_PEEK) and reads nothing, so there
-is nothing to undo wherever an interrupt hits it; what there is to read, the keeper reads when it has the socket back.
+The keeper lends the socket of its inbox, and does not watch it meanwhile. The thread only peeks (MSG_PEEK) and reads
+nothing, so nothing needs to be undone wherever an interrupt comes. The keeper reads the messages when it has the socket
+back.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.thread import Keeper
 
 AGAIN = 0.05
-"""Seconds after which the keeper has read what was not for us, and may lend the socket again."""
+"""Seconds after which the keeper has read the messages for others, and may lend the socket again."""
 
 DIGITS = 20
-"""Of a fence, at most: what has more is garbage."""
+"""Most digits of a fence in a message; longer numbers are invalid."""
 
 LONGEST = 3_600_000.0
-"""Milliseconds of one look, at most: the system takes no more than 24 days."""
+"""Most milliseconds of one poll call, because the system accepts at most 24 days."""
 
-_closing = threading.RLock()  # a signal handler may put something in, too
-"""Nobody writes to a pipe that is being closed: its number may be another file's by then."""
+_closing = threading.RLock()  # re-entrant, because a signal handler may put an outcome into a slot, too
+"""Lock held while a pipe is closed, so that nobody writes to its number, which may then belong to another file."""
 
 
 class Slot(queue.SimpleQueue["Outcome | None"]):
-    """The place where a thread waits for the outcome of its attempt."""
+    """The place where a waiting thread receives the outcome of its attempt."""
 
     alarm = -1
-    """A pipe that is written to as well, while the thread looks at a socket."""
+    """Pipe that is also written to when an outcome arrives, while the thread polls a socket; -1: none."""
 
     waits: tuple[int, float] | None = None
 
@@ -50,11 +51,12 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
                     os.write(self.alarm, b"x")
 
     def gone(self) -> bool:
-        """A thread ends its wait itself."""
+        """Return False, because a thread always ends its wait itself, unlike a task of a closed event loop."""
         return False
 
     def take(self, until: float | None) -> Outcome | None:
-        """Return what was put in first; TimedOut if there is nothing before local time ``until`` (None: for ever)."""
+        """Return the first outcome put in; TimedOut if there is none before local time ``until`` (None: wait without
+        limit)."""
         self.waits = self.waits or (threading.get_ident(), clock())
         try:
             return self.get(timeout=None if until is None else max(0.0, until - clock()))
@@ -63,7 +65,8 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
 
 
 def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None) -> Outcome | None:
-    """As `Slot.take` for a waiter that stands in the queue of the server, but quicker, where the inbox is to be had."""
+    """Wait as `Slot.take` does, for a waiter in the server's queue, but faster if the keeper can lend its inbox
+    socket."""
     slot = waiter.attempt.slot
     assert isinstance(slot, Slot)
     slot.waits = slot.waits or (threading.get_ident(), clock())
@@ -85,7 +88,8 @@ def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None
 
 
 def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
-    """True when there is something to read on the socket; False when something is in the slot, or time is up."""
+    """Poll the socket and the slot. Return True if the socket is readable; False if the slot has an outcome, or time
+    is up."""
     here, alarm = os.pipe()
     try:
         poll = select.poll()
@@ -104,9 +108,12 @@ def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
 
 
 def _seen(token: str, sock: socket.socket) -> int | None:
-    """The fence of the hand-over to this token, if that is among what is to be read. A message that only resembles it means
-    nothing: the keeper throws it away. Nothing either where a lease was broken: the keeper reads that first, or the lease of
-    this process that is lost by the hand-over would be lost without the name of whoever has broken it."""
+    """Return the fence of the hand-over to this token, if that message is in the unread bytes; otherwise None.
+
+    A message that only resembles a hand-over has no effect, because the keeper drops it. If the bytes contain a
+    revocation, the result is None: the keeper must read that first. Otherwise the lease of this process that the
+    hand-over ends would be lost without the name of the client that revoked it.
+    """
     try:
         data = sock.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except OSError:

@@ -1,4 +1,4 @@
-"""Which lines the keeper has to an endpoint: those to a server, or those for the shard of a Cluster. It is decided here."""
+"""The choice of the keeper's connections to an endpoint: to a single server, or to the servers of a Cluster shard."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class LineKeeper(ConnectionKeeper, Protocol):
-    """The keeper, as its lines see it."""
+    """The keeper, as its connections use it."""
 
     def line_to(self, endpoint: Endpoint) -> Line:
-        """The line to a server, for requests."""
+        """Return the keeper's connection for requests to a server."""
 
 
 def inbox_address_of(endpoint: Endpoint, process_id: str) -> InboxAddress | None:
-    """Return the inbox of this endpoint's node in a Cluster; None: it is one server."""
+    """Return the address of the inbox for an endpoint of a Cluster; None for a single server."""
     if endpoint.cluster is None:
         return None
     from holdfast._runtime.keeper import cluster_connection
@@ -42,7 +42,7 @@ def line_to(
     on_closed: Callable[[], None] | None,
     system: System,
 ) -> AnyLine:
-    """A new one; with ``on_push``: that for the inbox."""
+    """Return a new connection of the keeper to an endpoint: with ``on_push`` the inbox, otherwise one for requests."""
     if endpoint.cluster is None:
         return transport.line_to(keeper, endpoint, on_push, on_closed, system=system)
     from holdfast._runtime.keeper.cluster_connection import ShardInbox, ShardLine

@@ -1,5 +1,5 @@
-"""Sees to leases that last: the keeper's connections are opened for them, since the holder must be reachable and the lease be
-renewed later; and those that nobody will ever give back, it does."""
+"""Care for leases that last: opens the keeper's connections for their renewal, and releases leases whose event loop
+was closed."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.ports import KeeperThread
 
 LONG_S = 1.0
-"""Age in seconds at which a lease counts as lasting. Both connections are opened then, because later may be too late: a server
-whose password has changed, or that takes no more clients, would refuse the first renewal, and the lease would be lost."""
+"""Age of a lease, in seconds, from which it counts as long, and both connections of the keeper are opened for it.
+
+Later may be too late: a server whose password has changed, or that accepts no more clients, would refuse the first
+renewal, and the lease would be lost.
+"""
 
 PAUSE_S = 0.05
-"""Seconds between two looks at least, where leases come and go."""
+"""Least seconds between two checks, if leases come and go quickly."""
 
 
 class LongLeases:
-    """Sees which leases last, as long as there are any."""
+    """A periodic check for long leases, which runs while this process holds any lease."""
 
     def __init__(self, keeper: KeeperThread, nodes: Collection[Node]) -> None:
         self._keeper = keeper
         self._nodes = nodes
         self._looks = False
         self._connected: set[Node] = set()
-        """Those with a lasting lease, whose connections were asked for."""
+        """Nodes with a long lease, whose connections have been requested."""
 
     def look_later(self) -> None:
-        """There is a lease. The keeper's mutex is held."""
+        """Schedule a check, because a lease was granted. The caller holds the keeper's mutex."""
         if not self._looks:
             self._keeper.later(LONG_S, self._look)
             self._looks = True

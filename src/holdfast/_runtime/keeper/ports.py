@@ -1,4 +1,4 @@
-"""The keeper, as those see it who do something for it in its thread."""
+"""The interface of the keeper (background thread) for the helpers that run in its thread."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, Protocol
 
 
 class KeeperThread(Protocol):
-    """The thread, and the mutex of what it looks after."""
+    """The keeper's thread, its clock, and the mutex of its state."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Guards the books of the keeper."""
+        """Return the lock that protects the keeper's state."""
 
     def clock(self) -> float:
-        """Local time in seconds."""
+        """Return the local time in seconds."""
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
-        """Have the keeper thread call this after so many seconds."""
+        """Call ``what`` in the keeper thread after ``seconds`` seconds."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Do something of which nobody else's lease may depend. False if it failed."""
+        """Run an action whose failure must not affect other leases: log an exception and return False."""

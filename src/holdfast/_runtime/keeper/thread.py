@@ -1,7 +1,8 @@
-"""The keeper: one thread per process that renews leases, listens for hand-overs and refreshes waiters.
+"""The keeper: one background thread per process that renews leases, listens for hand-overs and refreshes waiters.
 
-`_core.lock.node` decides what it does on a server; here are the thread and its sockets. It never waits for one server while
-another needs it. It depends on nobody's event loop, so a program that blocks its loop keeps its locks.
+`_core.lock.node` decides what the keeper sends to a server; this module has the thread and its sockets. The keeper
+never waits for one server while another needs it. It depends on no event loop, so a program that blocks its loop keeps
+its locks.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ if TYPE_CHECKING:
 log = logger("holdfast.keeper")
 
 CLAIM_LEFT = 0.7
-"""Seconds before the end of a claim at which the keeper wakes to turn it into a lease, at the latest."""
+"""Seconds before the end of a claim window (the short lease of a hand-over) at which the keeper wakes to renew it,
+at the latest."""
 
 
 class _Reference(weakref.ref[Any]):
-    """To an owner, who may be dropped."""
+    """A weak reference to the owner of a lease, with a function to call when the owner is garbage-collected."""
 
     __slots__ = ("on_collected",)
 
@@ -50,7 +52,8 @@ class _Reference(weakref.ref[Any]):
 
 
 class Keeper:
-    """The thread, its selector, and the nodes it looks after. Other threads use the methods of the first block only."""
+    """The keeper: a thread, its selector, and its nodes (the state for each server). Other threads use only the
+    first block of methods."""
 
     def __init__(
         self, process_id: str, record: Callable[[Sequence[Wait], Mapping[bytes, str]], str], system: System = SYSTEM
@@ -59,9 +62,9 @@ class Keeper:
         self.clock = system.clock
         self.process_id = process_id
         self.record = record
-        """Facts that other processes may know about this one."""
-        self.mutex = threading.RLock()  # a signal handler may use locks, too
-        self.in_change: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
+        """Function that returns this process's record, the facts that other processes may know."""
+        self.mutex = threading.RLock()  # re-entrant, because a signal handler may use locks, too
+        self.in_change: Callable[[], bool] = self.mutex._is_owned  # noqa: SLF001 - as Condition asks
         self.selector = system.selector()
         self._nodes: dict[Endpoint, Node] = {}
         self._quorum_nodes: dict[tuple[Endpoint, ...], QuorumNodes] = {}
@@ -69,10 +72,10 @@ class Keeper:
         self._links: list[lines.AnyLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._collected: deque[_Reference] = deque()
-        """Owners that are gone, and whose end the thread has not seen to yet."""
+        """References to owners that were garbage-collected, which the thread has not handled yet."""
         self._wake_at = 0.0
         self._later: list[tuple[float, Callable[[], None]]] = []
-        """Functions to call later, each with its time."""
+        """Functions to call later, each with its local time in seconds."""
         self._long_leases = LongLeases(self, self._nodes.values())
         self.loops = Loops(self)
         self._stopping = False
@@ -84,9 +87,12 @@ class Keeper:
         self.thread = system.keep(self)
 
     def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:
-        """Renew this lease until it is forgotten. Not ``hurry``: it was just handed over, and waking the keeper now would take
-        time from who has waited for it; the keeper will wake in time, and mostly long before that. A lease of this process that
-        is lost by this one is lost first: its owner was told when this returns."""
+        """Renew a lease until `forget` is called for it.
+
+        If ``hurry`` is not set, the keeper is not woken for it: the lease was just handed over, and waking the keeper
+        would delay the waiter. The keeper wakes in time by itself. If this grant proves that an older lease of this
+        process is lost, that lease's owner is notified before this returns.
+        """
         with self.mutex:
             node = self._node(endpoint)
             node.want_record(self.clock(), held_lease.spec.prefix)
@@ -101,8 +107,10 @@ class Keeper:
             self.safely(self.report, lost)
 
     def gone(self, endpoint: Endpoint, key: bytes, sent: float) -> None:
-        """This server has no such key, it answered to a question sent at local time ``sent``. A lease of it in this process is
-        lost: its owner was told when this returns."""
+        """Note that a server answered, to a request sent at local time ``sent``, that it has no such key.
+
+        If this process has a lease of the key, the lease is lost, and its owner is notified before this returns.
+        """
         with self.mutex:
             lost = self._node(endpoint).renewing.gone(key, sent)
         if lost is not None:
@@ -113,19 +121,22 @@ class Keeper:
             self._node(endpoint).renewing.forget(held_lease.token)
 
     def label_of(self, key: bytes) -> str | None:
-        """Return the label of the lock object that holds this lock, on any server."""
+        """Return the label of the lock object that holds this lock, on any server; None if this process does not
+        hold it."""
         with self.mutex:
             held = (held_lease for node in self._nodes.values() for held_lease in node.renewing.held_leases())
             return next((held_lease.label for held_lease in held if held_lease.spec.keys[0] == key), None)
 
     def local_queue(self, endpoint: Endpoint, spec: Spec) -> LocalQueue:
-        """The local queue of a lock of this process."""
+        """Return the local queue (the waiters of this process) of a lock."""
         with self.mutex:
             return self._node(endpoint).local_queue(spec)
 
     def quorum_queue(self, kind: type[QuorumNodes], endpoints: tuple[Endpoint, ...], spec: Spec) -> LocalQueue:
-        """The local queue of a lock over several servers. ``kind``: `QuorumNodes`, which who uses one server does not
-        import."""
+        """Return the local queue (the waiters of this process) of a lock over several servers.
+
+        ``kind``: the class `QuorumNodes`, passed because processes that use one server do not import it.
+        """
         with self.mutex:
             quorum_nodes = self._quorum_nodes.get(endpoints)
             if quorum_nodes is None:
@@ -135,7 +146,8 @@ class Keeper:
             return quorum_nodes.local_queue(spec)
 
     def register_waiter(self, endpoint: Endpoint, waiter: Waiter) -> bool:
-        """Make a waiter known; True if the inbox listens, else its slot gets None when it does."""
+        """Register a waiter for notifications. Return True if the inbox already listens; otherwise its slot gets
+        None when it does."""
         now = self.clock()
         with self.mutex:
             node = self._node(endpoint)
@@ -148,7 +160,7 @@ class Keeper:
         return ready
 
     def joined(self, endpoint: Endpoint, waiter: Waiter, answer: Answer[Any]) -> None:
-        """The waiter is in the server's queue."""
+        """Note that a waiter is in the server's queue, so that its place is refreshed."""
         with self.mutex:
             waiting = self._node(endpoint).waiting
             waiting.joined(waiter, answer, self.clock())
@@ -159,12 +171,12 @@ class Keeper:
             self._node(endpoint).waiting.unregister_waiter(waiter)
 
     def abort_wait(self, endpoint: Endpoint | tuple[Endpoint, ...], attempt: Attempt, error: Exception) -> None:
-        """Have an error raised where an attempt waits, if it does."""
+        """Raise an error in the thread or task where an attempt waits, if it waits."""
         with self.mutex:
             abort_wait(self._node(endpoint).waiting if isinstance(endpoint, Endpoint) else None, attempt, error)
 
     def lend_socket(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
-        """The inbox's socket, for the only one who waits, to look at. None: the keeper needs it itself."""
+        """Lend the inbox's socket to the only waiter. Return None if the keeper needs the socket itself."""
         with self.mutex:
             node = self._node(endpoint)
             inbox = self._inbox(node)
@@ -172,8 +184,11 @@ class Keeper:
             return inbox.lend_socket(waiter) if only and inbox is not None else None
 
     def return_socket(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
-        """The waiter looks at it no more, if it ever did. Not ``soon``: the waiter has what it waited for, and our waking up
-        would disturb it; the next turn will do, and it comes within a second."""
+        """Note that the waiter no longer watches the lent socket, if it was lent to it.
+
+        If ``soon`` is not set, the keeper is not woken for it: the waiter has its lock, and the wake-up would disturb
+        it. The next turn, within a second, is early enough.
+        """
         with self.mutex:
             inbox = self._inbox(self._node(endpoint))
             if inbox is not None and inbox.lent_to(waiter):
@@ -182,13 +197,15 @@ class Keeper:
                     inbox.reclaim()
 
     def on_handover_seen(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
-        """The waiter has seen the message of its hand-over; the keeper will read it, too."""
+        """Note that a waiter has seen the message of its hand-over in the socket. The keeper will read that message,
+        too."""
         with self.mutex:
             self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, self.clock())
             self.wake_by(waiter.refresh_at)
 
     def subscribe(self, endpoint: Endpoint, listener: Subscriber) -> bool:
-        """Wake a listener when this server tells it something. True if the inbox listens; else it is woken then."""
+        """Notify a listener of messages from this server. Return True if the inbox already listens; otherwise it is
+        woken when it does."""
         with self.mutex:
             node = self._node(endpoint)
             node.want_record(self.clock(), listener.prefix, needs_record=listener.needs_record)
@@ -198,13 +215,17 @@ class Keeper:
             return node.reachable(listener.prefix)
 
     def unsubscribe(self, endpoint: Endpoint, listener: Subscriber) -> None:
-        """It wants to know no more."""
+        """Stop notifying this listener of messages from the server."""
         with self.mutex:
             self._node(endpoint).listeners.pop(listener.listener_id, None)
 
     def coalescer(self, endpoint: Endpoint, key: bytes, loop: int) -> Coalescer:
-        """Those who wait for a key, in one event loop, or in threads (0): one that is blocked holds up nobody else."""
-        from holdfast._core.single_flight.coalesce import Coalescer  # here: who takes plain locks has none
+        """Return the coalescer of a key, where the waiters of one event loop, or of the threads (0), share one load.
+
+        A blocked loop therefore delays no other waiters.
+        """
+        # Imported here, because programs with plain locks do not need it.
+        from holdfast._core.single_flight.coalesce import Coalescer
 
         with self.mutex:
             coalescer = self._coalescers.get((endpoint, key, loop))
@@ -213,12 +234,12 @@ class Keeper:
             return coalescer
 
     def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
-        """Send this until it is answered, or local time ``until``."""
+        """Send a call until it is answered, or until local time ``until`` in seconds."""
         with self.mutex:
             self._node(endpoint).send_until_answered(call, until)
 
     def facts_changed(self) -> None:
-        """Write the process record again soon, where there is one."""
+        """Write the process record again soon on every server that has one, because its facts changed."""
         now = self.clock()
         with self.mutex:
             for node in [*self._nodes.values()]:
@@ -226,26 +247,30 @@ class Keeper:
             self.wake_by(now + RECORD_AFTER_S)
 
     def call(self, what: Callable[[], None]) -> None:
-        """Have the keeper thread call this soon."""
+        """Call ``what`` soon, in the keeper thread."""
         self._calls.append(what)
         self._poke()
 
     def refer(self, owner: Any, on_collected: Callable[[], None]) -> Callable[[], Any]:
-        """A weak reference. When its object is gone before it, the thread calls ``on_collected``: at its next turn, so before
-        it renews anything. CPython ignores what signal handlers raise while an object is dropped, and they run in whatever is
-        written in Python: so nothing is then, not even to wake the thread."""
+        """Return a weak reference to an owner. When the owner is garbage-collected, the thread calls ``on_collected``
+        at its next turn.
+
+        That is before the thread renews anything. CPython ignores what signal handlers raise during garbage collection,
+        and runs them in any Python code. So no Python code runs then, not even to wake the thread.
+        """
         reference = _Reference(owner, self._collected.append)
         reference.on_collected = on_collected
         return reference
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
-        """Have the keeper thread call this after so many seconds."""
+        """Call ``what`` in the keeper thread after ``seconds`` seconds."""
         with self.mutex:
             self._later.append((self.clock() + seconds, what))
             self.wake_by(self._later[-1][0])
 
     def end_loops(self, timeout: float) -> None:
-        """End what goes on in closed event loops: before `stop`, while what that has left is left to this keeper still."""
+        """End the operations in closed event loops, at most ``timeout`` seconds. Call this before `stop`, which
+        sends what they leave."""
         if self.loops:
             done = threading.Event()
             self.call(self.loops.end)
@@ -253,7 +278,7 @@ class Keeper:
             done.wait(timeout)
 
     def stop(self, timeout: float) -> None:
-        """Have the thread release all locks, close all connections and end: after ``timeout`` seconds in any case."""
+        """Have the thread release all locks, close all connections and end, after at most ``timeout`` seconds."""
         self.call(lambda: self._farewell(timeout))
 
     # The thread
@@ -271,17 +296,17 @@ class Keeper:
                 if other.cluster is endpoint.cluster:
                     node.wait_graph = node.wait_graph.join(self._nodes[other].wait_graph)
                     break
-            node = self._nodes.setdefault(endpoint, node)  # a signal handler may have made another one meanwhile
+            node = self._nodes.setdefault(endpoint, node)  # a signal handler may have created another one meanwhile
         return node
 
     def line_to(self, endpoint: Endpoint) -> Line:
-        """The line to a server, for requests; for the keeper thread."""
+        """Return the keeper's connection for requests to a server. Only the keeper thread calls this."""
         with self.mutex:
             return self._node(endpoint).commands
 
     @staticmethod
     def _inbox(node: Node) -> PipelinedConnection | None:
-        """The inbox's link, where it has a socket to be lent."""
+        """Return the inbox connection of a node, if it has a socket that can be lent."""
         return node.inbox if isinstance(node.inbox, PipelinedConnection) else None
 
     def _link(
@@ -291,19 +316,22 @@ class Keeper:
         on_closed: Callable[[], None] | None = None,
     ) -> Line:
         self._links.append(lines.line_to(self, endpoint, on_push, on_closed, self.system))
-        if self.ended:  # what was left to do then opens nothing that nobody would close
+        if self.ended:  # close it at once: a late request must not open a connection that nobody would close
             self._links[-1].close()
         return self._links[-1]
 
     def moved(self, endpoint: Endpoint, place: Any) -> None:
-        """A line to this endpoint has gone to ``place``: so must the other one. None: neither is to stay where it is."""
+        """Close connections to this endpoint that do not lead to ``place``, where a new one has found the primary;
+        None: all of them."""
         for link in self._links:
             if isinstance(link, PipelinedConnection) and link.serves(endpoint):
                 link.leave_for(place)
 
     def wake_by(self, at: float) -> None:
-        """Wake the thread if it means to sleep longer; the mutex is held. An uncontended acquire hardly ever has to: its lease
-        is due later than the wake-up that an earlier one has caused."""
+        """Wake the thread at local time ``at`` if it would sleep longer. The caller holds the mutex.
+
+        An uncontended acquire rarely wakes the thread, because an earlier lease has already caused an earlier wake-up.
+        """
         if at < self._wake_at:
             self._wake_at = at
             self._poke()
@@ -312,10 +340,10 @@ class Keeper:
         try:
             self._poke_in.send(b"x")
         except OSError:
-            pass  # full: it will wake; or closed: it has ended
+            pass  # the pipe is full, so the thread will wake; or it is closed, so the thread has ended
 
     def report(self, held_lease: HeldLease) -> None:
-        """Tell the owner that its lease is lost; the mutex is not held."""
+        """Notify the owner that its lease is lost. The caller does not hold the mutex."""
         whole = held_lease.lost_with_it()
         if whole is None:
             log.debug("a vote for %r lost: %s", held_lease.spec.name, held_lease.lost)
@@ -326,21 +354,23 @@ class Keeper:
             owner.notice_loss()
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Do something of which nobody else's lease may depend. False if it failed."""
+        """Run an action whose failure must not affect other leases: log an exception and return False."""
         try:
             action(*args)
         except Exception:
-            log.exception("the keeper stumbled, and goes on")
+            log.exception("an error in the keeper thread; the keeper continues")
             return False
         return True
 
     def run(self) -> None:
-        """Take turns until `stop`; in the keeper's thread."""
+        """Take turns until `stop` is called. This is the body of the keeper's thread."""
         while not self._stopping:
             try:
                 self._turns()
             except BaseException:
-                log.exception("the keeper stumbled, and goes on")  # once more, over the one before
+                log.exception(
+                    "an error in the keeper thread; the keeper continues"
+                )  # an interrupt came while the inner loop handled an exception
         self._end()
 
     def _turns(self) -> None:
@@ -348,14 +378,14 @@ class Keeper:
             try:
                 self._turn()
             except BaseException:
-                log.exception("the keeper stumbled, and goes on")
+                log.exception("an error in the keeper thread; the keeper continues")
                 threading.Event().wait(0.05)
 
     def _end(self) -> None:
         self.ended = True
         for link in self._links:
             link.close()
-        while self._calls:  # a connection may just have been opened: it is closed again
+        while self._calls:  # a connection may just have been opened; this closes it again
             self.safely(self._calls.popleft())
         self.selector.close()
         self._poke_out.close()
@@ -365,10 +395,10 @@ class Keeper:
         self.after_wait(self.selector.select(self.before_wait()))
 
     def before_wait(self) -> float | None:
-        """Do what is due; return how many seconds to wait for the selector (None: until something happens)."""
+        """Do the work that is due, and return the seconds to wait for the selector; None to wait without a limit."""
         self._do_what_is_left_to_it()
         if self._stopping:
-            return 0.0  # open no connection for what is over
+            return 0.0  # the keeper ends: open no more connections
         now = self.clock()
         for node in list(self._nodes.values()):
             inbox = self._inbox(node)
@@ -378,14 +408,15 @@ class Keeper:
             node.turn(now)
         self._do_what_is_due(now)
         with self.mutex:
-            # A wake-up once planned stays, even if its lease was given back meanwhile: or the next lease had to poke again.
+            # A planned wake-up stays even if its lease was released meanwhile, because otherwise the next lease would have to
+            # wake the thread.
             planned = self._wake_at if self._wake_at > now else float("inf")
             wanted = [*(node.next_at() for node in self._nodes.values()), *(at for at, _ in self._later)]
             self._wake_at = wake_at = now if self._collected else min([planned, *wanted])
         return None if wake_at == float("inf") else max(0.0, wake_at - self.clock())
 
     def after_wait(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> None:
-        """Read and write where the selector says so."""
+        """Read from and write to the sockets that the selector reports as ready."""
         for key, events in ready:
             if key.data is None:
                 try:
@@ -400,7 +431,7 @@ class Keeper:
                 key.data.on_readable()
 
     def _do_what_is_left_to_it(self) -> None:
-        while self._calls:  # first: one may give back what was dropped together with its task
+        while self._calls:  # calls first, because one may release a lease that was dropped together with its task
             self.safely(self._calls.popleft())
         while self._collected:
             self.safely(self._collected.popleft().on_collected)
@@ -421,13 +452,14 @@ class Keeper:
                 quorum_nodes.close(NotSent("holdfast was closed"))
             parts = [(node, *node.farewell()) for node in self._nodes.values()]
         for _, lost, _ in parts:
-            for held_lease in lost:  # first of all: whoever works under the lock shall stop before somebody else has it
+            for held_lease in lost:  # reported first, so that the code under the lock stops before another client gets the lock
                 self.safely(self.report, held_lease)
         left_behind = left_behind or bool(self._calls)
-        self._do_what_is_left_to_it()  # what operations and local queues have left to be sent goes before the rest
+        self._do_what_is_left_to_it()  # requests that ended operations and local queues have left are sent before the farewell
         todo = [(node, call) for node, _, calls in parts for call in calls]
         if left_behind:
-            todo += [(node, Command(("PING",), 0.5)) for node in list(self._nodes.values())]  # answered when that is
+            # Its answer shows that the earlier requests were answered.
+            todo += [(node, Command(("PING",), 0.5)) for node in list(self._nodes.values())]
         left = len(todo)
         if not left:
             self._halt()
@@ -443,8 +475,8 @@ class Keeper:
 
     def _halt(self) -> None:
         self._stopping = True
-        self._poke()  # the selector would wait once more
+        self._poke()  # otherwise the selector would wait once more
 
     def sockets(self) -> list[socket.socket]:
-        """All of ours, for a forked child to let go of."""
+        """Return all sockets of the keeper, which a forked child closes."""
         return [link.sock for link in self._links if link.sock is not None] + [self._poke_out, self._poke_in]

@@ -1,4 +1,4 @@
-"""Threads and tasks that wait, as others may know them."""
+"""Descriptions of waiting threads and tasks for the record of the process, by which other processes find deadlocks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     import asyncio
 
 LONGEST = 100
-"""Characters of a name that are told."""
+"""Most characters of a thread's or task's name in a description."""
 
 
 def describe_wait(wait: Wait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -> dict[str, Any]:
-    """As it stands in the record of the process, some of whose tasks run in these loops."""
+    """Return the description of one wait, for the record of the process. ``loops``: event loops whose tasks may be
+    waiting."""
     return {
         "lock": wait.lock,
         "since": _unix(wait.since),
@@ -37,7 +38,7 @@ def _clean(text: str) -> str:
 
 
 def name_of(owner: int, loops: Sequence[asyncio.AbstractEventLoop]) -> str:
-    """Of a thread or task."""
+    """Return the name of the thread or task with this id; "" if it has ended."""
     for thread in threading.enumerate():
         if thread.ident == owner:
             return thread.name
@@ -50,5 +51,6 @@ def name_of(owner: int, loops: Sequence[asyncio.AbstractEventLoop]) -> str:
 
 @functools.lru_cache(1000)
 def _unix(since: float) -> float:
-    """The same each time: others compare it."""
+    """Return the Unix time for a local time in seconds; the same result for each call, because other processes
+    compare it."""
     return round(time.time() - (clock() - since), 3)
