@@ -96,8 +96,8 @@ class Runner:
         never end."""
         if self.process.keeper.in_change():
             raise RuntimeError(
-                "a signal handler cannot wait for a lock now: it has interrupted holdfast itself, which could not hand over the lock "
-                "meanwhile. In a signal handler, pass wait=0, or leave the work to another thread"
+                "a signal handler cannot wait for a lock now: it has interrupted holdfast itself, which could not hand over "
+                "the lock meanwhile. In a signal handler, pass wait=0, or leave the work to another thread"
             )
 
     def _park(self, request: WaitLocally[Attempt]) -> None:

@@ -56,8 +56,7 @@ class ShardLine:
         self._endpoint = shard
         self._cluster = shard.cluster
 
-    # Noqa: ARG002 - each step packs its own request.
-    def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
+    def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:  # noqa: ARG002 - each step packs its own
         """Send a call. The keeper thread calls ``then`` exactly once, with the typed reply or a WireError."""
         self._go_on(self._cluster.redirects(call), None, then)
 
