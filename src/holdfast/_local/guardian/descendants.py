@@ -1,12 +1,12 @@
 """The descendants of a process: finding, signalling and reaping them, whatever group, session or parent they have now.
 
-A process that is a child subreaper (Linux, prctl(2)) becomes the parent of each descendant whose own parent has ended. So
-it has no children any more (ECHILD) exactly when all of its descendants are gone: a fact of the kernel, which no listing
-of processes can race with; but for orphans in a PID namespace of others that a descendant has joined (nsenter), which go to
-its first process. Listings serve to find whom to signal. If some descendants are to be left alone, two of the ways have to
-agree.
+A child subreaper (Linux, prctl(2)) becomes the parent of each descendant whose own parent has ended. So it has no more
+children (ECHILD) exactly when all its descendants are gone. That is a fact of the kernel, which no listing of processes
+can race with. The one exception are orphans in a foreign PID namespace that a descendant has joined (nsenter): they go
+to its first process. Listings only serve to find the processes to signal. If some descendants are spared, two methods
+have to agree.
 
-macOS has no subreaper. There, only a command's process group can be watched.
+macOS has no subreaper. On macOS, only a command's process group can be watched.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import signal
 import sys
 import time
 
-TYPE_CHECKING = False  # typing is not imported: the program `_local.guardian.program` has to start quickly
+TYPE_CHECKING = False  # typing is not imported, because the program `_local.guardian.program` has to start quickly
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # from <linux/prctl.h>
 
 _NOT_THERE = FileNotFoundError, ProcessLookupError, PermissionError
-"""Errors of /proc for a process that has ended, or is hidden. Any other error says nothing about it."""
+"""Errors of /proc for a process that has ended, or is hidden. Other errors tell nothing about the process."""
 
 PROBED = 100_000
-"""Process numbers that are asked about one by one where no /proc shows this PID namespace: 1.7 us each."""
+"""Most process numbers that are probed one by one, at 1.7 us each, if no /proc shows this PID namespace."""
 
 
 def _prctl(option: int, value: int) -> bool:
-    """Call prctl(2); whether it worked. The first call loads what it needs: make it before a fork."""
+    """Call prctl(2), and return True if it succeeded. The first call loads a library: make it before a fork."""
     if sys.platform != "linux":
         return False
     try:
-        import _ctypes  # 0.4 ms; the package around it takes 2 ms more, for types that nobody needs here
+        import _ctypes  # 0.4 ms; importing ctypes takes 2 ms more, for types that are not needed here
 
         prctl = _ctypes.dlsym(_ctypes.dlopen(None), "prctl")  # type: ignore[arg-type]  # typeshed knows no None
         return bool(_ctypes.call_function(prctl, (option, value, 0, 0, 0)) == 0)
@@ -44,27 +44,35 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def become_subreaper() -> bool:
-    """Be given all orphans among the descendants from now on; False where the system has no such thing."""
+    """Become the parent of all orphaned descendants from now on. Return False if the system does not support it."""
     return _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent() -> None:
-    """Be killed when the parent ends. The parent is a thread, so it must have one only. Void after exec of a setuid program."""
+    """Have the kernel kill this process when its parent ends.
+
+    The kernel watches the parent's thread, so the parent must have only one. An exec of a setuid program cancels this.
+    """
     _prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Process:
-    """A process as it was seen. ``started``: in ticks since the boot, -1 if unknown; with the number it names it for good."""
+    """A process at the moment of a listing. ``started``: its start in ticks since the boot, or -1 if unknown.
+
+    The number and the start together identify a process forever.
+    """
 
     def __init__(self, pid: int, parent: int, group: int, session: int, started: int, *, ended: bool = False) -> None:
         self.pid, self.parent, self.group, self.session, self.started = pid, parent, group, session, started
         self.ended = ended
-        """It is a zombie."""
+        """True if the process is a zombie."""
 
     def send(self, *signals: int) -> bool:
-        """Send it signals, unless the number is another process's by now; False if it may not be signalled."""
+        """Send signals to the process, unless its number now belongs to another one. Return False if it may not be
+        signalled."""
         try:
-            if self.parent == os.getpid() or self.started < 0:  # its number cannot pass to another before it is reaped
+            # Its number cannot pass to another process before this one has reaped it.
+            if self.parent == os.getpid() or self.started < 0:
                 for signum in signals:
                     os.kill(self.pid, signum)
                 return True
@@ -75,14 +83,14 @@ class Process:
                     for signum in signals:
                         if fd >= 0:
                             signal.pidfd_send_signal(fd, signum)
-                        else:  # its number could pass to another since `look`: not within microseconds
+                        else:  # its number could have passed to another process since `look`, but not within microseconds
                             os.kill(self.pid, signum)
             finally:
                 if fd >= 0:
                     os.close(fd)
         except PermissionError:
             return False
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             pass
         return True
 
@@ -98,8 +106,11 @@ class Process:
 
 
 def _pidfd(pid: int) -> int:
-    """A descriptor of a process; -1 where this Python, the kernel or a sandbox has none, or none is left. Raises
-    ProcessLookupError if it has ended."""
+    """Return a descriptor (pidfd) of a process; -1 if Python, the kernel or a sandbox does not support it, or none is
+    left.
+
+    Raises ProcessLookupError if the process has ended.
+    """
     if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
         return -1
     try:
@@ -114,8 +125,9 @@ _own_proc: dict[int, bool] = {}
 
 
 def own_proc() -> bool:
-    """Whether /proc is there and shows this PID namespace, not the one around it (``unshare --pid`` without --mount-proc)."""
-    me = os.getpid()  # a fork may be in another one
+    """Return True if /proc shows this process's PID namespace, not an outer one (``unshare --pid`` without
+    --mount-proc)."""
+    me = os.getpid()  # a fork may be in another namespace
     if me not in _own_proc:
         try:
             with open("/proc/self/status", "rb") as file:  # noqa: PTH123
@@ -127,12 +139,13 @@ def own_proc() -> bool:
 
 
 def look(pid: int) -> Process | None:
-    """Read the facts about a process from /proc, or ask the kernel where /proc is hidden (hidepid); None if there is none."""
+    """Return the facts about a process from /proc, or from the kernel if /proc is hidden (hidepid); None if it does
+    not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             fields = file.read().rpartition(b")")[2].split()
         parent, group, session = map(int, fields[1:4])
-        ended = fields[0] in b"ZX" and int(fields[17]) < 2  # its first thread has ended; others may run on
+        ended = fields[0] in b"ZX" and int(fields[17]) < 2  # its first thread has ended, but other threads may still run
         return Process(pid, parent, group, session, int(fields[19]), ended=ended)
     except (OSError, ValueError, IndexError):
         pass
@@ -143,16 +156,18 @@ def look(pid: int) -> Process | None:
 
 
 def children() -> list[Process] | None:
-    """The children of this process, zombies included; None if they cannot be known. One that is new may be missing."""
+    """Return the children of this process, zombies included; None if they cannot be determined. A new one may be
+    missing."""
     me, numbers = os.getpid(), None
     if own_proc():
         try:
             found = [process for pid in _children_of()(me) if (process := look(pid)) is not None]
-        except OSError:  # no descriptor is to be had, so the kernel is asked about each number
+        except OSError:  # no descriptor is available, so the kernel is asked about each number
             pass
         else:
             for process in found:
-                process.parent = me  # with hidepid `look` cannot tell: an orphan would get its TERM late, and be no daemon
+                # With hidepid, `look` does not know the parent: an orphan would get its TERM late, and would be no daemon.
+                process.parent = me
             return found
     else:
         numbers = _translated()
@@ -161,10 +176,11 @@ def children() -> list[Process] | None:
 
 
 def descendants() -> list[Process] | None:
-    """All processes below this one, parents before their children; None if they cannot be known.
+    """Return all descendants of this process, parents before their children; None if they cannot be determined.
 
-    One that is forked, or given another parent, in this very moment may be missing. Without a /proc of this PID namespace,
-    or a descriptor for it, these are the children only: kill them, and theirs are children, too.
+    A process that is forked, or changes its parent, at this moment may be missing. Without a /proc of this PID
+    namespace, or without a descriptor for it, only the children are returned: once they are killed, their children
+    become ours.
     """
     found = children()
     if not found or not own_proc():
@@ -192,13 +208,14 @@ def _child(pid: int, me: int) -> Process:
 
 
 def _children_of() -> Callable[[int], Iterable[int]]:
-    """Says the numbers of the children of a process."""
+    """Return a function that returns the numbers of a process's children."""
     me = os.getpid()
     return _listed if os.path.exists(f"/proc/{me}/task/{me}/children") else _searched()  # noqa: PTH110
 
 
 def _listed(parent: int | str) -> Iterator[int]:
-    """Children of a process, from the kernel's lists, one for each of its threads. Raises OSError if it cannot read them."""
+    """Yield the numbers of a process's children, from the kernel's list for each of its threads. Raises OSError if
+    unreadable."""
     try:
         threads = os.listdir(f"/proc/{parent}/task")  # noqa: PTH208
     except _NOT_THERE:
@@ -212,10 +229,11 @@ def _listed(parent: int | str) -> Iterator[int]:
 
 
 def _searched() -> Callable[[int], Iterable[int]]:
-    """The same for a kernel without such lists: from who says whose child it is, of all processes.
+    """Return a function as `_children_of` does, for a kernel without lists of children: from the parents of all
+    processes.
 
-    Those that /proc hides (hidepid: other users', and those that protect their memory) do not say. The kernel is asked which of
-    them are children of this process, as where there is no /proc of this PID namespace; theirs are not known.
+    Processes that /proc hides (hidepid: those of other users, and those that protect their memory) show no parent. The
+    kernel is asked which of them are children of this process; their own children stay unknown.
     """
     me, families = os.getpid(), dict[int, set[int]]()
     numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208
@@ -230,7 +248,8 @@ def _searched() -> Callable[[int], Iterable[int]]:
 
 
 def _translated() -> list[int] | None:
-    """Children, from a /proc of a PID namespace around this one: it shows ours, too, by other numbers. None if it is none."""
+    """Return the children, from a /proc of an outer PID namespace, which shows them with other numbers. None if it
+    is no such /proc."""
     try:
         ours = _numbers("self")
         if ours[-1] != os.getpid() or not os.path.exists("/proc/thread-self/children"):  # noqa: PTH110
@@ -241,19 +260,20 @@ def _translated() -> list[int] | None:
 
 
 def _numbers(pid: int | str) -> list[int]:
-    """Those of a process in each PID namespace that it is in, the innermost last. Raises OSError."""
+    """Return the numbers of a process in each PID namespace that it is in, the innermost last. Raises OSError."""
     with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
         return [int(number) for line in file if line.startswith(b"NSpid:") for number in line.split()[1:]]
 
 
 def _probed() -> list[int] | None:
-    """Children, by asking the kernel about each number that a process may have; None if there are too many of them."""
+    """Return the children, by asking the kernel about each possible process number; None if there are too many
+    numbers."""
     try:
         with open("/proc/sys/kernel/pid_max", "rb") as file:  # noqa: PTH123
             newest = int(file.read())
     except (OSError, ValueError):
         newest = PROBED + 1
-    if newest > PROBED:  # else they are few enough to ask about all: numbers are given anew when the last one has been used
+    if newest > PROBED:  # otherwise all numbers are probed, because numbers start over after the highest one
         newest = _newest_number()
         if not os.getpid() <= newest <= PROBED:
             return None
@@ -261,11 +281,11 @@ def _probed() -> list[int] | None:
 
 
 def _newest_number() -> int:
-    """The number that was given to a process last, or would be given now. 0: it cannot be known.
+    """Return the process number that was given last, or is given next; 0 if it cannot be determined.
 
-    A kernel that can be asked (CONFIG_CHECKPOINT_RESTORE) answers for the PID namespace of who asks, whatever /proc is mounted.
-    Else a new thread tells, since threads are numbered like processes; but on a busy machine it is a while before it runs, and
-    who asks may have to kill something before the end of a lease.
+    A kernel with CONFIG_CHECKPOINT_RESTORE answers for the caller's PID namespace, whatever /proc is mounted. Otherwise
+    the number of a new thread is used, because threads and processes share their numbers. On a busy machine it takes a
+    while until that thread runs, and the caller may have to kill a process before the end of a lease.
     """
     try:
         with open("/proc/sys/kernel/ns_last_pid", "rb") as file:  # noqa: PTH123
@@ -291,7 +311,7 @@ def _newest_number() -> int:
 
 
 def is_child(pid: int) -> bool:
-    """Whether it is a child of this process, or was one that has ended and is not reaped yet: its number is still its own."""
+    """Return True if a process is a child of this one, running or unreaped, so that its number is still its own."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -300,7 +320,7 @@ def is_child(pid: int) -> bool:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a child has ended, reaped or not."""
+    """Return True if a child has ended, reaped or not."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
@@ -308,7 +328,8 @@ def has_ended(pid: int) -> bool:
 
 
 def ended_child() -> int:
-    """Number of a child that has ended and is not reaped yet; 0 if none has; -1 if there are no children at all."""
+    """Return the number of a child that has ended and is not reaped yet; 0 if none has ended; -1 if there are no
+    children."""
     try:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -317,7 +338,7 @@ def ended_child() -> int:
 
 
 def reap(pid: int) -> bool:
-    """Take a child that has ended off the kernel's table; False if it has not ended, or was no child."""
+    """Reap a child that has ended. Return False if it has not ended, or was no child."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is not None
     except ChildProcessError:
@@ -325,24 +346,26 @@ def reap(pid: int) -> bool:
 
 
 class Orphans:
-    """The second line behind a guardian: when it is killed, its descendants become this process's children, and are ended.
+    """The second line of defence behind a guardian: if it is killed, its descendants become this process's children,
+    and are ended.
 
-    Make it before the fork of the guardian. Other children of this process are left alone: those that it had before
-    (``exec holdfast run`` in a shell with jobs), and orphans that come from these, or come because it is process 1.
+    Create this object before the fork of the guardian. Other children of this process are left alone: those from before
+    (``exec holdfast run`` in a shell with jobs), their orphans, and orphans that come because this process is process
+    1.
     """
 
     def __init__(self) -> None:
         self.subreaper = become_subreaper()
         self.since = -1
-        """When the command was started, as in `Process`: what is older is not its descendant."""
+        """Start of the command, in ticks as in `Process`: an older process is not its descendant."""
         self._others: set[int] = set()
         if self.subreaper and ended_child() >= 0:
             self.note(0, probe=True)
 
     def note(self, guardian: int, *, probe: bool = False) -> None:
-        """Reap other children that have ended, remember those that live. For while the guardian lives.
+        """Reap other children that have ended, and remember the living ones. Call this while the guardian lives.
 
-        ``probe``: also where that means to ask about many numbers.
+        ``probe``: remember them even if that requires asking the kernel about many process numbers.
         """
         if not self.subreaper:
             return
@@ -351,13 +374,16 @@ class Orphans:
             reap(pid)
         if probe or own_proc():
             found = children()
-            # A guardian becomes a zombie in the moment in which it gives its children away: they are not among these.
+            # A guardian becomes a zombie at the moment at which its children pass to this process, so these are not among
+            # them.
             if found is not None and not (guardian and has_ended(guardian)):
                 self._others = {process.pid for process in found} - {guardian}
 
     def end(self, guardian: int, tell: Callable[[str, Process], None]) -> None:
-        """Kill the guardian and all that it leaves; return when they are gone. ``tell`` is told of what may not be signalled
-        ("refused") or survives KILL ("stuck")."""
+        """Kill the guardian and all its descendants, and return when they have ended.
+
+        ``tell`` is called for each process that may not be signalled ("refused") or survives KILL ("stuck").
+        """
         if is_child(guardian):
             os.kill(guardian, signal.SIGKILL)
             os.waitpid(guardian, 0)
@@ -370,8 +396,9 @@ class Orphans:
                     return
                 self._others.discard(pid)
                 moved = reap(pid)
-            # Beside children from before, the kernel does not say that nobody else is left, and a listing may miss a process
-            # that is just being forked. So two have to show nobody, and nobody ends in between: a chain moves on by ending.
+            # Beside children from before, the kernel does not report that no others are left, and a listing may miss a
+            # process that is just being forked. So two listings must show none, and no process may end in between, because a
+            # chain moves on by ending.
             if left == [] and not moved and not before:
                 return
             before = moved or left is None
@@ -385,7 +412,7 @@ class Orphans:
             time.sleep(step)
 
     def _left(self) -> list[Process] | None:
-        """Find what the guardian has left behind; None if that cannot be known."""
+        """Return the processes that the guardian has left behind; None if they cannot be determined."""
         found = descendants()
         if found is None:
             return None

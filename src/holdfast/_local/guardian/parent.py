@@ -1,9 +1,10 @@
-"""The guardian of a command: `launch` forks it, `spawn` starts it as a program, `Guard` is the parent's end, `_Guardian` is it.
+"""The guardian of a command: `launch` forks it, `spawn` starts it as a program. `Guard` is the parent's side,
+`_Guardian` its own.
 
-It is a dead man's switch. The parent tells it when the lease ends, again with each renewal; when that time comes
-without a newer one - the server is gone, or the parent is stopped, swapped out, or hung - it ends the command by
-itself, so that the command is dead before anybody else can hold the lock. It is itself the parent of the command, so
-that there is no moment in which a started command is not guarded.
+The guardian is a dead man's switch. The parent sends it the end of the lease, again with each renewal. If that time
+comes without a newer one, it ends the command by itself. This happens when the server is gone, or the parent is
+stopped, swapped out, or hangs. So the command is dead before another client can hold the lock. The guardian is the
+command's parent, so no started command is ever unguarded.
 """
 
 from __future__ import annotations
@@ -25,38 +26,38 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 SETTLE = 0.5
-"""Seconds that processes which outlive the command have to end by themselves, as ``tee`` at the end of a pipe does."""
+"""Seconds that processes which outlive the command get to end by themselves, as ``tee`` at the end of a pipe does."""
 
-_POLL = 0.25  # seconds: timers of poll() stop while the machine is suspended, leases do not, so look again this often
-_STEP = 0.003  # seconds between two looks at what ends, at first
+_POLL = 0.25  # seconds between two checks: timers of poll() stop while the machine is suspended, leases do not
+_STEP = 0.003  # seconds between two checks of ending processes, at first
 
 NAMED = 10
-"""Processes of one name that are reported each; one more report stands for all others."""
+"""Most processes of one name that are reported singly; one more report stands for all others."""
 
 VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
-"""Of the environment: where the server is, or the servers."""
+"""Environment variables with the URL of the server, or of several servers."""
 
 
 def has_password(urls: str) -> bool:
-    """Whether one of these seems to carry one; in doubt, yes."""
+    """Return True if one of these URLs seems to contain a password, or in doubt."""
     if is_torn(urls):
         return "@" in urls
     return any(":" in url.rpartition("@")[0].replace("://", "", 1) or "password=" in url for url in urls.split())
 
 
 def is_torn(urls: str) -> bool:
-    """Whether a blank seems to stand inside of a URL, as in a password, rather than between two of them."""
+    """Return True if a blank seems to be inside a URL, as in a password, instead of between two URLs."""
     _, *others = urls.split() or [""]
     return any("://" not in url for url in others)
 
 
 def scrubbed(env: Mapping[str, str], pass_url: bool = False) -> dict[str, str]:
-    """The environment without URLs that carry a password: a command has no business with it, and may well print it."""
+    """Return the environment without URLs that contain a password: the command does not need them, and may print them."""
     return {k: v for k, v in env.items() if k not in VARIABLES or pass_url or not has_password(v)}
 
 
 class Report(NamedTuple):
-    """One line from a guardian: see `Guard`."""
+    """One message from a guardian; the words are listed at `Guard`."""
 
     word: str
     number: int = 0
@@ -64,64 +65,71 @@ class Report(NamedTuple):
 
 
 class Guard:
-    """The parent's end of the channel to a guardian. Nothing here blocks, but `take_over` and `close`.
+    """The parent's end of the channel to a guardian. No method blocks except `take_over` and `close`.
 
-    To the guardian: ``deadline TERM_AT KILL_AT``, ``start FOREGROUND GRACE KEEP_DAEMONS NAME=VALUE ...``, ``signal N``,
-    ``term GRACE``, ``kill``, ``ping``. From it: ``pid N``, ``failed ERRNO``, ``stopped SIGNAL``, ``exited STATUS``, ``late``
-    (not started: the deadline had passed; a new one and another ``start`` may follow), ``ending`` (the deadline passed: TERM or
-    KILL was sent), ``left`` (what outlives the command was sent TERM), ``daemon PID NAME`` (the same for one), ``refused PID
-    NAME`` (it may not be signalled), ``stuck PID NAME`` (it lives on after KILL), ``gone`` (all descendants), ``pong``. One per
-    line; times are seconds of `_local.guardian.program.clock`. PID is 0 for all further processes of a name, once `NAMED` were
-    reported.
+    Messages to the guardian: ``deadline TERM_AT KILL_AT``, ``start FOREGROUND GRACE KEEP_DAEMONS NAME=VALUE ...``,
+    ``signal N``, ``term GRACE``, ``kill``, ``ping``. Messages from it: ``pid N``, ``failed ERRNO``, ``stopped SIGNAL``,
+    ``exited STATUS``, ``late`` (not started, because the deadline had passed; a new deadline and ``start`` may follow),
+    ``ending`` (the deadline passed: TERM or KILL was sent), ``left`` (processes that outlive the command were sent
+    TERM), ``daemon PID NAME`` (one of them is a daemon), ``refused PID NAME`` (a process that may not be signalled),
+    ``stuck PID NAME`` (a process that survives KILL), ``gone`` (all descendants have ended), ``pong``. Each message is
+    a line. Times are seconds of `_local.guardian.program.clock`. After `NAMED` processes of one name, PID is 0 for all
+    others.
     """
 
     def __init__(self, channel: int, pid: int, orphans: descendants.Orphans | None, stuck: int = -1) -> None:
-        """``orphans``: of this process; if None, its parent looks after them, and writes to ``stuck`` who lives on."""
+        """Store the channel to the guardian ``pid``. ``orphans``: the orphans that become children of this process.
+
+        If ``orphans`` is None, the guardian's parent handles them, and writes the survivors to the pipe ``stuck``.
+        """
         self.channel, self.pid, self.orphans, self._stuck = channel, pid, orphans, stuck
         self.dead = False
-        """The guardian has ended, or has not read for very long: nobody guards the command."""
+        """True if the guardian has ended, or has not read for very long: the command is unguarded."""
         self.asked = math.inf
-        """When it was asked for a sign of life that it has not given yet."""
+        """Time of the unanswered ``ping`` to the guardian, in seconds of `program.clock`; infinity if none is
+        unanswered."""
         self._answered = -math.inf
         self._group = 0
         self._reaped = False
-        """`take_over` has waited for the guardian, so its number may be another process's by now."""
+        """True if `take_over` has waited for the guardian, so that its number may belong to another process."""
         self._unread = b""
 
     def fileno(self) -> int:
-        """For select: readable when `reports` has something to say."""
+        """Return the descriptor for select, readable when `reports` has something to return."""
         return self.channel
 
     def deadline(self, term_at: float, kill_at: float) -> None:
-        """TERM and KILL the group at these times, unless a later word moves them."""
+        """Have the guardian send TERM and KILL to the group at these times (`program.clock`), unless a later call
+        moves them."""
         self._send(f"deadline {term_at!r} {kill_at!r}")
 
     def start(self, variables: str, *, grace: float, foreground: bool = False, keep_daemons: bool = False) -> None:
-        """Start the command with more in its environment: ``NAME=VALUE``, or several of these with a space between them.
+        """Have the guardian start the command. ``variables``: ``NAME=VALUE`` for its environment, several with a space
+        between them.
 
-        ``foreground``: its group gets the terminal that stdin is. ``grace``: seconds from TERM to KILL where the
-        guardian ends the command by itself. ``keep_daemons``: leave them alone if the command ends normally.
+        ``foreground``: give the terminal on stdin to the command's group. ``grace``: seconds from TERM to KILL, if the
+        guardian ends the command by itself. ``keep_daemons``: let daemons live if the command ends normally.
         """
         if self.orphans is not None:
             self.orphans.note(self.pid, probe=True)
         self._send(f"start {foreground:d} {grace!r} {keep_daemons:d} {variables}")
 
     def signal(self, signum: int) -> None:
-        """Pass a signal on to the group."""
+        """Send a signal to the command's group."""
         self._send(f"signal {int(signum)}")
 
     def term(self, grace: float) -> None:
-        """TERM now, KILL after ``grace`` seconds."""
+        """Have the guardian send TERM now, and KILL after ``grace`` seconds."""
         self._send(f"term {grace!r}")
 
     def kill(self) -> None:
-        """KILL now."""
+        """Have the guardian send KILL now."""
         self._send("kill")
 
     def ask(self, every: float) -> None:
-        """Ask for a sign of life, if the last answer is so old: `asked` is finite until it comes.
+        """Send a ping if the last answer is older than ``every`` seconds. `asked` is finite until the answer arrives.
 
-        A guardian that is stopped, or starved, would let the command live beyond its lease.
+        A guardian that is stopped, or gets no processor time, would let the command outlive its lease.
         """
         now = guardian_program.clock()
         if self.asked == math.inf and now >= self._answered + every:
@@ -129,7 +137,7 @@ class Guard:
             self._send("ping")
 
     def reports(self) -> list[Report]:
-        """Read what the guardian has said since the last call; set `dead` at its end."""
+        """Return the messages of the guardian since the last call. Set `dead` if its end of the channel is closed."""
         data = b""
         try:
             data = os.read(self.channel, 65536)
@@ -141,7 +149,7 @@ class Guard:
         *lines, self._unread = (self._unread + data).split(b"\n")
         words = [line.decode(errors="replace").split(" ", 2) for line in lines]
         reports = [Report(word, int(rest[0]) if rest else 0, rest[1] if rest[1:] else "") for word, *rest in words]
-        if reports:  # whatever it says: after a stop it has more to do, before it comes to the question
+        if reports:  # any message counts as an answer: after a stop, older work comes before the ping
             self.asked, self._answered = math.inf, guardian_program.clock()
         for report in reports:
             if report.word == "pid":
@@ -152,14 +160,15 @@ class Guard:
         return [report for report in reports if report.word != "pong"]
 
     def look_after_orphans(self) -> None:
-        """Reap what is not the command's: to be called now and then while the guardian lives."""
+        """Reap children that are not the command's. Call this regularly while the guardian lives."""
         if self.orphans is not None and not self.dead:
             self.orphans.note(self.pid)
 
     def take_over(self, tell: Callable[[str, int, str], None]) -> None:
-        """Kill the guardian and all descendants of the command, and wait for their end.
+        """Kill the guardian and all descendants of the command, and wait until they have ended.
 
-        For when it is dead, or does not answer. ``tell`` is told of each that lives on: "refused" or "stuck", number and name.
+        Call this when the guardian is dead or does not answer. ``tell`` is called for each survivor with "refused" or
+        "stuck", its number and its name.
         """
         if self.orphans is not None:
             self.orphans.end(self.pid, lambda word, process: tell(word, process.pid, process.name()))
@@ -174,7 +183,7 @@ class Guard:
         self.close()
 
     def close(self) -> None:
-        """Close the channel and wait for the guardian, which kills what is left."""
+        """Close the channel and wait until the guardian has killed the remaining processes and ended."""
         if self.channel < 0:
             return
         os.close(self.channel)
@@ -184,13 +193,16 @@ class Guard:
         if self._reaped:
             return
         try:
-            self._send_child(signal.SIGCONT)  # it may be stopped, and is to end
+            self._send_child(signal.SIGCONT)  # the guardian may be stopped, and must run to end
             os.waitpid(self.pid, 0)
-        except ChildProcessError:  # as in `_send_child`
+        except ChildProcessError:  # reaped by other code, as in `_send_child`
             pass
 
     def _hear_stuck(self, tell: Callable[[str, int, str], None]) -> None:
-        """Until the program has ended. A fork of this process may hold the pipe, so its end of file need not come."""
+        """Read the reports of survivors until the guardian's program has ended.
+
+        The end of file may never come, because a fork of this process may hold the pipe open.
+        """
         poll = select.poll()
         poll.register(self._stuck, select.POLLIN)
         os.set_blocking(self._stuck, False)
@@ -209,9 +221,10 @@ class Guard:
             ended = ended or not data
 
     def _send_child(self, *signals: int) -> None:
-        """Send signals to the guardian or its program, unless somebody else has reaped it: then its number may be a stranger's.
+        """Send signals to the guardian or its program, unless other code has reaped it and its number may belong to
+        another process.
 
-        The kernel does if this process ignores SIGCHLD; or a host that waits for any child.
+        The kernel reaps it if this process ignores SIGCHLD; so does a host program that waits for any child.
         """
         for signum in signals:
             if descendants.is_child(self.pid):
@@ -224,14 +237,14 @@ class Guard:
         except BlockingIOError:
             self.dead = True
         except OSError:
-            pass  # it has ended, but may have said more before that: `reports` will come to the end of file
+            pass  # the guardian has ended, but may have sent more before: `reports` reads up to the end of file
 
 
 def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
-    """Fork the guardian of a command. To be called while this process has one thread and holds nothing.
+    """Fork the guardian of a command. Call this while the process has one thread and holds nothing.
 
-    It has a process group of its own (``kill -9 -PGID`` of the parent's job spares it), in the same session (or the
-    command could not use the terminal), and ignores every signal that can be ignored.
+    The guardian has its own process group, so that ``kill -9 -PGID`` of the parent's job spares it. It stays in the
+    same session, so that the command can use the terminal. It ignores every signal that can be ignored.
     """
     ignored = _ignored()
     orphans = descendants.Orphans()
@@ -242,7 +255,7 @@ def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
         if pid == 0:
             _serve(theirs, argv, env, ignored)
         try:
-            os.setpgid(pid, pid)  # here too: whoever comes first
+            os.setpgid(pid, pid)  # the child does this, too; the first of the two calls counts
         except OSError:
             pass
     finally:
@@ -252,10 +265,11 @@ def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
 
 
 def spawn(argv: Sequence[str], env: Mapping[str, str], *, output: int, directory: str | None = None) -> Guard:
-    """The same for a process with threads, which must not go on in a fork of itself: the guardian is a program, 20 ms later.
+    """Start the guardian as a program, 20 ms slower than `launch`: a process with threads must not continue in a fork
+    of itself.
 
-    The command's stdin is empty, its stdout and stderr are ``output``; it starts in ``directory``. Raises OSError. The program
-    forks the guardian and is the second line behind it, so that this process need not be given anybody's orphans.
+    The command's stdin is empty, its stdout and stderr are ``output``; it starts in ``directory``. Raises OSError. The
+    program forks the guardian and stands behind it, so that this process does not become the parent of orphans.
     """
     import subprocess
 
@@ -280,7 +294,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], *, output: int, directory
     finally:
         os.close(theirs)
         os.close(tell)
-    process.returncode = 0  # `Guard.close` waits for it
+    process.returncode = 0  # `Guard.close` waits for the process
     return Guard(ours, process.pid, None, stuck)
 
 
@@ -293,15 +307,17 @@ parent.program(*sys.argv[2:])
 
 
 def program(channel: str, stuck: str, *argv: str) -> NoReturn:
-    """Of the process that `spawn` starts: fork the guardian; when it has ended, end what it has left.
+    """Run the program that `spawn` starts: fork the guardian, and when that has ended, end the processes that it has
+    left.
 
-    A line ``refused PID NAME`` or ``stuck PID NAME`` in ``stuck`` for each that lives on. In no case does it end before them.
+    For each survivor, write a line ``refused PID NAME`` or ``stuck PID NAME`` to the descriptor ``stuck``. The program
+    never ends before these processes.
     """
 
     def tell(word: str, process: descendants.Process) -> None:
         try:
             os.write(int(stuck), f"{word} {process.pid} {process.name()}".replace("\n", "?").encode() + b"\n")
-        except OSError:  # nobody reads it
+        except OSError:  # nobody reads the pipe
             pass
 
     ignored = _ignored()
@@ -315,7 +331,7 @@ def program(channel: str, stuck: str, *argv: str) -> NoReturn:
     try:
         guardian_program.rename()
         wake = guardian_program.retreat({int(stuck)})
-        signal.signal(signal.SIGTERM, guardian_program.noted)  # the word to take over
+        signal.signal(signal.SIGTERM, guardian_program.noted)  # SIGTERM is the order to take over
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         guardian_program.empty_hands(0, 1, 2)
         told = False
@@ -327,14 +343,17 @@ def program(channel: str, stuck: str, *argv: str) -> NoReturn:
                     break
                 orphans.note(guardian)
                 select.select([wake], [], [])
-            except Exception:  # noqa: BLE001 (whatever it is, nobody else would end what the guardian has left)
+            except Exception:  # noqa: BLE001 (no other process would end what the guardian has left)
                 time.sleep(1)
     finally:
         os._exit(0)
 
 
 def _ignored() -> set[int]:
-    """Python itself ignores PIPE and XFSZ. Other ignored signals were somebody's wish, as with nohup, and stay ignored."""
+    """Return the signals that the user had ignored, as nohup does; the command must ignore them, too.
+
+    Python itself ignores PIPE and XFSZ, so these two do not count.
+    """
     pythons = {signal.SIGPIPE, getattr(signal, "SIGXFSZ", signal.SIGPIPE)}
     return {s for s in guardian_program.MASKABLE if s not in pythons and signal.getsignal(s) is signal.SIG_IGN}
 
@@ -349,7 +368,7 @@ def _channel() -> tuple[int, int]:
 
 
 def _serve(channel: int, argv: Sequence[str], env: Mapping[str, str], ignored: Collection[int]) -> NoReturn:
-    """In the forked process: be the guardian, and never return into the parent's code."""
+    """Be the guardian, in the forked process, and never return into the parent's code."""
     try:
         os.setpgid(0, 0)
         guardian_program.rename()
@@ -361,35 +380,36 @@ def _serve(channel: int, argv: Sequence[str], env: Mapping[str, str], ignored: C
 
 
 class _Guardian:
-    """The process itself. The protocol is described at `Guard`."""
+    """The guardian process. Its messages are described at `Guard`."""
 
     def __init__(self, channel: int, wake: int, argv: Sequence[str], env: Mapping[str, str], ignored: Collection[int]) -> None:
         self.channel, self.wake = channel, wake
         self.argv, self.env, self.ignored = argv, env, ignored
         self.group = guardian_program.Group()
-        self.session = os.getsid(0)  # the command's, too: the leader of a group cannot make one
+        self.session = os.getsid(0)  # the command's session, too, because the leader of a group cannot create one
         self.term_at = self.kill_at = math.inf
         self.grace = 0.0
         self.keep_daemons = False
         self.doom = self.half = math.inf
-        """When KILL follows the TERM that was sent, whatever becomes of the lease meanwhile; and half of the time to it."""
+        """Time of the KILL after a TERM was sent, whatever happens to the lease; ``half`` is halfway to it.
+        Infinity: none."""
         self.settled_at = math.inf
-        """When what outlives the command is sent TERM."""
+        """Time at which processes that outlive the command are sent TERM; infinity while the command runs."""
         self.killed_at = math.inf
         self.passed_term_at = self.passed_hup_at = -math.inf
         self.interrupted = False
-        """It was sent a signal that means its end: what it leaves then is nothing to keep."""
+        """True if the command was sent a signal to end it: its daemons are then not kept."""
         self.termed: set[tuple[int, int]] = set()
         self.told: set[int] = set()
         self.named: dict[tuple[str, str], int] = collections.defaultdict(int)
-        """How many processes of a name the parent could have been told of."""
+        """Number of processes that could have been reported, by report and process name."""
         self.company: tuple[set[int], int] | None = None
         self.step = _STEP
         self.over = False
         self._unread = b""
 
     def run(self) -> None:
-        """Serve until all descendants are gone, or until there is no parent and nothing to guard."""
+        """Serve until all descendants have ended, or the parent has ended and there is nothing to guard."""
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         poll.register(self.channel, select.POLLIN)
@@ -406,8 +426,8 @@ class _Guardian:
             self._act(guardian_program.clock())
 
     def _timeout(self) -> float:
-        """Seconds until there is something to do, unless something happens before."""
-        if not self.group.pid:  # the parent may be late with the start, too
+        """Return the seconds until something is due, unless a message or signal comes before."""
+        if not self.group.pid:  # the parent may send the start late
             return 60.0
         now = guardian_program.clock()
         due = min(self.kill_at, self.doom)
@@ -416,13 +436,14 @@ class _Guardian:
         elif now < self.half:
             due = min(due, self.half)
         left = min(max(due - now, 0.0) + 0.0005, _POLL) if due < math.inf else 60.0
-        if min(self.settled_at, self.doom, self.killed_at) < math.inf:  # nobody tells when a parent of another has ended
+        # No notification tells when the parent of another process has ended.
+        if min(self.settled_at, self.doom, self.killed_at) < math.inf:
             self.step = min(self.step * 1.5, 0.1)
             left = self.step if self.killed_at < math.inf else min(left, self.step)
         return left
 
     def _act(self, now: float) -> None:
-        """Do what is due."""
+        """Do whatever is due at time ``now``: report, send TERM or KILL."""
         group = self.group
         if not group.pid or self.over:
             return
@@ -449,7 +470,8 @@ class _Guardian:
             self._term_outsiders(now)
 
     def _settle(self, now: float) -> None:
-        """The command has ended: what it has left is given a moment, and daemons are kept only if it ended normally."""
+        """Note the end of the command: the processes that it has left get SETTLE seconds. Daemons are kept only if
+        it ended normally."""
         self.settled_at = now + SETTLE
         self.step = _STEP
         self.interrupted = self.interrupted or now < self.passed_hup_at + self.grace
@@ -457,12 +479,12 @@ class _Guardian:
         self.keep_daemons = self.keep_daemons and normal and self.doom == math.inf
 
     def _listen(self) -> bool:
-        """Obey what the parent has sent; False when there is no parent any more."""
+        """Carry out the parent's messages. Return False if the parent has closed the channel."""
         try:
             data = os.read(self.channel, 65536)
         except BlockingIOError:
             return True
-        except OSError:  # reset: it ended without having read all of ours
+        except OSError:  # reset: the parent ended without having read all messages
             data = b""
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
@@ -483,9 +505,10 @@ class _Guardian:
 
     def _start(self, foreground: str, grace: str, keep_daemons: str, variables: str) -> None:
         self.grace, self.keep_daemons = float(grace), keep_daemons == "1"
-        if guardian_program.clock() >= min(self.term_at, self.kill_at):  # the parent was stopped just after its acquire
+        # The parent was stopped just after it had acquired the lock.
+        if guardian_program.clock() >= min(self.term_at, self.kill_at):
             self._tell("late")
-            self.term_at = self.kill_at = math.inf  # of a lease that is over; the parent may come with a new one
+            self.term_at = self.kill_at = math.inf  # these times belong to a lease that is over; the parent may send a new one
             return
         env = {**self.env, **dict(variable.split("=", 1) for variable in variables.split(" "))}
         try:
@@ -496,45 +519,47 @@ class _Guardian:
                 tty=int(foreground) - 1,
                 ignored=self.ignored,
             )
-        except OSError as error:  # no process to be had
+        except OSError as error:  # no process can be created
             self._tell(f"failed {error.errno}")
             self._tell("gone")
             self.over = True
         guardian_program.empty_hands(0, 1, 2)
 
     def _pass_on(self, signum: int) -> None:
-        """Send the group a signal that the parent was sent. The rest is the command's own affair."""
+        """Send the group a signal that the parent has received. Any reaction is the command's own matter."""
         self.group.send(signum)
         if signum == signal.SIGTERM:
             self.passed_term_at = guardian_program.clock()
-        if signum == signal.SIGHUP:  # with many it means: read your configuration anew
+        if signum == signal.SIGHUP:  # many programs take SIGHUP as the order to reload their configuration
             self.passed_hup_at = guardian_program.clock()
         elif signum in {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}:
             self.interrupted = True
 
     def _term(self, grace: float) -> None:
-        """TERM to the command's group, once: many programs take a second one for an order to quit at once."""
+        """Send TERM to the command's group once, because many programs take a second TERM as the order to quit at
+        once."""
         now = guardian_program.clock()
         self.doom, self.half, self.step = now + grace, now + grace / 2, _STEP
         if now >= self.passed_term_at + grace:
             self.group.send(signal.SIGTERM)
-        self.group.send(signal.SIGCONT)  # a stopped command could not obey
+        self.group.send(signal.SIGCONT)  # a stopped command could not react to TERM
         self._tell_of_refusals()
         self._term_outsiders(now)
 
     def _tell_of_refusals(self) -> None:
-        """Name those of the command's group that may not be signalled: a signal to a group does not say whom it left out."""
+        """Report the processes of the group that may not be signalled, because a signal to a group does not show
+        which ones it missed."""
         leader = descendants.look(self.group.pid) if self.group.status is None else None
         for process in [*([leader] if leader is not None else []), *self._others()]:
             if process.group == self.group.pid and not process.send(0):
                 self._tell_of("refused", process)
 
     def _term_outsiders(self, now: float) -> None:
-        """TERM to those who did not get it with the group, once.
+        """Send TERM, once, to the descendants outside the command's group.
 
-        While its parent lives, that is the parent's to pass on, as timeout(1), su(1) and another holdfast do; a shell
-        leaves it to us. After half of the time nobody waits for parents any more. Another guardian and what is below it are
-        not sent TERM at all: that guardian's parent has it sent once, and gives its command a time of its own.
+        While the parent of such a process lives, passing TERM on is its task, as timeout(1), su(1) and another holdfast
+        do; a shell does not. After half of the grace time, living parents no longer matter. Another guardian and its
+        descendants get no TERM: that guardian's parent sends it once, with a grace time of its own.
         """
         guarded: set[int] = set()
         for process in self._others():  # parents come before their children
@@ -554,7 +579,7 @@ class _Guardian:
                 self._tell_of("daemon", process)
 
     def _kill(self) -> None:
-        """KILL to all of them, until nobody is left."""
+        """Send KILL to all descendants, again and again until none is left."""
         if self.group.pid and self.killed_at == math.inf:
             self.killed_at = guardian_program.clock()
             self.keep_daemons = self.keep_daemons and self.doom <= self.killed_at
@@ -562,7 +587,8 @@ class _Guardian:
             self._kill_all(self.killed_at)
 
     def _kill_all(self, now: float) -> None:
-        """One round; those who are forked meanwhile are in the next one, at once if somebody new was seen."""
+        """Send KILL to all descendants once. Newly seen ones are killed at once; processes forked meanwhile in the
+        next call."""
         self.group.send(signal.SIGKILL)
         seen: set[int] = set()
         for _ in range(20):
@@ -581,11 +607,11 @@ class _Guardian:
             self._tell_of("stuck", leader)
 
     def _others(self) -> list[descendants.Process]:
-        """All who have to end and may live yet, but the leader."""
+        """Return all living descendants that must end, without the leader."""
         return self._to_end(self.group.others())
 
     def _to_end(self, others: list[descendants.Process]) -> list[descendants.Process]:
-        """Those of a listing that are not kept."""
+        """Return the processes of a listing that are not kept as daemons."""
         if not self.keep_daemons or self.group.status is None:
             return others
         kept: set[int] = set()
@@ -595,28 +621,30 @@ class _Guardian:
         return [process for process in others if process.pid not in kept]
 
     def _is_daemon(self, process: descendants.Process) -> bool:
-        """An orphan in another session than the command's. It is one only when the command has ended."""
+        """Return True if a process is a daemon: an orphan in another session than the command's. Valid after the
+        command's end only."""
         return process.parent == os.getpid() and process.session != self.session
 
     def _only_daemons(self) -> bool:
-        """Whether somebody is left, and nobody but daemons and theirs.
+        """Return True if some processes are left, and all of them are daemons or descendants of daemons.
 
-        A listing may miss a process that is just being forked, and one that shows nobody shows nothing. So two looks have to
-        show the same ones, and nobody may have ended in between: a chain that forks anew moves on by ending. The second of
-        these listings is the one that counts: in another one, after them, a link may have just ended that both have shown.
+        A listing may miss a process that is just being forked, and an empty listing proves nothing. So two listings
+        must show the same processes, and none may have ended in between, because a chain of forks moves on by ending.
+        The second of these listings decides: before a third one, a process that both have shown may have ended.
         """
         found = self.group.others()
-        self.group.reap()  # who has ended meanwhile counts, too
+        self.group.reap()  # processes that have ended meanwhile count, too
         before, self.company = self.company, ({process.pid for process in found}, self.group.ends)
         return bool(found) and self.company == before and not self._to_end(found)
 
     def _tell_of_company(self, others: list[descendants.Process]) -> None:
-        """They were sent TERM. Daemons are named each, and so are those that may not be signalled."""
+        """Report processes that outlive the command and were sent TERM. Daemons, and those that may not be
+        signalled, are named singly."""
         if not others or any(not self._is_daemon(process) and process.pid not in self.told for process in others):
             self._tell("left")
 
     def _tell_of(self, word: str, process: descendants.Process) -> None:
-        """Name a process, unless many of its name were: each link of a chain that forks anew is a process of its own."""
+        """Report a process by name, unless many of its name were reported: each fork of a chain is a new process."""
         if process.pid not in self.told:
             self.told.add(process.pid)
             name = process.name().replace("\n", "?")
@@ -628,4 +656,4 @@ class _Guardian:
         try:
             os.write(self.channel, line.encode() + b"\n")
         except OSError:
-            pass  # no parent, or one that has been stopped for very long: it will see the end of file
+            pass  # the parent has ended, or was stopped for very long; it will see the end of file

@@ -1,17 +1,17 @@
-"""The guardian: a small process between a parent and a command, so that nothing of the command outlives its need.
+"""The guardian: a small process between a parent and a command, so that no process of the command outlives the parent.
 
-A process that is killed with -9 cannot clean up, and PR_SET_PDEATHSIG reaches only its direct child. So a process of
-its own, which nobody has a reason to kill, is the command's parent, is given all orphans among its descendants
-(`holdfast._local.guardian.descendants`), and waits for the end of file on a channel that only the guarded parent holds open:
-however that parent ends, the kernel closes the channel.
+A process that is killed with -9 cannot clean up, and PR_SET_PDEATHSIG reaches only its direct child. So the command's
+parent is a separate process, which nobody has a reason to kill. All orphans among its descendants become its children
+(`holdfast._local.guardian.descendants`). It waits for the end of file on a channel that only the guarded parent holds
+open: however that parent ends, the kernel closes the channel.
 
-As a program, ``python *PROGRAM [--remove DIR] -- CMD...``, it guards a private server. Stdin is the channel.
-On its end of file, or on SIGTERM, CMD and its descendants are killed and DIR removed. If CMD ends by itself the program
-exits with CMD's code at once (128 + the signal for a signal), while a copy of it stays to remove DIR when the parent closes
-the channel: until then the logs of a server that would not start can be read.
+As a program, ``python *PROGRAM [--remove DIR] -- CMD...``, it guards a private server. Its stdin is the channel. On the
+end of file, or on SIGTERM, it kills CMD and its descendants, and removes DIR. If CMD ends by itself, the program exits
+at once with CMD's code (128 + the signal for a signal). A copy of the program stays to remove DIR when the parent
+closes the channel, so that the logs of a server that did not start can be read until then.
 
-`holdfast._local.guardian.parent` builds the guardian of ``holdfast run`` from the same parts. Only the standard library, and
-little of it.
+`holdfast._local.guardian.parent` builds the guardian of ``holdfast run`` from the same parts. This module imports only
+a small part of the standard library.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import time
 
 if __package__:
     from holdfast._local.guardian import descendants
-else:  # as a program: the package around it would cost as much again as all of this
+else:  # as a program: importing the package around it would double the start time
     import descendants  # type: ignore[import-not-found,no-redef]
 
-TYPE_CHECKING = False  # typing is not imported: this file is also a program that has to start quickly
+TYPE_CHECKING = False  # typing is not imported, because this file is also a program that has to start quickly
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import NoReturn
@@ -39,25 +39,30 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 PROGRAM = ("-I", "-S", "-c", f"import sys; sys.path.append({_HERE!r}); import program; sys.exit(program.main())")
-"""Arguments of the Python that runs it as a program. Not the file: an imported module was compiled before."""
+"""Arguments for the Python interpreter that runs this module as a program. The module is imported, so that its
+compiled code is used."""
 
 NAME = "hf-guardian"
-"""Name of a guardian in ps."""
+"""Name of a guardian process in ps."""
 
 
 def kill_margin(lease: float) -> float:
-    """Seconds before the end of a lease at which a command that still runs is killed: finding and killing all its descendants
-    takes a few milliseconds, and some hundred of them on a machine that has many times more to do than processors."""
+    """Return the seconds before the end of a lease at which a command that still runs is killed.
+
+    Finding and killing all descendants takes a few milliseconds, and some hundred on a machine with many times more
+    work than processors.
+    """
     return min(0.5, lease / 10)
 
 
 def clock() -> float:
-    """Seconds on a clock that all processes of this machine share, and that runs on while it is suspended."""
+    """Return the time in seconds of a clock that all processes of this machine share. It also counts while the
+    machine sleeps."""
     return time.clock_gettime(_CLOCK)
 
 
 def send(group: int, signum: int) -> None:
-    """Send a signal to a process group, if there is still one that we may signal."""
+    """Send a signal to a process group. Do nothing if the group is gone, or may not be signalled."""
     try:
         os.killpg(group, signum)
     except (ProcessLookupError, PermissionError):
@@ -65,25 +70,26 @@ def send(group: int, signum: int) -> None:
 
 
 def alive(group: int) -> bool:
-    """Whether a process group still has a member that runs: for where there is no subreaper.
+    """Return True if a process group has a running member; used on systems without a subreaper.
 
-    A zombie does not count: where nobody reaps orphans, as with many a container's first process, it stays for ever. But
-    a listing that shows no member of a group that exists proves nothing: one may have been forked meanwhile, or /proc is
-    that of another PID namespace. So a group is gone only when it shows the same zombies twice, and nobody else.
+    A zombie does not count: where no process reaps orphans, as with the first process of many containers, it stays
+    forever. But a listing without a member of an existing group proves nothing: a member may have been forked
+    meanwhile, or /proc belongs to another PID namespace. So a group is gone only if two listings show the same zombies,
+    and no other member.
     """
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        if sys.platform == "darwin":  # its answer for a group of zombies
+        if sys.platform == "darwin":  # the answer of macOS for a group of zombies
             return False
     before = _members(group)
     return not before or any(before.values()) or _members(group) != before
 
 
 def _members(group: int) -> dict[int, bool]:
-    """The members of a group that /proc shows, and whether each of them runs."""
+    """Return the members of a group that /proc shows, each with True if it runs and False if it is a zombie."""
     try:
         numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208 (pathlib imports slowly)
     except OSError:
@@ -93,32 +99,33 @@ def _members(group: int) -> dict[int, bool]:
 
 
 def exit_code(status: int) -> int:
-    """Return the exit code that a shell makes of a wait status: the code itself, or 128 + the signal."""
+    """Return the exit code that a shell shows for a wait status: the code itself, or 128 + the signal."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
 class Group:
-    """A command, leader of a process group of its own, and all of its descendants, in that group or not.
+    """A command as the leader of its own process group, with all its descendants inside and outside the group.
 
-    `reap` is the only place that reaps. The leader stays a zombie until nobody else is left, so that its number, which is
-    also the group's, cannot become another process's.
+    Only `reap` reaps processes. The leader stays a zombie until no other process is left, so that its number, which is
+    also the group's, cannot be given to another process.
     """
 
     def __init__(self) -> None:
         self.subreaper = descendants.become_subreaper()
-        """Without it, descendants outside the group are out of reach, and members of it are known by a listing only."""
+        """True if this process is a subreaper. Otherwise descendants outside the group cannot be reached, and
+        members are only listed."""
         self.pid = 0
-        """Of the leader, and the number of the group; 0 before the start."""
+        """Number of the leader and of the group; 0 before the start."""
         self.status: int | None = None
-        """Wait status of the leader, once it has ended."""
+        """Wait status of the leader; None while it runs."""
         self.gone = False
-        """Nobody is left."""
+        """True if no process of the command is left."""
         self.exec_errno = 0
-        """Why the command could not be executed; 0 if it was."""
+        """errno of the failed exec of the command; 0 if it succeeded."""
         self._report = -1
         self.ends = 0
-        """Descendants reaped so far. If none was since the last look, no chain has moved on by forking."""
+        """Number of descendants reaped so far. While it does not grow, no chain of processes has moved on by forking."""
         self._reaped = False
 
     def start(
@@ -131,22 +138,22 @@ class Group:
         stdin: int = 0,
         ignored: Collection[int] = (),
     ) -> None:
-        """Fork and execute. The command does not begin before ``announce(pid)`` has returned.
+        """Fork and execute the command, which does not begin before ``announce(pid)`` has returned.
 
-        ``tty``: make the group the foreground of this terminal. ``ignored``: signals the command shall ignore.
+        ``tty``: terminal in whose foreground the group is put, or -1. ``ignored``: signals that the command ignores.
         """
         go_read, go_write = os.pipe()
         self._report, report = os.pipe()
-        # A signal sent to the new process before it has reset its signals must wait for that, not be ignored.
+        # A signal sent to the new process before it has reset its signals must be kept until then, not ignored.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self.pid = os.fork()
             if self.pid == 0:
-                descendants.die_with_parent()  # before the word, which a parent that has ended cannot give
+                descendants.die_with_parent()  # called before the word to begin, which a parent that has ended cannot give
                 os.close(go_write)
                 _execute(argv, env, go_read, report, tty=tty, stdin=stdin, ignored=ignored)
             try:
-                os.setpgid(self.pid, self.pid)  # here too: whoever comes first
+                os.setpgid(self.pid, self.pid)  # the child does this, too; the first of the two calls counts
             except OSError:
                 pass
             if announce is not None:
@@ -158,7 +165,8 @@ class Group:
                 os.close(fd)
 
     def reap(self) -> list[int]:
-        """Take what the kernel has to say; returns the signal of each stop of the leader: nobody else's is job control."""
+        """Reap ended processes. Return the signal of each stop of the leader; stops of other processes are no job
+        control."""
         if not self.pid or self.gone:
             return []
         stops = self._look_at_leader() if self.status is None else []
@@ -169,7 +177,7 @@ class Group:
         return stops
 
     def _look_at_leader(self) -> list[int]:
-        """Its stops; sets its status when it has ended."""
+        """Return the signals of the leader's stops, and set its status if it has ended."""
         stops: list[int] = []
         if not self.subreaper:
             while self.status is None and (found := os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED))[0]:
@@ -181,21 +189,22 @@ class Group:
             try:
                 while (stop := os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)) is not None:
                     stops.append(stop.si_status)
-            except ChildProcessError:  # who has ended is no child, to a question that is not about ends
+            except ChildProcessError:  # an ended process counts as no child in a query for stops
                 pass
             end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if end is not None:
                 self.status = end.si_status << 8 if end.si_code == os.CLD_EXITED else end.si_status
         if self.status is not None:
-            # The other end is closed by exec or by the end of the leader, so this does not block.
+            # exec or the end of the leader closes the other end, so this does not block
             self.exec_errno = int(os.read(self._report, 16) or b"0")
         return stops
 
     def _reap_all(self) -> None:
-        """Reap orphans that have ended, and the leader as the last of all."""
+        """Reap the orphans that have ended, and the leader after all others."""
         while (pid := descendants.ended_child()) > 0:
             if pid == self.pid:
-                if self.status is None:  # it has ended since the look at it, and once reaped could not say how
+                # The leader has ended since the last check, and its status must be read before it is reaped.
+                if self.status is None:
                     self._look_at_leader()
                 if self._others_live():
                     return
@@ -204,29 +213,29 @@ class Group:
         self.gone = pid < 0
 
     def _others_live(self) -> bool:
-        """Whether the leader, which has ended, has living company; reaps what has ended of it.
+        """Return True if other processes live beside the ended leader; reap those that have ended.
 
-        False also where that cannot be known. Then, and if a listing has missed somebody, the kernel still does not say
-        that there are no children.
+        Returns False also if that cannot be determined. Then, or if a listing has missed a process, the kernel still
+        reports that there are children.
         """
         while True:
             others = [process.pid for process in descendants.children() or () if process.pid != self.pid]
             ended = [pid for pid in others if descendants.reap(pid)]
-            if not ended:  # of those that had, the children came to us meanwhile
+            if not ended:  # the children of reaped processes have become ours meanwhile
                 return bool(others)
             self.ends += len(ended)
 
     def send(self, signum: int) -> None:
-        """Send a signal to the whole group, if it is still there."""
+        """Send a signal to the whole group, if it still exists."""
         if self._reaped:
-            try:  # the number is the group's as long as a child of ours, reaped by nobody else, is in it
+            try:  # the number belongs to the group as long as an unreaped child of ours is in it
                 os.waitid(os.P_PGID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
         send(self.pid, signum)
 
     def others(self) -> list[descendants.Process]:
-        """All that live but the leader, parents before their children; those that can be found."""
+        """Return all living descendants that can be found, without the leader, parents before their children."""
         found = (descendants.descendants() or []) if self.subreaper else []
         return [process for process in found if process.pid != self.pid and not process.ended]
 
@@ -241,14 +250,14 @@ def _execute(
     stdin: int,
     ignored: Collection[int],
 ) -> NoReturn:
-    """In the new process: become the leader of a group, wait for the word, execute."""
+    """Run in the new process: become the leader of a group, wait for the word to begin, and execute the command."""
     try:
         os.setpgid(0, 0)
-        if os.read(go, 1) != b"!":  # the guardian was killed before anybody else knew of this process
+        if os.read(go, 1) != b"!":  # the guardian was killed before any other process knew of this one
             os._exit(1)
         if tty >= 0:
             try:
-                os.tcsetpgrp(tty, os.getpid())  # allowed from the background because SIGTTOU is blocked
+                os.tcsetpgrp(tty, os.getpid())  # allowed from the background, because SIGTTOU is blocked
             except OSError:
                 pass
         if stdin:
@@ -257,7 +266,7 @@ def _execute(
             signal.signal(signum, signal.SIG_IGN if signum in ignored else signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        if not argv[0]:  # for which Python has a ValueError, and the kernel the same as for any name that is not there
+        if not argv[0]:  # Python would raise ValueError; this is the kernel's error for a name that does not exist
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         os.execvpe(argv[0], list(argv), env)  # noqa: S606
     except OSError as error:
@@ -268,9 +277,9 @@ def _execute(
 
 
 def rename() -> None:
-    """Let ps, pgrep and pkill know this process as hf-guardian: ``pkill -9 -f "holdfast run"`` must spare it.
+    """Rename this process to hf-guardian for ps, pgrep and pkill, so that ``pkill -9 -f "holdfast run"`` spares it.
 
-    Its arguments are overwritten where they stand in its memory; a program under a new name would start 20 ms later.
+    The arguments are overwritten in its memory. Executing a program under another name would take 20 ms.
     """
     try:
         with open("/proc/self/comm", "w") as file:  # noqa: PTH123
@@ -282,14 +291,15 @@ def rename() -> None:
             os.pwrite(memory, NAME.encode()[: end - start - 1].ljust(end - start, b"\0"), start)
         finally:
             os.close(memory)
-    except (OSError, ValueError):  # no /proc; then nobody sees its arguments either
+    except (OSError, ValueError):  # no /proc, so nobody sees the arguments either
         pass
 
 
 def retreat(keep: Collection[int] = ()) -> int:
-    """Make this process one that minds nothing but its channel; returns a descriptor that is readable after a signal.
+    """Ignore all signals, close all descriptors above 2 except ``keep``, and return a descriptor that is readable after
+    a signal.
 
-    To be called with all signals blocked. Descriptors above 2 are closed, but those to ``keep``.
+    The caller has blocked all signals.
     """
     try:
         descriptors = [int(name) for name in os.listdir("/dev/fd")]  # noqa: PTH208
@@ -312,11 +322,11 @@ def retreat(keep: Collection[int] = ()) -> int:
 
 
 def noted(signum: int, frame: object) -> None:
-    """Signal handler for those who read the wake-up descriptor: what counts is the byte there."""
+    """Do nothing: a signal handler for callers that read the byte on the wake-up descriptor."""
 
 
 def noted_signals(wake: int) -> bytes:
-    """Numbers of the signals since the last call."""
+    """Return the numbers of the signals since the last call."""
     try:
         return os.read(wake, 4096)
     except BlockingIOError:
@@ -324,7 +334,8 @@ def noted_signals(wake: int) -> bytes:
 
 
 def empty_hands(*descriptors: int) -> None:
-    """Let go of standard streams, so that who is at their other ends sees what the command does with its copies."""
+    """Replace standard streams by /dev/null, so that readers at their other ends see when the command closes its
+    copies."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in descriptors:
         os.dup2(null, fd)
@@ -344,9 +355,9 @@ def main() -> int:
         return 64
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        os.setsid()  # away from the terminal, and from the group that `kill -9 -PGID` of the parent's job would hit
+        os.setsid()  # leave the terminal, and the group that `kill -9 -PGID` of the parent's job would hit
     except OSError:
-        pass  # already leader of a group of its own
+        pass  # already the leader of its own group
     rename()
     wake = retreat()
     signal.signal(signal.SIGTERM, noted)
@@ -356,20 +367,20 @@ def main() -> int:
     try:
         by_itself = _until_end(group, wake)
     finally:
-        group.send(signal.SIGKILL)  # others of the group, or all of it
+        group.send(signal.SIGKILL)  # the remaining members of the group, or all of it
     code = _finish(group, wake)
     if group.exec_errno:
         sys.stderr.write(f"{command[0]}: {os.strerror(group.exec_errno)}\n")
         sys.stderr.flush()
     if options:
         if by_itself and os.fork():
-            os._exit(code)  # that is news for the parent now, while the directory is needed until it lets go
+            os._exit(code)  # the parent gets the exit code now, but needs the directory until it closes the channel
         _remove_at_end(options[1], wait=by_itself)
     return code
 
 
 def _until_end(group: Group, wake: int) -> bool:
-    """Wait for the end of the command (True), or of the parent or its patience (False)."""
+    """Wait until the command has ended (return True), or the parent has ended or sent SIGTERM (return False)."""
     while True:
         group.reap()
         if group.status is not None:
@@ -382,7 +393,7 @@ def _until_end(group: Group, wake: int) -> bool:
 
 
 def _read_channel() -> bytes:
-    """Read what the parent has sent, which does not matter; empty when the parent has ended."""
+    """Return what the parent has sent, which is ignored; empty if the parent has ended."""
     try:
         return os.read(0, 65536)
     except OSError:  # a socket that was reset, or no channel at all
@@ -390,7 +401,7 @@ def _read_channel() -> bytes:
 
 
 def _finish(group: Group, wake: int) -> int:
-    """Kill what is left, wait until all of it is gone; the exit code."""
+    """Kill the remaining processes, wait until all have ended, and return the exit code."""
     step = 0.002
     while True:
         group.reap()
@@ -401,7 +412,7 @@ def _finish(group: Group, wake: int) -> int:
         select.select([wake], [], [], step)
         noted_signals(wake)
         step = min(step * 1.5, 0.1)
-    for _ in range(400):  # 2 s at most
+    for _ in range(400):  # at most 2 s
         if group.gone:
             break
         time.sleep(0.005)
@@ -410,9 +421,9 @@ def _finish(group: Group, wake: int) -> int:
 
 
 def _remove_at_end(directory: str, *, wait: bool) -> None:
-    """Remove the directory, with ``wait`` not before the parent has closed the channel."""
+    """Remove the directory. ``wait``: wait first until the parent has closed the channel."""
     if wait:
-        empty_hands(1, 2)  # who reads our output to its end must not wait for this
+        empty_hands(1, 2)  # a reader of our output must not wait for this
         while _read_channel():
             pass
     for where, directories, files in os.walk(directory, topdown=False):  # shutil would take longer to import

@@ -1,13 +1,14 @@
-"""Servers that holdfast starts itself: private ones (tests, demo, benchmarks) and this machine's own (``local://``).
+"""Servers that holdfast starts itself: private ones (tests, demo, benchmarks), and the shared one of this machine
+(``local://``).
 
-binary      where the server program is: the packaged one, else one on PATH
-process     PrivateServer: a server of one's own, gone with its parent
-paths       ``local://``: where its socket is; light, for every start
-local       `ensure`: the path of that socket, behind which a server runs; it starts one if nobody has
-start       what `ensure` does when there is no server: one of many starts one
-supervisor  the program above the local server: starts it, ends it when unused; runs alone, imports nothing of holdfast
+binary      finds the server program: the packaged one, else one on PATH
+process     PrivateServer: a server for one owner, which ends with the owner
+paths       the path of the ``local://`` server's socket; a light module, because every start imports it
+local       `ensure`: return the path of that socket, and start the server if it does not run
+start       the start of the server by one of several processes that need it
+supervisor  the program that starts the local server, and ends it when unused; it imports nothing of holdfast
 
-This module imports none of them: the command line comes through here on every start.
+This module imports none of these, because the command line imports it on every start.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def private(
     password: str | None = None,
     binary: str | None = None,
 ) -> PrivateServer:
-    """A running server of one's own; use it in a ``with``, or call ``stop()``. Parameters: see `PrivateServer`."""
+    """Return a running private server. Use it in a ``with`` block, or call ``stop()``. Parameters: see
+    `PrivateServer`."""
     from holdfast._local.server.process import PrivateServer
 
     return PrivateServer(*args, port=port, appendonly=appendonly, password=password, binary=binary)

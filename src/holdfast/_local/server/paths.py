@@ -1,10 +1,11 @@
-"""The socket of this machine's own server for this user, and whether the server listens there.
+"""The socket path of this user's server on this machine, and the check whether the server listens.
 
-``local://`` is the server in ``/tmp/holdfast-<uid>``, ``local:///path`` one in that directory. The place follows from
-the user alone, never from the environment: a job in cron and the same user's terminal see different environments, and
-must exclude each other. All that the server keeps is there too. It need not survive a reboot, since no holder does.
+``local://`` is the server in ``/tmp/holdfast-<uid>``, ``local:///path`` the one in that directory. The directory
+depends only on the user, never on the environment: a cron job and a terminal of the same user have different
+environments, and must exclude each other. All data of the server is in this directory, too. It need not survive a
+reboot, because no holder does.
 
-Every command that uses ``local://`` imports this: it stays light, and imports no pathlib.
+Every command that uses ``local://`` imports this module, so it stays light and does not import pathlib.
 """
 
 from __future__ import annotations
@@ -18,20 +19,21 @@ from holdfast.errors import ConfigError
 
 SOCKET = "server.sock"
 LIMIT = 103 if sys.platform == "darwin" else 107
-"""Bytes of a socket's path that the kernel takes."""
+"""Most bytes in the path of a socket that the kernel accepts."""
 
 
 def socket_path(url: str) -> str:
-    """Return the socket of the server of this URL. Touches nothing; raises ConfigError if it must not be used."""
+    """Return the path of the socket of the server with this URL, without touching any file. Raises ConfigError if it
+    is unsafe."""
     return checked(_directory(url))
 
 
 def checked(directory: str) -> str:
-    """The path of the socket in a directory that, if it exists, is ours alone; else ConfigError."""
+    """Return the path of the socket in a directory. Raises ConfigError if the directory exists and others may use it."""
     path = f"{directory}/{SOCKET}"
     if len(os.fsencode(path)) > LIMIT:
         raise ConfigError(
-            f"{directory} is too long a path: that of a socket has at most {LIMIT} bytes, {SOCKET} included.",
+            f"The path {directory} is too long: the path of a socket has at most {LIMIT} bytes, including {SOCKET}.",
             parameter="url",
         )
     _check(directory)
@@ -39,7 +41,7 @@ def checked(directory: str) -> str:
 
 
 def listening(path: str) -> bool:
-    """Whether a server accepts connections there."""
+    """Return True if a server accepts connections on this socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(path)
@@ -50,13 +52,13 @@ def listening(path: str) -> bool:
 
 def _directory(url: str) -> str:
     if not url.startswith("local:") or sys.platform == "win32":
-        raise ConfigError("local:// is a server of this machine (Linux, macOS); not available here.", parameter="url")
+        raise ConfigError("local:// (a server on this machine) is available on Linux and macOS only.", parameter="url")
     rest = url.removeprefix("local:")
     if rest in {"", "//"}:
         return f"/tmp/holdfast-{os.geteuid()}"  # noqa: S108  (checked before each use)
     path = rest.removeprefix("//")
     if not path.startswith("/") or any(c in path for c in "?#\0\n"):
-        raise ConfigError("Write local:// or local:///directory, without host or options.", parameter="url")
+        raise ConfigError("A local URL must be local:// or local:///directory, without host or options.", parameter="url")
     if "%" in path:
         from urllib.parse import unquote
 
@@ -65,7 +67,8 @@ def _directory(url: str) -> str:
 
 
 def _check(directory: str) -> None:
-    """Anybody may create directories in /tmp. The owner of this directory grants our locks, so it must be ours."""
+    """Raise ConfigError if the directory is not this user's alone. Anybody may create one in /tmp, and its owner
+    grants the locks."""
     try:
         status = os.lstat(directory)
     except FileNotFoundError:
@@ -80,4 +83,4 @@ def _check(directory: str) -> None:
         wrong = f"is open to others (mode {stat.S_IMODE(status.st_mode):04o}; chmod 700 it)"
     else:
         return
-    raise ConfigError(f"{directory} {wrong}: no locks are kept there. Use local:///directory.", parameter="url")
+    raise ConfigError(f"{directory} {wrong}, so it is unsafe for locks. Use local:///directory.", parameter="url")

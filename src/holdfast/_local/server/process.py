@@ -1,7 +1,7 @@
-"""PrivateServer: a server of one's own for a test, a demo or a benchmark, gone afterwards however its owner ends.
+"""PrivateServer: a server for one test, demo or benchmark, which ends with its owner in any case.
 
-It runs below the guardian program, which waits for the end of file on a channel that only the owner holds open: so it
-ends, and its directory goes, even when the owner is killed with -9.
+The server is a child of the guardian program, which waits for the end of file on a channel that only the owner holds
+open. So the server ends, and its directory is removed, even when the owner is killed with -9.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from holdfast._local.server import binary as binaries
 from holdfast._local.server.supervisor import Connection, tail
 from holdfast.errors import ServerError
 
-_PATIENCE = 10.0  # seconds a server may take to start: a loaded machine, a long append-only file
+_PATIENCE = 10.0  # seconds that a server may take to start, on a loaded machine or with a long append-only file
 
 
 class PrivateServer:
-    """A running server. Several at once do not meet.
+    """A running server for one owner. Several such servers do not affect each other.
 
     ``args``        further settings, as on the server's command line: ``"--maxmemory", "10mb"``
-    ``port``        False: a unix socket only; True: a free port on 127.0.0.1; a number: that port
-    ``appendonly``  keep data in an append-only file, over `kill` and `restart`; otherwise nothing is kept
-    ``password``    of the default user; None: one is made if there is a port, which every user of this machine can connect
-                    to; empty: none
+    ``port``        False: a Unix socket only; True: a free port on 127.0.0.1; a number: that port
+    ``appendonly``  keep data in an append-only file, over `kill` and `restart`; otherwise `restart` loses all data
+    ``password``    password of the default user; None: a random one if there is a port, to which every user of this
+                    machine can connect; empty: none
     ``binary``      another server program than the one that is found
 
-    ``address`` is the URL without the password.
     ``url``, ``pid`` (of the server itself), ``socket`` (path; there always is one), ``port`` (None without TCP) and
-    ``directory`` say where it is. Raises ConfigError if there is no server program, ServerError if it does not start.
+    ``directory`` tell how to reach the server; ``address`` is the URL without the password.
+    Raises ConfigError if there is no server program, ServerError if the server does not start.
     """
 
     def __init__(
@@ -53,17 +53,18 @@ class PrivateServer:
         self._program = binary or binaries.find()
         self._args = args
         self._password = secrets.token_urlsafe(24) if password is None and port is not False else password
-        # "no" hands all to the kernel before each answer, and `kill` takes nothing of that; "everysec" waits for a slow disk.
+        # "no" hands all data to the kernel before each answer, and `kill` loses none of that; "everysec" would wait for a
+        # slow disk.
         self._settings = {"appendonly": "yes" if appendonly else "no", "appendfsync": "no", "save": ""}
         self._owner = os.getpid()
         self.url, self.pid = "", 0
         self._guardian: subprocess.Popen[bytes] | None = None
-        self._channel: tuple[socket.socket, socket.socket] | None = None  # our end, and that of the guardians
+        self._channel: tuple[socket.socket, socket.socket] | None = None  # the owner's end, and the end of the guardians
         self.port = None if port is False else (_free_port() if port is True else port)
         self.directory = _new_directory()
         self.socket = str(self.directory / "server.sock")
         _alive.add(self)
-        attempts = 5 if port is True else 1  # somebody else may take a free port before we do
+        attempts = 5 if port is True else 1  # another process may bind a free port before the server does
         for attempt in range(attempts):
             try:
                 self._start()
@@ -79,7 +80,7 @@ class PrivateServer:
 
     @property
     def address(self) -> str:
-        """The URL without the password."""
+        """Return the URL without the password."""
         return f"redis://127.0.0.1:{self.port}/0" if self.port else f"unix://{self.socket}"
 
     def __enter__(self) -> Self:
@@ -89,15 +90,15 @@ class PrivateServer:
         self.stop()
 
     def kill(self) -> None:
-        """Kills the server with -9, and returns when it is gone. Its directory stays, for `restart`."""
+        """Kill the server with -9, and return when it has ended. Its directory stays, for `restart`."""
         if self._guardian is not None:
-            if self._guardian.poll() is None:  # else it has ended by itself, and the number may be somebody else's
+            if self._guardian.poll() is None:  # otherwise it has ended, and its number may belong to another process
                 os.kill(self.pid, signal.SIGKILL)
             self._guardian.wait()
             self._guardian = None
 
     def pause(self) -> None:
-        """Stops the process (SIGSTOP): the kernel still accepts connections for it, but nothing is answered."""
+        """Stop the server's process by SIGSTOP: the kernel still accepts connections, but no request is answered."""
         os.kill(self.pid, signal.SIGSTOP)
         status = Path(f"/proc/{self.pid}/stat")
         while status.exists() and status.read_text().rpartition(")")[2].split()[0] not in "tT":
@@ -107,12 +108,13 @@ class PrivateServer:
         os.kill(self.pid, signal.SIGCONT)
 
     def restart(self) -> None:
-        """Starts it again at the same place; killed before, if it still runs. It remembers only with ``appendonly``."""
+        """Start the server again at the same address; kill it before if it runs. Its data survives only with
+        ``appendonly``."""
         self.kill()
         self._start()
 
     def stop(self) -> None:
-        """Ends the server and removes its directory. Does nothing if it was stopped before, or in a forked child."""
+        """End the server and remove its directory. Do nothing if it was stopped before, or in a forked child."""
         if os.getpid() != self._owner or self._channel is None:
             return
         ours, theirs = self._channel
@@ -120,25 +122,26 @@ class PrivateServer:
         with ours, theirs:
             ours.shutdown(socket.SHUT_WR)
             theirs.close()
-            ours.recv(1)  # end of file, when the last of them has ended: each `_start` had its own, who removes what is there
+            # This is the end of file when the last guardian has ended: each `_start` had one, and it removes the directory.
+            ours.recv(1)
         if self._guardian is not None:
             self._guardian.wait()
             self._guardian = None
 
     def log(self) -> str:
-        """Return the last lines that the server has logged."""
+        """Return the last lines of the server's log."""
         return tail(str(self.directory / "server.log"))
 
     def let_go(self) -> None:
-        """In a forked child: it must not hold the channel open, or the server would outlive its owner."""
+        """Close the channel in a forked child, because the server would otherwise outlive its owner."""
         if self._channel is not None:
             for end in self._channel:
                 end.close()
         if self._guardian is not None:
-            self._guardian.returncode = 0  # not the child's to wait for
+            self._guardian.returncode = 0  # the guardian is no child of this process
 
     def wait(self) -> int:
-        """Returns when the server has ended by itself: its exit code."""
+        """Wait until the server has ended by itself, and return its exit code."""
         return self._guardian.wait() if self._guardian is not None else 0
 
     # Start
@@ -148,7 +151,7 @@ class PrivateServer:
         secret = f":{quote(self._password, safe='')}@" if self._password else ""
         self.url = f"redis://{secret}127.0.0.1:{self.port}/0" if self.port else f"unix://{secret}{self.socket}"
         config = self.directory / "server.conf"
-        config.touch(mode=0o600)  # before there is a password in it; which a command line would show to everybody
+        config.touch(mode=0o600)  # created before the password is written; on a command line every user could see the password
         config.write_text("".join(f"{name} {_quoted(value)}\n" for name, value in self._configuration().items()))
         if self._channel is None:
             self._channel = socket.socketpair()
@@ -176,14 +179,17 @@ class PrivateServer:
         return settings | ({"requirepass": self._password} if self._password else {})
 
     def _wait_until_ready(self, log: Path, before: int) -> int:
-        """Asks on the unix socket, behind which there can be no other server; it is bound after the port."""
+        """Wait until the server answers on its Unix socket, and return its process id.
+
+        The Unix socket cannot belong to another server, and the server binds it after the port.
+        """
         assert self._guardian is not None
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError), contextlib.closing(Connection(self.socket, _PATIENCE)) as connection:
                 if self._password:
                     connection("AUTH", self._password)
-                connection("PING")  # refused while it loads its file
+                connection("PING")  # refused while the server loads its file
                 return int(connection.info("server")["process_id"])
             if self._guardian.poll() is not None:
                 break
@@ -193,13 +199,13 @@ class PrivateServer:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory, and missing ones above it, with mode 0700, whatever the umask. Raises OSError."""
+    """Create a directory, and missing ones above it, with mode 0700, whatever the umask. Raises OSError."""
     missing = [directory, *directory.parents]
     for place in reversed([place for place in missing if not place.exists()]):
         try:
             place.mkdir(mode=0o700)
         except FileExistsError:
-            continue  # somebody else's: whoever uses it checks whose it is
+            continue  # created by another process; the caller checks its owner
         place.chmod(0o700)
 
 
@@ -208,13 +214,16 @@ def _quoted(value: str) -> str:
 
 
 def _new_directory() -> Path:
-    """Short enough for the path of a socket, whatever TMPDIR says."""
+    """Return a new directory whose path is short enough for a socket's path, even if TMPDIR is long."""
     parent = tempfile.gettempdir()
     return Path(tempfile.mkdtemp(prefix="holdfast-server-", dir=parent if len(os.fsencode(parent)) < 60 else "/tmp"))  # noqa: S108
 
 
 def _free_port() -> int:
-    """Below the range from which the kernel takes ports for connections, which might take it between two starts."""
+    """Return a free TCP port, below the range from which the kernel takes ports for connections.
+
+    A port of that range might be used by a connection between two starts of the server.
+    """
     while True:
         port = 10_000 + secrets.randbelow(22_000)
         with socket.socket() as probe, contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Start of the local server, by one of however many processes find that it does not run."""
+"""Start of the local server, by one of several processes that find that it does not run."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from holdfast._local.server.process import make_private
 from holdfast.errors import ConfigError, ServerError
 
 IDLE = 600.0
-"""Seconds after which a server ends that nobody uses; HOLDFAST_LOCAL_IDLE of the process that starts it."""
+"""Default seconds without use after which a local server ends; HOLDFAST_LOCAL_IDLE of the starting process replaces
+it."""
 
 _KEPT = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""All that the server, which outlives its starter, gets of that one's environment: it may hold passwords."""
+"""The only environment variables of the starting process that the server gets. It outlives that process, and others
+may be secret."""
 
 
 def start(directory: str, timeout: float) -> None:
-    """Returns when a server listens in ``directory``. See `local.ensure` for the errors."""
+    """Start the local server in ``directory`` and wait until it listens, at most ``timeout`` seconds. Errors: see
+    `local.ensure`."""
     deadline = time.monotonic() + timeout
     arguments = [repr(_idle()), binary.find()]
     place = Path(directory)
     try:
         make_private(place)
-        path = paths.checked(directory)  # whoever has made it
+        path = paths.checked(directory)  # checked, because another user may have created it
         turn, log = _open(place / "start.lock"), _open(place / supervisor.LOG)
     except OSError as error:
         raise ConfigError(f"{directory} cannot be used: {error.strerror}.", parameter="url") from error
@@ -37,7 +40,7 @@ def start(directory: str, timeout: float) -> None:
         if not paths.listening(path):
             _launch(place, arguments, log, deadline)
     finally:
-        fcntl.flock(turn, fcntl.LOCK_UN)  # closing alone would leave it to a child forked meanwhile
+        fcntl.flock(turn, fcntl.LOCK_UN)  # closing alone would leave the lock to a child that was forked meanwhile
         os.close(turn)
         os.close(log)
 
@@ -53,15 +56,16 @@ def _idle() -> float:
     except ValueError:
         idle = math.nan
     if not idle > 0:
-        raise ConfigError(f"HOLDFAST_LOCAL_IDLE={text}: want seconds above 0, or inf.", parameter="HOLDFAST_LOCAL_IDLE")
+        raise ConfigError(f"HOLDFAST_LOCAL_IDLE={text}: must be seconds above 0, or inf.", parameter="HOLDFAST_LOCAL_IDLE")
     return idle
 
 
 def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
-    """One starter at a time, so that ten at once do not start ten programs of which nine find the directory taken.
+    """Wait until no other process is starting the server, or until local time ``deadline``.
 
-    A courtesy only (what keeps servers apart is the supervisor's lock), so it is not waited for without end: its
-    owner may be suspended.
+    Otherwise ten processes might start ten programs, of which nine find the directory in use. This only saves work: the
+    supervisor's lock keeps servers apart. So the wait is limited, because the process that starts the server may be
+    suspended.
     """
     while time.monotonic() < deadline and not paths.listening(path):
         try:
@@ -73,7 +77,7 @@ def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
 
 
 def _launch(place: Path, arguments: list[str], log: int, deadline: float) -> None:
-    """Runs the supervisor and waits for its report."""
+    """Run the supervisor, and wait for its report. Raises ServerError if the server does not start."""
     hear, report = os.pipe()
     said = ""
     try:
@@ -85,7 +89,7 @@ def _launch(place: Path, arguments: list[str], log: int, deadline: float) -> Non
             pass_fds=[report],
             env={name: os.environ[name] for name in _KEPT if name in os.environ},
             start_new_session=True,
-        ):  # it forks at once and only the copy stays: the end of the `with` waits for nothing but that
+        ):  # the supervisor forks at once and only its child stays, so the end of the `with` waits only for the fork
             os.close(report)
             report = -1
             said = _hear(hear, deadline)
@@ -102,5 +106,5 @@ def _launch(place: Path, arguments: list[str], log: int, deadline: float) -> Non
 
 def _hear(hear: int, deadline: float) -> str:
     if not select.select([hear], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        return "it does not answer yet; it may still be loading a long file"
+        return "the server does not answer yet; it may still be loading a long file"
     return os.read(hear, 65536).decode("utf-8", "replace")

@@ -1,17 +1,19 @@
-"""The program above the local server: starts it, looks after its log, and ends it when nobody has used it for a while.
+"""The program that starts the local server, watches its log, and ends it when nobody has used it for a while.
 
-Runs alone, as ``python -I -S supervisor.py DIR REPORT_FD IDLE SERVER``: it imports nothing of holdfast, so that it
-starts quickly and stays small. `start` runs it; `Connection` is used by the other modules here too.
+It runs alone, as ``python -I -S supervisor.py DIR REPORT_FD IDLE SERVER``, and imports nothing of holdfast, so that it
+starts quickly and stays small. The module `start` runs it; other modules of this package also use `Connection`.
 
-A lock (flock) decides which supervisor may run in a directory: it is on the directory itself, held by this process and
-inherited by the server: while either of them lives, nobody else starts one, so no two servers ever share an append-only file.
+A lock (flock) on the directory decides which supervisor may run there. This process holds the lock, and the server
+inherits it. While either of them lives, no other process can start a server there. So no two servers ever share an
+append-only file.
 
-The server binds ``boot.sock``. It is renamed to ``server.sock``, where everybody looks for it, once it answers, and
-back before an unused server is stopped: whoever connected before that is seen and keeps the server alive, whoever comes
-later finds no socket, and waits for the next server. So nobody is ever disconnected by a stop for want of use.
+The server binds ``boot.sock``. When the server answers, that is renamed to ``server.sock``, the path that clients use.
+Before an unused server is stopped, the socket is renamed back. A client that has connected before is noticed, and keeps
+the server alive. A client that comes later finds no socket, and waits for the next server. So a stop for disuse never
+disconnects a client.
 """
 
-# pathlib would double the time this program takes to start:
+# Importing pathlib would double the start time of this program:
 # ruff: noqa: PTH104, PTH105, PTH108, PTH110, PTH116, PTH118, PTH123
 from __future__ import annotations
 
@@ -29,15 +31,15 @@ SOCKET = "server.sock"
 BOOT = "boot.sock"
 LOG = "server.log"
 LOG_LIMIT = 256 * 1024  # bytes; one older file is kept
-PATIENCE = 8  # seconds, fewer than starters have: for another server to answer or end, and for ours to end
+PATIENCE = 8  # seconds for another server to answer or end, and for ours to end; fewer than the starting process waits
 TAIL = 6  # lines of the log shown in an error
 
 
 class Connection:
-    """A plain connection to a server's unix socket, for the few commands that servers are watched with."""
+    """A plain connection to a server's Unix socket, for the few commands that watch servers."""
 
     def __init__(self, path: str, timeout: float) -> None:
-        """``timeout``: seconds to wait for each reply."""
+        """Connect to the socket. ``timeout``: seconds to wait for each reply."""
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             self._socket.settimeout(timeout)
@@ -48,13 +50,14 @@ class Connection:
         self._file = self._socket.makefile("rb")
 
     def __call__(self, *command: str) -> Any:
-        """Sends a command, returns the reply: str, int, None or a list of these. OSError if refused or cut off."""
+        """Send a command, and return the reply: str, int, None or a list of these. Raises OSError if refused or
+        disconnected."""
         words = [word.encode() for word in command]
         self._socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
         return self._reply()
 
     def info(self, section: str) -> dict[str, str]:
-        """One section of INFO."""
+        """Return one section of the server's INFO, as a dict of names and values."""
         return dict(line.split(":", 1) for line in self("INFO", section).splitlines() if ":" in line)
 
     def fileno(self) -> int:
@@ -81,7 +84,7 @@ class Connection:
 
 
 def tail(path: str, since: int = 0) -> str:
-    """The last lines of a log, of what was written after the byte ``since``."""
+    """Return the last lines of a log file that were written after byte ``since``."""
     try:
         with open(path, "rb") as file:
             file.seek(max(since, os.fstat(file.fileno()).st_size - 4096))
@@ -91,13 +94,13 @@ def tail(path: str, since: int = 0) -> str:
 
 
 class Supervisor:
-    """One directory, its lock, and the server that runs in it."""
+    """The supervisor of one directory: its lock, and the server that runs in it."""
 
     def __init__(self, directory: str, idle: float, report: int) -> None:
         self.directory = directory
         self.idle = idle
         self.report = report
-        self.lock = -1  # only if it is ours
+        self.lock = -1  # a descriptor only while this process holds the lock
         self.pid = 0
         self.connection: Connection | None = None
         self.connected = -1
@@ -107,7 +110,7 @@ class Supervisor:
         return os.path.join(self.directory, name)
 
     def tell(self, message: str) -> None:
-        """Answers the starter, once; it may be gone, that is no reason to stop."""
+        """Send a message to the starting process, once. That process may have ended, which is ignored."""
         if self.report >= 0:
             with contextlib.suppress(OSError):
                 os.write(self.report, message.encode())
@@ -117,7 +120,7 @@ class Supervisor:
     # Start
 
     def own(self) -> bool:
-        """Takes the directory. False if another server runs in it, which then serves as well as ours."""
+        """Lock the directory. Return False if another server runs in it, which then serves as well as ours."""
         lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -134,13 +137,13 @@ class Supervisor:
         raise TimeoutError(f"another server holds {self.directory} and does not answer")
 
     def start(self, server: str) -> None:
-        """Starts the server and waits until it answers; with a long append-only file that may take a while."""
+        """Start the server and wait until it answers; with a long append-only file that may take a while."""
         self.trim_log()
         log = self.path(LOG)
         before = os.stat(log).st_size if os.path.exists(log) else 0
         for name in (SOCKET, BOOT):
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.path(name))  # left by a server that was killed
+                os.unlink(self.path(name))  # left behind by a server that was killed
         self.pid = spawn([server, *self.settings()], keep=self.lock)
         while not self.answers():
             if self.ended():
@@ -149,7 +152,7 @@ class Supervisor:
         os.rename(self.path(BOOT), self.path(SOCKET))
 
     def answers(self) -> bool:
-        """Whether there is a socket, and a server behind it that has loaded its file."""
+        """Return True if the server listens on its socket and has loaded its file."""
         try:
             self.connection = Connection(self.path(BOOT), 5)
             self.connection("PING")
@@ -164,10 +167,11 @@ class Supervisor:
         self.connection = None
 
     def settings(self) -> list[str]:
-        """Never TCP; never a lease evicted; leases survive a crash of the server.
+        """Return the server's options: no TCP, no eviction of leases, and leases that survive a crash of the server.
 
-        ``appendfsync no``, since it alone hands every change to the kernel before the answer (``everysec`` puts that off
-        while the disk is slow). It loses more in a power failure, but that ends all holders too: they are on this machine.
+        With ``appendfsync no``, the server hands every change to the kernel before it answers; ``everysec`` delays that
+        while the disk is slow. It may lose more data in a power failure, but that ends all holders too, because they
+        are on this machine.
         """
         return [
             *("--port", "0", "--unixsocket", self.path(BOOT), "--unixsocketperm", "700"),
@@ -179,7 +183,7 @@ class Supervisor:
     # Watch
 
     def watch(self) -> None:
-        """Wait until the server has ended, or has to be ended."""
+        """Wait until the server has ended, or must be ended because it is unused or no longer reachable."""
         pause = min(max(self.idle / 10, 0.02), 5)
         used = time.monotonic()
         while not self.ended() and self.reachable():
@@ -190,37 +194,41 @@ class Supervisor:
             self.trim_log()
             self.keep_files()
             if self.connection is not None:
-                select.select([self.connection], [], [], pause)  # readable: the server has closed it, so it has ended
+                # Readable: the server has closed the connection, so it has ended.
+                select.select([self.connection], [], [], pause)
             else:
                 time.sleep(min(pause, 0.02))
 
     def in_use(self) -> bool:
-        """Has anybody connected since the last look, or is connected now; or does a lease run? Yes, when in doubt."""
+        """Return True if a client is connected or has connected since the last call, if any lease runs, or in doubt."""
         try:
             server = self.connection = self.connection or Connection(self.path(SOCKET), 5)
             connected = int(server.info("stats")["total_connections_received"])
             known, self.connected = self.connected, connected
             return connected != known or int(server.info("clients")["connected_clients"]) > 1 or leases(server)
-        except OSError:  # it hangs, or has ended; a connection that owes a reply is of no more use
+        except OSError:  # the server hangs or has ended; a connection with an outstanding reply is of no more use
             self.disconnect()
             return True
 
     def closed(self) -> bool:
-        """Takes the socket away. False, and it is back, if somebody has connected in the meantime."""
+        """Rename the socket so that no client finds it. If a client has connected meanwhile, rename it back and
+        return False."""
         os.rename(self.path(SOCKET), self.path(BOOT))
         with contextlib.suppress(OSError):
-            # Two replies, from two rounds of the server's loop: by then it has accepted all who came before the rename.
+            # Two replies come from two iterations of the server's loop: it has then accepted every client that came before
+            # the rename.
             if self.connection and self.connection("PING") and not self.in_use():
                 return True
         os.rename(self.path(BOOT), self.path(SOCKET))
         return False
 
     def reachable(self) -> bool:
-        """Whether others still find us. If not, we must give way: the next one to come starts a server."""
+        """Return True if clients still find this server. If not, it must end, because the next client starts another
+        one."""
         return self.owned() and os.path.exists(self.path(SOCKET))
 
     def owned(self) -> bool:
-        """Whether the directory is still the one that we have locked."""
+        """Return True if the directory is still the one that this process has locked."""
         try:
             there, ours = os.stat(self.directory), os.fstat(self.lock)
         except OSError:
@@ -230,10 +238,10 @@ class Supervisor:
     def trim_log(self) -> None:
         with contextlib.suppress(OSError):
             if os.stat(self.path(LOG)).st_size > LOG_LIMIT:
-                os.replace(self.path(LOG), self.path(LOG + ".1"))  # the server opens it anew for each line
+                os.replace(self.path(LOG), self.path(LOG + ".1"))  # the server opens its log anew for each line
 
     def keep_files(self) -> None:
-        """Once an hour, so that programs that clear old files out of /tmp see ours in use."""
+        """Touch all files once an hour, so that programs that delete old files in /tmp see that they are in use."""
         if time.monotonic() < self.kept + 3600:
             return
         self.kept = time.monotonic()
@@ -245,13 +253,13 @@ class Supervisor:
     # End
 
     def ended(self) -> bool:
-        """Whether the server process has ended; reaps it."""
+        """Return True if the server process has ended; reap it."""
         if self.pid and os.waitpid(self.pid, os.WNOHANG)[0]:
             self.pid = 0
         return not self.pid
 
     def end(self) -> None:
-        """Ends the server if it still runs: gently, since it then puts its file on disk; and removes the socket."""
+        """End the server if it still runs, and remove the socket. SIGTERM lets the server put its file on disk first."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if not self.ended():
             os.kill(self.pid, signal.SIGTERM)
@@ -267,7 +275,8 @@ class Supervisor:
 
 
 def leases(server: Connection) -> bool:
-    """Whether a lock is held, by any program: a string with an expiry. A file that we keep beside a lock is not one."""
+    """Return True if any program holds a lock on this server: a string with an expiry. Data that we store beside a
+    lock is no string."""
     cursor = ""
     while cursor != "0":
         cursor, keys = server("SCAN", cursor or "0", "COUNT", "1000", "TYPE", "string")
@@ -277,9 +286,12 @@ def leases(server: Connection) -> bool:
 
 
 def spawn(command: list[str], keep: int) -> int:
-    """Starts the server with the directory's lock. It ends with us (on Linux), or nobody would stop it when unused."""
+    """Start the server as a child that inherits the directory's lock. On Linux the server ends with this process.
+
+    Otherwise nobody would stop it when it is unused.
+    """
     try:
-        import ctypes  # before the fork: the child does as little as possible
+        import ctypes  # imported before the fork, so that the child does as little as possible
 
         set_death_signal = ctypes.CDLL(None).prctl
     except (ImportError, OSError, AttributeError):
@@ -302,10 +314,10 @@ def spawn(command: list[str], keep: int) -> int:
 
 
 def main(directory: str, report: str, idle: str, server: str) -> int:
-    """Reports one line to the starter: ``ok``, or what went wrong. Returns the exit status."""
+    """Run the supervisor. Report one line to the starting process, ``ok`` or the error, and return the exit status."""
     os.set_inheritable(int(report), False)
     if os.fork():
-        os._exit(0)  # so that we are nobody's child, and end with nobody
+        os._exit(0)  # the program becomes nobody's child, and ends with no other process
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -64,7 +64,7 @@ class Keeper:
         self.record = record
         """Function that returns this process's record, the facts that other processes may know."""
         self.mutex = threading.RLock()  # re-entrant, because a signal handler may use locks, too
-        self.in_change: Callable[[], bool] = self.mutex._is_owned  # noqa: SLF001 - as Condition asks
+        self.in_change: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
         self.selector = system.selector()
         self._nodes: dict[Endpoint, Node] = {}
         self._quorum_nodes: dict[tuple[Endpoint, ...], QuorumNodes] = {}
