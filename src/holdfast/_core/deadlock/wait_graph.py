@@ -44,7 +44,7 @@ class WaitGraph:
         """True while the waits differ from those in the record that the server has of this process."""
 
     def join(self, other: WaitGraph) -> WaitGraph:
-        """Merge this graph into that of another node of the same Cluster, and return the merged graph."""
+        """Merge this process's waits on one node into those on another node of the same Cluster; return the merged graph."""
         other.nodes += self.nodes
         return other
 

@@ -60,7 +60,8 @@ class QuorumLease(HeldLease):
         self.listener_id, self.listening_on = listener_id, listening_on
         """Id of the holder's subscription from the time when it waited, and numbers of the servers that may still have it."""
         self.doubtful: set[int] = set()
-        """Numbers of servers that may still carry out a late vote request, or did so after the grant."""
+        """Numbers of servers where a late copy of a vote request may still acquire the lock, or has done so after the
+        grant."""
         self._least = grant.deadline
         super().__init__(grant)
 

@@ -100,7 +100,7 @@ def _runner(raw: object) -> Runner:
 def _words(text: str, between: str, count: int) -> list[str]:
     words = text.split(between, count - 1)
     if len(words) != count:
-        raise Malformed(f"not {count} words")
+        raise Malformed(f"the record must have {count} words")
     return words
 
 

@@ -152,7 +152,7 @@ def _whole(text: bytes) -> int:
 
 
 def fresh(values: list[bytes | None]) -> Record | None:
-    """Return the value that the `EntrySpec.reading` command read if it is certainly fresh, else None."""
+    """Return the value from the reply to `EntrySpec.reading` if it is certainly fresh, else None."""
     raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # in a group of one key there is no floor key
     if raw is None or floor is None:
         return None

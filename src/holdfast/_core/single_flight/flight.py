@@ -235,7 +235,7 @@ async def get_or_lease(
 
 
 async def _fast_read(entry: EntrySpec, began: float) -> Record | None:
-    """Return the value if the plain command shows a fresh one, which is usual; a script takes half as long again."""
+    """Return the value if a plain command reads a fresh one, else None: then a script, which is slower, has to be run."""
     try:
         call = entry.reading
         answer = await call
