@@ -267,7 +267,7 @@ OF_ASYNCIO = {
     "redis.asyncio.Redis": "redis.Redis",
     "valkey.asyncio.Valkey": "valkey.Valkey",
     "Tasks may share": "Threads may share",
-    "; a coroutine function": "; a function",
+    "(a coroutine function": "(a function",
 }
 STATED_DIFFERENCES = {
     "Lock": (

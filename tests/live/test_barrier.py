@@ -149,7 +149,7 @@ def test_users_that_disagree_are_told_so(face: str, server: PrivateServer, name:
     two, three = (Either(face, "Barrier", server.url, name, parties) for parties in (2, 3))
     other = two.later("wait")
     until(lambda: waiting(look, name))
-    with pytest.raises(ConfigError, match="made elsewhere with parties=2: all who use it have to agree"):
+    with pytest.raises(ConfigError, match="created elsewhere with parties=2: all users must pass the same"):
         three("wait")
     assert two("wait") != other.result(10)
     three("reset")

@@ -97,7 +97,7 @@ def test_somebody_else_keeps_what_he_has_got_meanwhile(server: PrivateServer, na
     with lock:
         seen = holdfast.Inspector(server.url).show(name)
     with lock as lease:
-        with pytest.raises(HolderChanged, match=f"lock '{name}' was not taken away: somebody else has it now") as caught:
+        with pytest.raises(HolderChanged, match=f"lock '{name}' was not broken: another client holds it now") as caught:
             breaks(server.url, seen)
         assert (caught.value.name, caught.value.key) == (name, f"hf:{{{name}}}")
         lease.renew()
@@ -302,7 +302,7 @@ def test_a_writer_and_readers(server: PrivateServer, name: str, breaks: Callable
 def test_who_redeems_a_ticket_that_was_broken_is_told_so(server: PrivateServer, name: str, breaks: Callable[..., Any]) -> None:
     ticket = holdfast.FairLock(server.url, name).__enter__().ticket(60)
     assert breaks(server.url, name) is not None
-    with pytest.raises(TicketRefused, match="taken away") as refused, holdfast.redeem(server.url, ticket):
+    with pytest.raises(TicketRefused, match="was broken or deleted") as refused, holdfast.redeem(server.url, ticket):
         pytest.fail("it was broken")
     assert refused.value.reason == "gone", "'used' would say that somebody else does the work"
 

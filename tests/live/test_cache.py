@@ -181,7 +181,8 @@ def test_one_of_another_codec_is_loaded_anew(
     assert cache.get_or_load("a", never) == 2
     assert cache.statistics().unreadable == 2
     assert (
-        f"cache '{name}', key 'a': what is stored is ignored: the value was stored with codec 'str', not 'json'" in caplog.text
+        f"cache '{name}', key 'a': the stored value is ignored: the value was stored with codec 'str', not 'json'"
+        in caplog.text
     )
 
 
@@ -501,7 +502,7 @@ def test_the_last_value_if_loading_fails(
     cache.set("a", 1)
     time.sleep(0.03)
     assert cache.get_or_load("a", _ended(Slow(OSError("database away")))) == 1
-    assert "key 'a': loading failed, the last value is given once more: OSError('database away')" in caplog.text
+    assert "key 'a': loading failed, the last value is returned again: OSError('database away')" in caplog.text
     with pytest.raises(OSError, match="database away"):
         cache.get_or_load("a", _ended(Slow(OSError("database away"))), stale=0)
     figures = cache.statistics()

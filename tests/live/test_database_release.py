@@ -248,7 +248,7 @@ def test_lost_while_it_was_committed(file: Bank, look: redis.Redis, lock: Lock) 
     with Session(file.engine) as session, told(file.engine, "commit", lose):
         hold(session, lock)
         withdraw(session)
-        with pytest.warns(HoldfastWarning, match=r"was lost.*the transaction is committed; check the fence"):
+        with pytest.warns(HoldfastWarning, match=r"was lost.*the transaction is committed; .*check the fence"):
             session.commit()
     assert file.balance() == 99
 

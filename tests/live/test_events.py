@@ -229,7 +229,7 @@ def test_users_that_disagree_are_told_so(server: PrivateServer, name: str) -> No
     other = CountDownLatch(server.url, name, 4)
     calls: list[Callable[[], object]] = [other.count_down, other.wait, lambda: other.count]
     for call in calls:
-        with pytest.raises(ConfigError, match=r"made elsewhere with count=3: all who use it have to agree") as caught:
+        with pytest.raises(ConfigError, match=r"created elsewhere with count=3: all users must pass the same") as caught:
             call()
         assert caught.value.parameter == "count"
     with pytest.raises(ConfigError, match=r"it is the name of a latch; .*nothing was changed"):

@@ -206,6 +206,6 @@ def test_progress_asks_no_server_and_needs_no_option(new_server: Callable[[], Pr
 
 @pytest.mark.parametrize("make", [Lock, FairLock, aio.Lock, aio.FairLock])
 def test_who_renews_by_hand_need_not_check_in(make: Callable[..., Any], server: PrivateServer, name: str) -> None:
-    with pytest.raises(ConfigError, match="each renewal of yours is a check-in") as caught:
+    with pytest.raises(ConfigError, match="the holder shows progress by renewing") as caught:
         make(server.url, name, renew=False, progress_within=20)
     assert caught.value.parameter == "progress_within"

@@ -155,7 +155,7 @@ def test_what_is_there_and_is_no_lock_of_ours(own: PrivateServer, face: str) -> 
         client.flushall()
     assert found.keys() == {"peer", "peer with an end", "list", "odd"}
     peer, odd = found["peer"], found["odd"]
-    assert (peer.kind, peer.held, peer.fence, str(peer.holder)) == ("foreign", True, 0, "somebody else's program")
+    assert (peer.kind, peer.held, peer.fence, str(peer.holder)) == ("foreign", True, 0, "a client of another library")
     assert peer.holder is not None
     assert peer.holder.remaining is None, "it has no expiry"
     assert "secret" not in repr(peer)

@@ -237,7 +237,7 @@ def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, 
         assert second.fence > first.fence
         with pytest.raises(LeaseLost):
             forgotten.release()
-    with pytest.raises(LockTimeout, match=r"may have forgotten .*grants none for another (19|20)"):
+    with pytest.raises(LockTimeout, match=r"may have lost data .*grants no lock for another (19|20)"):
         FairLock(sentinels.url, name + "-guarded", ttl=6, wait=0, quarantine=20).__enter__()
     assert guarded.lease
     assert guarded.lease.remaining() > 1, "alone"

@@ -156,11 +156,11 @@ def test_one_within_another_on_a_key_that_was_watched_later(server: PrivateServe
     async def scene(me: Optimist) -> None:
         async with me.within(name) as tx:
             await done(tx.watch(f"{name}:2", name))
-            with pytest.raises(ConfigError, match="within another one that watches the same key"):
+            with pytest.raises(ConfigError, match="inside another one that watches the same key"):
                 async with me.within(f"{name}:2"):
                     raise AssertionError
             async with me.within(f"{name}:3") as inner:
-                with pytest.raises(ConfigError, match="within another one that watches the same key"):
+                with pytest.raises(ConfigError, match="inside another one that watches the same key"):
                     await done(inner.watch(f"{name}:2"))
         async with me.within(f"{name}:2"):
             pass
@@ -170,7 +170,7 @@ def test_one_within_another_on_a_key_that_was_watched_later(server: PrivateServe
 
 def test_many_commands_that_fail(server: PrivateServer, name: str, look: redis.Redis) -> None:
     look.set(name, "text")
-    raises = pytest.raises(CommandFailed, match=r"1000 of 1000 .*results\[4\].* …\. The others")
+    raises = pytest.raises(CommandFailed, match=r"1000 of 1000 .*results\[4\].* …\. The other commands")
     with raises as caught, holdfast.transaction(server.url, name) as tx:
         for _ in range(1000):
             tx.queue.incr(name)
@@ -343,7 +343,7 @@ def test_a_forked_child_cannot_read_on_its_parents_connection(server: PrivateSer
                     os.write(writes, str(error).encode())
             os._exit(0)
         os.waitpid(child, 0)
-        assert os.read(reads, 1000).count(b"is of the process that forked this one") == 2
+        assert os.read(reads, 1000).count(b"belongs to the process that forked this one") == 2
         assert tx.read.get(name) is None
     os.close(reads)
     os.close(writes)

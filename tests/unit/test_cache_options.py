@@ -111,7 +111,7 @@ def test_functions_of_the_other_face_are_refused() -> None:
 
     with pytest.raises(ConfigError, match=r"other is a coroutine function: use holdfast.aio.Cache"):
         holdfast.Cache(URL, "shop").memoize("x")(other)
-    with pytest.raises(ConfigError, match=r"plain is no coroutine function: use holdfast.Cache"):
+    with pytest.raises(ConfigError, match=r"plain is not a coroutine function: use holdfast.Cache"):
         aio.Cache(URL, "shop").memoize("x")(plain)  # type: ignore[arg-type]
     for wrong in (generator, generates):
         for cache in (holdfast.Cache(URL, "shop"), aio.Cache(URL, "shop")):
@@ -144,7 +144,7 @@ def test_loaders_of_the_other_face_are_refused(down: Any) -> None:
         return 1
 
     async def main() -> None:
-        with pytest.raises(ConfigError, match="the loader is no coroutine function"):
+        with pytest.raises(ConfigError, match="the loader is not a coroutine function"):
             await aio.Cache(URL, "shop").get_or_load("a", lambda: 1)  # type: ignore[arg-type, return-value]
 
     with pytest.raises(ConfigError, match="the loader is a coroutine function"):

@@ -1,4 +1,4 @@
-"""Finding cycles of threads, tasks and processes that wait for each other's locks, for asyncio. As `_api.sync_deadlock`."""
+"""`find_deadlocks` for asyncio: find cycles of clients that wait for each other's locks. `holdfast` has it for threads."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ __all__ = ["find_deadlocks"]
 
 
 async def find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:
-    """Those who wait for each other's locks on a server, or in a Cluster, and will for ever; empty if there are none.
+    """Return the cycles of clients that wait for each other's locks on a server or Cluster, and so would wait forever.
 
-    A holder that has waited half a second for another lock tells the server so. A possible cycle is checked twice,
-    so this takes a moment if there is one. Source: E. G. Coffman, M. Elphick, A. Shoshani, "System Deadlocks",
-    ACM Computing Surveys 3, 1971.
+    The list is empty if there are none. A holder reports to the server that it waits for another lock once it has waited half a
+    second. A possible cycle is checked twice, so the call takes a moment longer then. Source: E. G. Coffman, M. Elphick,
+    A. Shoshani, "System Deadlocks", ACM Computing Surveys 3, 1971.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
-        prefix: of the locks' keys. A cycle that goes beyond it is found if each waiter in it holds, or waits for, a lock of it.
+        prefix: prefix of the locks. A cycle over several prefixes is found if each of its waiters holds, or waits for, a lock
+            with this prefix.
 
     Raises:
-        ConfigError: this is no server that can be asked.
-        ServerError: the server cannot be reached, or refuses.
+        ConfigError: the client is none of these.
+        ServerError: the server cannot be reached, or refuses the request.
     """
     what, mine = "finding deadlocks", start(prefix)
     try:
         caller = AioCaller(client)
     finally:
-        del client  # its URL may have a password, and error reporters send the variables of each frame
-    await caller.run(cycles.waiters("", mine), records(mine), what)  # of a Cluster, it is known then who is in it
+        del client  # Its URL may contain a password, and error reporters send the variables of each frame.
+    await caller.run(cycles.waiters("", mine), records(mine), what)  # Afterwards, the servers of a Cluster are known.
     waiting: list[Link] = []
     for one in caller.each():
         waiting += await one.run(cycles.everybody(mine), records(mine), what)

@@ -1,4 +1,4 @@
-"""`Event` and `CountDownLatch` for processes, for asyncio: the same as in `events`."""
+"""`Event` and `CountDownLatch` between processes, for asyncio. `holdfast` has the classes for threads."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class _Latch(event.BaseLatch):
 
 
 class Event(_Latch):
-    """A flag that processes share: as `threading.Event`.
+    """A flag that processes share, with the methods of `threading.Event`.
 
-    Waiters are notified and do not poll; all waiters of a process share one connection. Waiters return when it is set, even if
-    it is cleared at once.
+    Waiters are notified and do not poll; all waiters of a process share one connection. Waiters return once the event is set,
+    even if it is cleared at once.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
-        name: of the event, 1 to 512 bytes.
-        keep: seconds after its last use for which the server keeps it; waiting is use. Then it is as if it had never been set.
-        prefix: start of the keys on the server.
+        name: name of the event, 1 to 512 bytes.
+        keep: seconds after its last use (a wait counts) for which the server keeps the event. After that it is not set.
+        prefix: start of all keys on the server.
 
     Raises:
-        ConfigError: an option is out of range; nothing was sent.
+        ConfigError: an option is out of range; nothing was sent to the server.
     """
 
     @hides_client()
@@ -43,37 +43,38 @@ class Event(_Latch):
         super().__init__(client, name, "event 1", count=1, keep=keep, prefix=prefix)
 
     async def is_set(self) -> bool:
-        """Whether it is set. Asks the server; raises ServerError."""
+        """Return True if the event is set, by asking the server. Raises ServerError."""
         return (await self._run(latch.look(self._latch))).missing == 0
 
     async def set(self) -> None:
-        """Set it; all who wait return. Raises ServerError."""
+        """Set the event; all waiters return. Raises ServerError."""
         await self._run(latch.down(self._latch, 1))
 
     async def clear(self) -> None:
-        """Callers of `wait` from now on wait until it is set again. Raises ServerError."""
+        """Clear the event: new calls of `wait` wait until it is set again. Raises ServerError."""
         await self._run(latch.reset(self._latch))
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, or for ``timeout`` seconds (None: for ever): whether it was set. Raises ServerError."""
+        """Wait until the event is set, up to ``timeout`` seconds (None: no limit). Return False on timeout.
+        Raises ServerError."""
         return await self._run(latch.wait(self._latch, event.patience(timeout)))
 
 
 class CountDownLatch(_Latch):
-    """Opens when ``count`` things are done, wherever they are; until then, all who wait for that wait.
+    """A latch that opens when ``count`` things are done, in any processes; callers of `wait` wait for that.
 
-    Each call counts once, also when its answer gets lost; and what has a name counts once, whoever counts it down. Once open,
-    it stays open until `reset`.
+    Each call of `count_down` counts once, even if its answer gets lost and it is sent again. With a name (``by``), it counts
+    once for each name. Once open, the latch stays open until `reset`.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
-        name: of the latch, 1 to 512 bytes.
-        count: how many there are, at least one. All who use the latch have to say the same.
-        keep: seconds after its last use for which the server keeps it; waiting is use. Then it is as new.
-        prefix: start of the keys on the server.
+        name: name of the latch, 1 to 512 bytes.
+        count: number of things to be done, at least 1. All users of the latch must pass the same number.
+        keep: seconds after its last use (a wait counts) for which the server keeps the latch. After that it is as new.
+        prefix: start of all keys on the server.
 
     Raises:
-        ConfigError: an option is out of range; nothing was sent.
+        ConfigError: an option is out of range; nothing was sent to the server.
     """
 
     @hides_client()
@@ -82,19 +83,28 @@ class CountDownLatch(_Latch):
 
     @property
     async def count(self) -> int:
-        """How many are missing; 0: it is open. Asks the server. Raises ServerError, ConfigError if another count is there."""
+        """The number of things still missing; 0 if the latch is open. Asks the server.
+
+        Raises ServerError, and ConfigError if the latch has another ``count`` on the server.
+        """
         return (await self._run(latch.look(self._latch))).missing
 
     async def count_down(self, n: int = 1, *, by: str | None = None) -> int:
-        """``n`` are done, and how many are missing now. ``by``: what, or who; each name counts once, until `reset`. Raises
-        ServerError, and ConfigError if another count is there."""
+        """Count ``n`` things as done, and return the number still missing.
+
+        ``by`` names the thing or its worker; until `reset`, each name counts once. Raises ServerError, and ConfigError if the
+        latch has another ``count`` on the server.
+        """
         return (await self._run(latch.down(self._latch, event.at_least_one(n, "n"), by or ""))).missing
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is open, or for ``timeout`` seconds (None: for ever): whether it was. Raises ServerError, also when the
-        server has lost what was counted, and ConfigError if another count is there."""
+        """Wait until the latch is open, up to ``timeout`` seconds (None: no limit). Return False on timeout.
+
+        Raises ServerError, also if the server has lost the count meanwhile, and ConfigError if the latch has another ``count``
+        on the server.
+        """
         return await self._run(latch.wait(self._latch, event.patience(timeout)))
 
     async def reset(self) -> None:
-        """All are missing again: as many as this one says. Raises ServerError."""
+        """Start again with the ``count`` of this object, all of it missing. Raises ServerError."""
         await self._run(latch.reset(self._latch))

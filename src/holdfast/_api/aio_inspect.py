@@ -1,4 +1,4 @@
-"""`inspect` for asyncio. `_api.sync_inspect` is the same for threads; `_api.inspect` is what they share."""
+"""`Inspector` for asyncio: find locks, show who holds them and who waits, and break them. `holdfast` has it for threads."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ T = TypeVar("T")
 
 
 class Inspector(BaseInspector[AioCaller]):
-    """Sees who holds which locks, and who waits for them. Takes nothing, and shows no tokens.
+    """Shows which locks are held by whom and who waits for them, and can break a lock. Looking changes nothing.
+
+    Tokens are never shown.
 
     Args:
-        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client (also of a Cluster), or a URL; of a Redlock, the list
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client (also of a Cluster), or a URL; for a Redlock, the list
             of its servers.
-        prefix: of the locks' keys.
+        prefix: prefix of the locks.
     """
 
     @hides_client()
@@ -32,10 +34,10 @@ class Inspector(BaseInspector[AioCaller]):
         super().__init__(client, prefix, AioCaller)
 
     async def locks(self, pattern: str = "*") -> AsyncIterator[LockInfo]:
-        """Locks that are held, or waited for, as they are found: in no order.
+        """Yield the locks that are held or waited for, in no particular order, while they are found.
 
-        Fifty are looked at in one run, so a server with many serves others meanwhile; what is taken or given back
-        meanwhile may be missing. ``pattern``: of names, as in `fnmatch`. Raises ServerError.
+        One request looks at fifty locks, so that a busy server can serve others in between. Locks that are acquired or released
+        meanwhile may be missing. ``pattern`` selects names, as in `fnmatch`. Raises ServerError.
         """
         survey = self._survey(pattern, await self._parts())
         while not survey.over:
@@ -43,17 +45,21 @@ class Inspector(BaseInspector[AioCaller]):
                 yield describe(seen, self._prefix)
 
     async def show(self, name: str | bytes | LockInfo, *, key: str | bytes | None = None) -> LockInfo:
-        """A lock, with all who hold it and all who wait, a thousand at most; ``key``: as the lock's. Raises ServerError."""
+        """Return a lock with all its holders and waiters, up to a thousand of each. Raises ServerError.
+
+        ``key`` is the lock's own ``key=``, if it was created with one.
+        """
         called, lock = self._key(name, key)
         operation = scan.look(self._field(await self._parts()), [lock], LINE)
         (seen,) = await self._run(operation, f"lock {called!r}", lock)
         return describe(seen, self._prefix, name=called, line=True)
 
     async def wait(self, name: str | bytes | LockInfo, timeout: float | None = None, *, key: str | bytes | None = None) -> bool:
-        """Wait until nobody has the lock, for ``timeout`` seconds; False: somebody has it still.
+        """Wait until nobody holds the lock, up to ``timeout`` seconds (None: no limit). Return False if it is held still.
 
-        It takes nothing, and stands in no line: somebody else may have the lock again when this returns. Nobody tells it, so it
-        looks once a second, and when the lease ends. Raises ServerError.
+        This neither acquires the lock nor queues for it, so another client may hold the lock again when the call returns. It
+        polls once a second, and when the lease expires, since no notification is sent. ``key``: as in `show`. Raises
+        ServerError.
         """
         called, lock = self._key(name, key)
         return await self._run(break_lock.wait(self._field(await self._parts()), lock, timeout), f"lock {called!r}", lock)
@@ -66,14 +72,22 @@ class Inspector(BaseInspector[AioCaller]):
         key: str | bytes | None = None,
         by: str | None = None,
     ) -> Broken | None:
-        """Take the lock away from who has it; None: nobody has.
+        """Break the lock: its holder loses the lease, and the first waiter acquires it at once. Return None if nobody held it.
 
-        Pass a result of `show` or `locks`: if the lock has another holder by now, that holder keeps it, and HolderChanged is
-        raised. With a name alone, whoever has it now. The first waiter gets it at once. The former holder is notified and loses
-        its lease; its fences are below the one returned. ``by``: your name, for the former holder and its log. ``holder``: of
-        what several share, who alone is to lose it; without, all who were seen.
+        The former holder is notified. Its fences are lower than the one returned. Pass a result of `show` or `locks` as lock:
+        if the lock has another holder by now, that holder keeps it, and HolderChanged is raised. With a name alone, the present
+        holder loses the lock.
 
-        Raises HolderChanged, ServerError, QuorumError.
+        Args:
+            lock: the lock as seen by `show` or `locks`, or its name.
+            holder: the only holder that loses its lease, if the lock has several. None: all that were seen lose theirs.
+            key: the lock's own ``key=``, if it was created with one and is passed by name.
+            by: your name, for the former holder and its log; default: ``host:pid``.
+
+        Raises:
+            HolderChanged: the lock has another holder by now.
+            ServerError: the server cannot be reached.
+            QuorumError: of several servers, too few can be reached.
         """
         seen = lock if isinstance(lock, LockInfo) else await self.show(lock, key=key)
         if seen.holder is None:
@@ -84,7 +98,7 @@ class Inspector(BaseInspector[AioCaller]):
 
     async def _parts(self) -> list[Any]:
         try:
-            await self._callers[0].driver(b"")  # of a Cluster, it asks who owns what
+            await self._callers[0].driver(b"")  # For a Cluster, this looks up the servers of its slots.
         except WireError as error:
             raise self._error(error, "locks") from error
         return parts_of(self._endpoints)
@@ -97,7 +111,7 @@ class Inspector(BaseInspector[AioCaller]):
 
 
 class _Driver(Driver):
-    """Asks several servers."""
+    """A driver that sends requests to several servers."""
 
     def __init__(self, callers: list[AioCaller], endpoints: list[Any]) -> None:
         super().__init__(current(), endpoints[0])

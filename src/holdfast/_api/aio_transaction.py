@@ -1,4 +1,4 @@
-"""`holdfast.aio.transaction`: the same as `holdfast.transaction`, for asyncio."""
+"""Optimistic transactions for asyncio: WATCH, read, decide, MULTI, EXEC. `holdfast` has them for threads."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class Transaction(transactions.BaseTransaction):
-    """One transaction: reads at once, then queued commands, which EXEC carries out together or not at all.
+    """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
 
-    As ``async with`` it is one try: EXEC at the end of the block, or nothing if the block raises. It is used once.
-    `run` makes as many as needed.
+    Each ``async with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. The object can
+    be used once. `run` makes as many tries as needed.
     """
 
     _face = "asyncio"
@@ -39,23 +39,24 @@ class Transaction(transactions.BaseTransaction):
 
     @property
     def read(self) -> redis.asyncio.Redis:
-        """The client's commands, carried out at once: before the first one is queued."""
+        """The client's commands, sent at once. To be used before the first command is queued."""
         return cast("redis.asyncio.Redis", self._reading)
 
     @property
     def queue(self) -> Pipeline:
-        """The client's commands, carried out by EXEC at the end of the block; `results` has their answers."""
+        """The client's commands, queued for EXEC at the end of the block; `results` has their replies then."""
         return cast("Pipeline", self._queued)
 
     async def watch(self, *keys: str | bytes) -> None:
-        """Watch more keys, whose names only reading tells: before they are read, and before anything is queued."""
+        """Watch more keys, whose names were read just now: call this before reading them and before queueing. Raises
+        ServerError."""
         await driver().run(self._watch_more(keys))
 
     async def _now(self, *args: Any, **options: Any) -> Any:
         return await driver().run(self._at_once(*args, **options))
 
     async def __aenter__(self) -> Self:
-        """WATCH. Raises ServerError."""
+        """Send WATCH and return the transaction. Raises ServerError if the server cannot be reached."""
         self._claim(asyncio.current_task())
         try:
             await driver().run(self._begin())
@@ -67,23 +68,26 @@ class Transaction(transactions.BaseTransaction):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """EXEC; or nothing, if the block raises. Raises TransactionConflict, CommandFailed, ServerError."""
+        """Send EXEC, or nothing if the block raised.
+
+        Raises TransactionConflict if another client has changed a watched key, CommandFailed if commands failed inside EXEC,
+        ServerError if the outcome is unknown.
+        """
         try:
             await driver().run(self._end(failed=kind is not None))
         finally:
             self._unclaim()
 
     async def run(self, function: Callable[[Transaction], Awaitable[T]], *, tries: int = TRIES, wait: float | None = None) -> T:
-        """Call a function with a transaction that has begun, then EXEC; all of it again, if somebody else was quicker.
+        """Call a function with a transaction after WATCH, then send EXEC; repeat both after each conflict with another client.
 
         Args:
-            function: a coroutine function, called once for each try. All that it does besides its transaction is done at each
-            try.
-            tries: how often at most.
-            wait: seconds after which it is not tried again; None: as long as there are tries.
+            function: a coroutine function, called once for each try, so its other effects may happen several times.
+            tries: most tries.
+            wait: seconds after which no further try is made. None: no limit but ``tries``.
 
-        Returns what the function returned in the try that counts. Raises TransactionConflict with the number of tries,
-        CommandFailed, ServerError, and what the function raises.
+        Returns the result of the function in the try that succeeded. Raises TransactionConflict, with the number of tries, if
+        none did. Raises CommandFailed, ServerError, and the exceptions of the function.
         """
         bounds = transaction_options.limits(tries, wait)
         try:
@@ -109,7 +113,7 @@ class Transaction(transactions.BaseTransaction):
 
 
 def transaction(client: object, *keys: str | bytes) -> Transaction:
-    """A transaction on ``keys``: it counts only if nobody else has changed one of them until EXEC.
+    """Return a transaction on ``keys``: it is carried out only if no other client changes one of the keys before EXEC.
 
     ::
 
@@ -120,9 +124,9 @@ def transaction(client: object, *keys: str | bytes) -> Transaction:
 
     Args:
         client: a redis.asyncio.Redis, RedisCluster, valkey.asyncio.Valkey or ValkeyCluster client, or a URL.
-        keys: to watch, one at least; in a Cluster, of one slot.
+        keys: keys to watch, at least one; in a Cluster, all in one slot.
 
-    Raises ConfigError. The ``async with`` raises TransactionConflict if somebody else was quicker; `Transaction.run` and
-    `transactional` try again.
+    Raises ConfigError if an argument is invalid. The ``async with`` statement raises TransactionConflict if another client was
+    faster; `Transaction.run` and `transactional` repeat the transaction then.
     """
     return Transaction(client, *keys)

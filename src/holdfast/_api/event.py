@@ -1,4 +1,4 @@
-"""The common part of `Event`, `CountDownLatch` and `Barrier` in both APIs: options and their checks, errors."""
+"""The common base of `Event`, `CountDownLatch` and `Barrier` in both APIs: their options, checks and errors."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from holdfast._runtime.process import describe
 from holdfast.errors import ConfigError, HoldfastError, ServerError
 
 KEEP = 86400.0
-"""Seconds, a day: none of these is meant to be left alone for so long and then to be relied on."""
+"""Default of ``keep``: seconds, one day, for which the server keeps an unused object."""
 
 PLACE = 30.0
 
 ANSWER_WITHIN = 1.0
-"""Seconds: what gets no answer by then is asked again, which does no harm."""
+"""Most seconds to wait for an answer. The request is then sent again, which has no further effect."""
 
 MOST = 10_000
-"""Parties of a barrier: all of them are told in one run of a script."""
+"""Most parties of a barrier: one run of a script notifies all of them."""
 
 BROKEN_BY = {
-    "died": "{who} gave no sign of life while it was waited for",
-    "timeout": "{who} ran out of time",
+    "died": "{who} gave no sign of life while the others waited for it",
+    "timeout": "the wait of {who} timed out",
     "abort": "{who} aborted it",
     "action": "the action failed in {who}",
-    "lost": "the server has lost who was waiting",
+    "lost": "the server has lost the list of waiters",
 }
 
 
 class BrokenBarrier(HoldfastError, threading.BrokenBarrierError):
-    """A barrier is broken, or was while this one waited at it. The others are told so, too."""
+    """Raised by `Barrier.wait` if the barrier is broken, or breaks while the caller waits. All other waiters get it too."""
 
     name: str
     key: str
     reason: str
     """The cause: "died", "timeout", "abort", "action", "reset", or "lost" (the server has lost the list of waiters)."""
     by: str | None
-    """The client that broke it, as ``host:pid (label)``; None when unknown."""
+    """The client that broke the barrier, as ``host:pid (label)``; None if unknown."""
 
 
 class Named:
-    """Something that processes share under a name, on one server. Not to be pickled: it is made from its client and name."""
+    """An object that processes share under a name, on one server. It cannot be pickled; create it from its client and name."""
 
     _caller: Any
     _caller_type: type[Any]
-    """How this face asks a server."""
+    """Class that sends the requests of this API (sync or asyncio)."""
     _name: str
     _keys: tuple[bytes, ...]
 
@@ -67,28 +67,29 @@ class Named:
 
     @property
     def name(self) -> str:
-        """Name under which processes share the object."""
+        """The name under which processes share the object."""
         return self._name
 
     @property
     def key(self) -> str:
-        """The key on the server, for messages."""
+        """The main key of the object on the server."""
         return self._keys[0].decode(errors="backslashreplace")
 
     @property
     def _what(self) -> str:
-        """Describe the object, for messages."""
+        """A description of the object, for messages."""
         return f"{type(self).__name__} {self._name!r}"
 
     def __repr__(self) -> str:
         return f"<holdfast {self._what}>"
 
     def __reduce__(self) -> Never:
-        raise TypeError(f"{self!r} cannot be pickled: make another one from the same server and name, where it is wanted")
+        raise TypeError(f"{self!r} cannot be pickled: make another one from the same server and name in the other process")
 
     @contextmanager
     def _in_words(self, parameter: str) -> Iterator[None]:
-        """Errors of the operations, as the user gets them. ``parameter``: which one all users have to agree on."""
+        """Translate internal errors into those of users. ``parameter`` is the option that all users of the object must agree
+        on."""
         facts = {"name": self._name, "key": self.key}
         try:
             yield
@@ -96,8 +97,8 @@ class Named:
             raise ConfigError(f"{self._what}: {error}; nothing was changed", parameter="name", **facts) from None
         except CountMismatch as error:
             raise ConfigError(
-                f"{self._what} was made elsewhere with {parameter}={error.number}: all who use it have to agree; reset() makes "
-                "it what this one says",
+                f"{self._what} was created elsewhere with {parameter}={error.number}: all users must pass the same; reset() "
+                "changes it to that of this object",
                 parameter=parameter,
                 **facts,
             ) from None
@@ -108,7 +109,7 @@ class Named:
 
 
 class BaseLatch(Named):
-    """An event, or a latch."""
+    """An event or a latch: the part that the sync and the asyncio API share."""
 
     @hides_client()
     def __init__(self, client: object, name: str | bytes, kind: str, *, count: object, keep: float, prefix: str) -> None:
@@ -120,7 +121,7 @@ class BaseLatch(Named):
 
 
 class BaseBarrier(Named):
-    """A barrier."""
+    """A barrier: the part that the sync and the asyncio API share."""
 
     _error: type[BrokenBarrier] = BrokenBarrier
 
@@ -152,27 +153,27 @@ class BaseBarrier(Named):
 
     @property
     def parties(self) -> int:
-        """How many have to come."""
+        """The number of participants that have to wait at the barrier before all of them go on."""
         return self._meeting.parties
 
     def _broken(self, broken: Broken, record: bytes | None) -> BrokenBarrier:
-        """The user's error for an internal one."""
+        """Return the BrokenBarrier for an internal error. ``record`` describes the process that broke the barrier."""
         by = describe(record, broken.process)
         if broken.why == "reset":
-            text = f"{self._what} was reset by {by or 'somebody'} while this one waited"
+            text = f"{self._what} was reset by {by or 'another client'} during this wait"
         else:
-            why = BROKEN_BY.get(broken.why, broken.why).format(who=by or "somebody")
+            why = BROKEN_BY.get(broken.why, broken.why).format(who=by or "another participant")
             text = f"{self._what} is broken: {why}; reset() makes it usable again"
         return self._error(text, name=self._name, key=self.key, reason=broken.why, by=by)
 
 
 def at_least_one(value: object, parameter: str) -> int:
-    """A checked whole number from 1."""
+    """Return ``value``. Raises ConfigError if it is not a whole number from 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(f"{parameter} must be a whole number from 1, not {value!r}", parameter=parameter)
     return value
 
 
 def patience(timeout: Any) -> float | None:
-    """Seconds to wait, as threading takes them: below nothing is nothing."""
+    """Return the seconds to wait (None: no limit). Negative values count as 0, as in threading."""
     return None if timeout is None else max(0.0, float(timeout))

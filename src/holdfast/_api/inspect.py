@@ -1,4 +1,4 @@
-"""The facts that `inspect` shows about a lock, put together from the answers of the servers. `inspector` is where it looks."""
+"""The facts about locks that `Inspector` returns, built from the answers of the servers."""
 
 from __future__ import annotations
 
@@ -12,52 +12,53 @@ from holdfast._core.inspect import scan
 from holdfast._core.inspect.scan import Hold, Seen, Sight, Standing
 
 KINDS = {"semaphore", "rwlock", "event", "latch", "barrier"}
-"""Words that the format of a record may begin with."""
+"""Words with which the format of a lock's record on the server may begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """A process. If it has written nothing about itself yet, only its id is known."""
+    """A process that holds a lock or waits for it. Host and pid are None until it has written its record to the server."""
 
     process: str
-    """Public id, new with each start; empty: a peer that is none of ours, and says nothing about itself."""
+    """Public id of the process, new at each start; empty for a client of another library, which is unknown."""
     host: str | None
     pid: int | None
     label: str | None
 
     def __str__(self) -> str:
         if self.host is None:
-            return f"process {self.process}" if self.process else "somebody else's program"
+            return f"process {self.process}" if self.process else "a client of another library"
         return f"{self.host}:{self.pid}" + (f" ({self.label})" if self.label else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder(Party):
-    """A holder of a lock, or of a permit."""
+    """A process that holds a lock or permits."""
 
     since: float | None
-    """Unix time by the server's clock; None: unknown. Inside its process it may have been passed on since."""
+    """Time at which this process acquired the lock, in Unix seconds of the server's clock; None: unknown. The lock may have
+    been handed on inside the process since."""
     held_for: float | None
-    """Seconds since then."""
+    """Seconds since the process acquired the lock; None: unknown."""
     remaining: float | None
-    """Seconds until the lease ends, unless it is renewed; None: it has no end."""
+    """Seconds until the lease expires if it is not renewed; None if it never expires."""
     fence: int | None
-    """The last one that the server has issued to it."""
+    """The last fence that the server has issued to this holder; None: unknown."""
     weight: int
     mark: str
-    """The same for as long as it is the same lease."""
+    """A text that identifies the lease: it stays the same while the lease lasts."""
 
     __str__ = Party.__str__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiter(Party):
-    """A process in the queue."""
+    """A process that waits in the queue of a lock."""
 
     waited: float
-    """Seconds."""
+    """Seconds for which the process has waited."""
     alive: bool | None
-    """There was a sign of life lately; None: unknown."""
+    """True if the process gave a sign of life lately; None if unknown."""
     weight: int
 
     __str__ = Party.__str__
@@ -65,44 +66,44 @@ class Waiter(Party):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockInfo:
-    """A lock as the server knows it."""
+    """A lock as the server sees it: its holders, its queue and its fence."""
 
     name: str
     """Name of the lock as text: bytes that are not UTF-8 are escaped."""
     key: bytes
     kind: str
-    """"lock", "election", "semaphore", "rwlock", "event", "latch", "barrier"; "foreign": a lock of another library; "other":
-    no lock."""
+    """"lock", "election", "semaphore", "rwlock", "event", "latch" or "barrier"; "foreign" for a lock of another library,
+    "other" for a key that is no lock."""
     holders: tuple[Holder, ...]
-    """All holders, from `show`; `locks` gives one of them."""
+    """All holders if returned by `Inspector.show`; only one of them if returned by `Inspector.locks`."""
     waiters: int
     line: tuple[Waiter, ...] | None
-    """Waiters in the order of the queue; None where they were not asked for (see `show`)."""
+    """The waiters in the order of the queue, from `Inspector.show`; None from `Inspector.locks`."""
     fence: int
-    """The highest fence issued; 0 if the server remembers none."""
+    """The highest fence issued so far; 0 if the server has no record of any."""
     leader: str | None
-    """The name under which the holder was elected."""
+    """The name of the elected candidate; None if the lock is no election, or nobody leads."""
     used: int
     limit: int
-    """Permits of a semaphore; of a read-write lock, which a writer takes all of; else 1."""
+    """Number of permits: of a semaphore its limit, of a read-write lock the number that a writer takes, else 1."""
     votes: int
     servers: int
-    """So many servers, of so many, know it to be held by that holder."""
+    """Number of servers in all. ``votes`` is the number of those that know the lock to be held by this holder."""
     answered: int
-    """So many could be asked."""
+    """Number of servers that answered."""
 
     @property
     def held(self) -> bool:
-        """Somebody has it: of several servers, a majority says so."""
+        """True if the lock is held; with several servers, according to a majority."""
         return bool(self.holders) and self.votes > self.servers // 2
 
     @property
     def holder(self) -> Holder | None:
-        """The one who has it, or the first."""
+        """The holder, or the first of several; None if there is none."""
         return self.holders[0] if self.holders else None
 
     def facts(self) -> dict[str, Any]:
-        """All of it, for JSON: no token is in there."""
+        """Return all facts as a dictionary for JSON. It contains no token."""
         facts = {fact: getattr(self, fact) for fact in _FACTS[LockInfo]}
         facts["key"] = text(self.key)
         facts["holders"] = [_facts(holder) for holder in self.holders]
@@ -115,26 +116,28 @@ def _facts(one: Holder | Waiter) -> dict[str, Any]:
 
 
 _FACTS = {kind: [field.name for field in dataclasses.fields(kind)] for kind in (Holder, Waiter, LockInfo)}
-"""Names; `dataclasses.asdict` takes ten times as long, and there may be a hundred thousand locks."""
+"""Names of the fields of each class. `dataclasses.asdict` takes ten times as long, and there may be a hundred
+thousand locks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """A lock was taken away from its holder."""
+    """The outcome of breaking a lock, which its former holder has lost."""
 
     fence: int
-    """Above the fences of the old holder, below all later ones. A resource that accepts it refuses the old holder at once."""
+    """A fence above those of the former holder and below all later ones. A resource that accepts it refuses the
+    former holder."""
     told: bool
-    """Whether the holder's process was listening, and knows. If not, it finds out at its next renewal."""
+    """True if the former holder's process was listening, so it knows. If False, it notices the loss at its next renewal."""
     handed_over: bool
-    """The next in line has it."""
+    """True if the lock was handed over to the next waiter."""
 
 
-# From what the servers say
+# From the servers' answers to facts
 
 
 def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool = False) -> LockInfo:
-    """Return the facts about a lock. If several servers vote, these are the facts of a majority, or of most of them."""
+    """Return the facts about a lock; of several servers, those that a majority, or at least most of them, agree on."""
     sights = [sight for sight in seen.sights if sight is not None]
     votes: dict[tuple[str, ...], list[Sight]] = {}
     for sight in sights:
@@ -161,7 +164,7 @@ def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool =
 
 
 def text(raw: bytes) -> str:
-    """Return bytes as text, for people and for JSON."""
+    """Return bytes as text, with escapes if they are not UTF-8."""
     return raw.decode(errors="backslashreplace")
 
 

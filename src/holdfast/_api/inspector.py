@@ -1,5 +1,4 @@
-"""The search of `inspect` for both APIs: patterns of names, servers; and the outcome of taking a lock away. `_api.inspect` is
-what it tells about locks."""
+"""The common base of `Inspector` in both APIs: the search for locks by pattern, and breaking a lock."""
 
 from __future__ import annotations
 
@@ -24,13 +23,13 @@ log = logger("holdfast.Inspector")
 C = TypeVar("C")
 
 _SPECIAL = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
-"""Wildcards in a pattern of `fnmatch`."""
+"""Matches the wildcards in a pattern of `fnmatch`."""
 
 
 def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool]]:
-    """Return the pattern for the server, which may match too much, and the test of each key that it finds.
+    """Return the search pattern for the server, which may match too much, and a function that tests each key found.
 
-    The server knows names as they are encoded, in bytes: one character may be three there.
+    Names are encoded on the server, as bytes, so one character of the user's pattern may be three bytes there.
     """
     pieces = [names.encoded(piece, "pattern") if piece else b"" for piece in _SPECIAL.split(pattern)]
     fits = re.compile(fnmatch.translate(pattern)).match
@@ -43,7 +42,7 @@ def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool
 
 
 class BaseInspector(Generic[C]):
-    """The common part of both APIs. ``C``: how it asks a server."""
+    """The state of an `Inspector`: the part that the sync and the asyncio API share. ``C`` is the class that asks a server."""
 
     def __init__(self, client: object, prefix: str, caller: Callable[[object], C]) -> None:
         self._prefix = names.start(prefix)
@@ -64,23 +63,23 @@ class BaseInspector(Generic[C]):
         return Survey(self._field(parts), *matching(pattern, self._prefix))
 
     def _key(self, name: str | bytes | LockInfo, key: str | bytes | None) -> tuple[str, bytes]:
-        """Return name and key of a lock that is given by its name, or by what was seen of it."""
+        """Return the name and the key of a lock, which is passed by its name or as a `LockInfo`."""
         if isinstance(name, LockInfo):
             return name.name, name.key
         lock = names.lock_keys(name, self._prefix.decode(), key)[0]
         return name if isinstance(name, str) else text(name), lock
 
     def _enough(self, lock: LockInfo, answered: int) -> None:
-        """Raise QuorumError if fewer than a majority of the servers answered."""
+        """Raise QuorumError if no majority of the lock's servers has answered."""
         if answered <= lock.servers // 2:
             why = f"it takes {lock.servers // 2 + 1} of its {lock.servers} servers, and {answered} can be asked"
             nodes = {endpoint.address: "one of the servers of the lock" for endpoint in self._endpoints}
-            raise QuorumError(f"lock {lock.name!r} cannot be taken away: {why}", name=lock.name, nodes=nodes)
+            raise QuorumError(f"lock {lock.name!r} cannot be broken: {why}", name=lock.name, nodes=nodes)
 
     def _breaking(
         self, where: Field, lock: LockInfo, holder: Holder | None, by: str | None
     ) -> Coroutine[Any, Any, list[break_lock.Outcome | WireError]]:
-        """The operation."""
+        """Return the operation that revokes the leases of these holders, on each server."""
         holders = lock.holders if holder is None else (holder,)
         if lock.kind in {"semaphore", "rwlock"}:
             return break_lock.break_permits(where, lock.key, [one.mark for one in holders], by_whom(by))
@@ -89,7 +88,10 @@ class BaseInspector(Generic[C]):
         )
 
     def _broken(self, lock: LockInfo, answers: list[break_lock.Outcome | WireError]) -> Broken | None:
-        """Return the outcome, from the answer of each server."""
+        """Return the outcome of breaking a lock from the servers' answers; None if it was not held.
+
+        Raises HolderChanged if the lock has another holder by now, ServerError, QuorumError.
+        """
         for conflict in (answer for answer in answers if isinstance(answer, Conflict)):
             raise ServerError(f"lock {lock.name!r}: {conflict.why}", address=self._address, key=text(lock.key))
         self._enough(lock, sum(not isinstance(answer, WireError) for answer in answers))
@@ -102,8 +104,8 @@ class BaseInspector(Generic[C]):
                 handed_over=any(answer.heir for answer in done),
             )
         if any(isinstance(answer, break_lock.Changed) for answer in answers):
-            why = "somebody else has it now, and keeps it: look again"
-            raise HolderChanged(f"lock {lock.name!r} was not taken away: {why}", name=lock.name, key=text(lock.key))
+            why = "another client holds it now, and keeps it: look again"
+            raise HolderChanged(f"lock {lock.name!r} was not broken: {why}", name=lock.name, key=text(lock.key))
         return None
 
     def _error(self, error: WireError, what: str, key: bytes = b"") -> ServerError:
@@ -113,7 +115,7 @@ class BaseInspector(Generic[C]):
 
 
 def by_whom(by: str | None) -> str:
-    """Return the name of the caller that takes a lock away, as a word that fits into a message."""
+    """Return the name of the client that breaks a lock, as one printable word; the default is ``host:pid``."""
     if by is None:
         facts = current().facts()
         by = f"{facts['host']}:{facts['pid']}"
@@ -121,6 +123,6 @@ def by_whom(by: str | None) -> str:
 
 
 def parts_of(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-    """The servers that each know some of the keys: of a Cluster, all primaries. Its map is known."""
+    """Return the servers that each have a part of the keys: for a Cluster, all primaries. Its slot map must be known."""
     cluster = endpoints[0].cluster
     return list(endpoints) if cluster is None else list(cluster.primaries())

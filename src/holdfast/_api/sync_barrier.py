@@ -1,4 +1,4 @@
-"""`Barrier` for processes, as threading has it for threads. `_api.aio_barrier` has the same for asyncio."""
+"""`Barrier` between processes, for threads: participants wait for each other. `holdfast.aio` has the class for asyncio."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ T = TypeVar("T")
 
 
 class Barrier(event.BaseBarrier):
-    """A number of participants, in whatever processes, wait for each other and go on together, again and again: as
-    `threading.Barrier`.
+    """A barrier between processes: ``parties`` participants wait for each other, then all go on, as at `threading.Barrier`.
 
-    A participant that dies while it waits breaks the barrier for the others, at the latest ``ttl`` seconds later. So does one
-    that runs out of time. All who wait then get BrokenBarrier, and so does everybody who comes, until `reset`.
+    It can be used again and again. If a participant dies while it waits, this breaks the barrier at most ``ttl`` seconds later.
+    So does a participant whose wait times out. All waiters then get BrokenBarrier, and so do later callers, until `reset`.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
-        name: of the barrier, 1 to 512 bytes.
-        parties: how many have to come, at least one. All who use the barrier have to say the same.
-        action: called by one of the participants, the last to come, when all are there and before any of them goes on. If it
-            raises, the barrier is broken. Give it to all of them.
-        timeout: seconds to wait where `wait` says nothing else; None: for ever.
-        ttl: seconds after which a participant that gives no sign of life counts as dead. A waiter gives one by itself.
-        keep: seconds after its last use for which the server keeps it, broken or not.
-        prefix: start of the keys on the server.
+        name: name of the barrier, 1 to 512 bytes.
+        parties: number of participants, at least 1. All users of the barrier must pass the same number.
+        action: called by the last participant when all have arrived, before any of them goes on. If it raises, the barrier is
+            broken. All participants should pass it.
+        timeout: default of the ``timeout`` of `wait`, in seconds. None: no limit.
+        ttl: seconds without a sign of life after which a participant counts as dead. A waiting participant sends them itself.
+        keep: seconds after its last use for which the server keeps the barrier, broken or not.
+        prefix: start of all keys on the server.
 
     Raises:
-        ConfigError: an option is out of range; nothing was sent.
+        ConfigError: an option is out of range; nothing was sent to the server.
     """
 
     _caller: Caller
@@ -46,18 +45,21 @@ class Barrier(event.BaseBarrier):
 
     @property
     def n_waiting(self) -> int:
-        """How many wait just now. Asks the server; raises ServerError."""
+        """The number of participants that wait now. Asks the server; raises ServerError."""
         return self._run(barrier.look(self._meeting)).waiting
 
     @property
     def broken(self) -> bool:
-        """Whether it is broken. Asks the server; raises ServerError."""
+        """True if the barrier is broken. Asks the server; raises ServerError."""
         return self._run(barrier.look(self._meeting)).broken
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the others: a number from 0 to ``parties`` - 1, another one for each. ``timeout``: seconds after which the
-        barrier is broken. Raises BrokenBarrier (a threading.BrokenBarrierError), ServerError, whatever the action raises, and
-        ConfigError if another number of parties is there."""
+        """Wait for the other participants, and return a number from 0 to ``parties`` - 1, a different one for each.
+
+        After ``timeout`` seconds (None: the object's ``timeout``) the barrier is broken. Raises BrokenBarrier (a
+        threading.BrokenBarrierError), ServerError, and the exceptions of the action. Raises ConfigError if the barrier has
+        another number of parties on the server.
+        """
         me = Participant()
         wait = self._timeout if timeout is None else event.patience(timeout)
         try:
@@ -74,19 +76,20 @@ class Barrier(event.BaseBarrier):
             raise
 
     def reset(self) -> None:
-        """Make the barrier as new, with the parties of this object. Those who wait get BrokenBarrier. Raises ServerError."""
+        """Reset the barrier to its initial state, with this object's ``parties``. Waiters get BrokenBarrier. Raises
+        ServerError."""
         self._run(barrier.change(self._meeting, "reset"))
 
     def abort(self) -> None:
-        """Break the barrier: those who wait, and all who come until `reset`, get BrokenBarrier. Raises ServerError."""
+        """Break the barrier: waiters, and later callers until `reset`, get BrokenBarrier. Raises ServerError."""
         self._run(barrier.change(self._meeting, "abort"))
 
     def __enter__(self) -> int:
-        """Wait for the others, as `wait`. The rest needs no cleaning up."""
+        """Wait for the other participants, as `wait` does, and return this one's number."""
         return self.wait()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Nothing."""
+        """Do nothing: the participant has left the barrier already."""
 
     def _run(self, operation: Coroutine[Any, Any, T]) -> T:
         key = self._keys[0]

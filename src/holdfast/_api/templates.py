@@ -1,4 +1,4 @@
-"""Names made from the arguments of a call: ``"report:{user_id}"``."""
+"""Templates such as ``"report:{user_id}"``: names that are filled from the arguments of a call."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from holdfast.errors import ConfigError
 
 
 class Filled:
-    """Fills templates from the arguments of a function's calls, defaults included. Raises ConfigError for bad templates.
+    """Fills templates from the arguments of calls of a function, including defaults. Raises ConfigError for bad templates.
 
-    ``ignore``: the parameters that the first template may leave out, because they do not decide what it names; None: any of
-    them, as for a lock, which may well protect more than one call is about.
+    ``ignore`` names the parameters that the first template may leave out, because the result does not depend on them. None: it
+    may leave out any, as for a lock, which may protect more than one call.
     """
 
     def __init__(self, function: Callable[..., Any], *templates: str, ignore: Collection[str] | None = None) -> None:
         try:
             self._signature = inspect.signature(function)
-        except ValueError:  # a built-in, as max
+        except ValueError:  # A built-in function such as max.
             raise ConfigError(
                 f"the arguments of {named(function)} have no names that a template could use; wrap it in a function with named "
                 "arguments",
@@ -30,9 +30,9 @@ class Filled:
             ) from None
         if ignore is not None and (isinstance(function, functools.partial) or inspect.ismethod(function)):
             raise ConfigError(
-                f"{named(function)} has arguments bound to it that no template can name: other values bound there would share "
-                'its key; decorate the function itself, where the class has it (ignore="self" leaves the instance out of the '
-                "key), or a function that takes all of these as arguments",
+                f"{named(function)} has arguments bound to it that no template can name: calls with other bound values would "
+                'share its key; decorate the function itself inside its class (ignore="self" leaves the instance out of the '
+                "key), or a function that takes all of them as arguments",
                 parameter="function",
             )
         parameters = self._signature.parameters
@@ -42,13 +42,13 @@ class Filled:
             _refuse_gaps(function, templates[0], set(fields[0]), parameters, ignore)
         plain = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
         self._plain = tuple(parameters) if all(one.kind in plain for one in parameters.values()) else None
-        """The parameters, where arguments alone may say what they are."""
+        """Names of the parameters, if all of them can be passed by position; else None."""
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-        """Return the templates filled in for one call. Raises TypeError, as the call would."""
+        """Return the filled templates for one call. Raises TypeError if the arguments do not fit the function."""
         plain = self._plain
         if plain is not None and len(args) == len(plain) and not kwargs:
-            arguments = dict(zip(plain, args, strict=True))  # binding takes as long as a third of a trip to the server
+            arguments = dict(zip(plain, args, strict=True))  # Binding would take a third of the time of a round trip.
         else:
             bound = self._signature.bind(*args, **kwargs)
             bound.apply_defaults()
@@ -57,7 +57,7 @@ class Filled:
 
 
 def checked_ignore(given: object) -> tuple[str, ...]:
-    """The option ``ignore=``: names of parameters; a single one may be passed alone. Raises ConfigError."""
+    """Return the option ``ignore=`` as a tuple of parameter names; one name may be passed alone. Raises ConfigError."""
     found = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (None,)
     names = tuple(one for one in found if isinstance(one, str))
     if len(names) != len(found):
@@ -68,7 +68,7 @@ def checked_ignore(given: object) -> tuple[str, ...]:
 def _refuse_gaps(
     function: Callable[..., Any], template: str, filled: set[str], parameters: Collection[str], ignore: Collection[str]
 ) -> None:
-    """Two calls that differ in an argument outside of the key would get the same result: nobody may overlook that."""
+    """Raise ConfigError if calls that differ in an argument outside of the key would get the same result."""
     for name in ignore:
         if name not in parameters:
             known = ", ".join(parameters) or "none"
@@ -88,9 +88,12 @@ def _refuse_gaps(
 
 
 def fields_of(template: str, parameters: Collection[str] | None) -> list[str]:
-    """The parameters a template names. Raises ConfigError for anything but plain names: of these parameters; None: any."""
+    """Return the parameters that a template names.
+
+    Raises ConfigError if it contains anything but plain names from ``parameters`` (None: any names).
+    """
     if not isinstance(template, str):
-        raise ConfigError(f"template must be str, not {type(template).__name__}", parameter="template")
+        raise ConfigError(f"template must be a str, not {type(template).__name__}", parameter="template")
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
@@ -104,7 +107,7 @@ def fields_of(template: str, parameters: Collection[str] | None) -> list[str]:
                 parameter="template",
             )
         if conversion not in {None, "r", "s", "a"}:
-            raise ConfigError(f"template {template!r}: there is no conversion !{conversion}", parameter="template")
+            raise ConfigError(f"template {template!r}: unknown conversion !{conversion}", parameter="template")
         if spec and "{" in spec:
-            raise ConfigError(f"template {template!r}: a format within a format is not allowed", parameter="template")
+            raise ConfigError(f"template {template!r}: a format inside a format is not allowed", parameter="template")
     return fields

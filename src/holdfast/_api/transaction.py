@@ -1,7 +1,7 @@
-"""The common part of transactions in both APIs: the way from WATCH to EXEC, and the outcome.
+"""The common base of transactions in both APIs: the steps from WATCH to EXEC, and the outcome of EXEC.
 
-The commands go by a pipeline of redis-py or valkey-py, so all of them are there as users know them; `_net.client_pipeline` says
-what is not good enough about that. In a Cluster they go to the server that owns the slot, by a client of its own.
+Commands are sent through a pipeline of redis-py or valkey-py, so users find the methods that they know; `_net.client_pipeline`
+mends its weak points. In a Cluster they are sent to the server of the keys' slot, through a client that holdfast opens.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ from holdfast.errors import CommandFailed, ConfigError, HoldfastError, ServerErr
 T = TypeVar("T")
 
 NAMED = 5
-"""Failed commands that an error's message names; the error has all of them."""
+"""Number of failed commands that an error's message lists; the error's attributes have all of them."""
 
 _watched: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_watched", default=frozenset())
-"""Keys that this very call stack watches: (thread or task, server, key)."""
+"""Keys that the current call stack watches, each as (thread or task, server, key)."""
 
 
 class BaseTransaction:
-    """One try of a transaction, or what makes them, for both faces."""
+    """A transaction: one try, or the object whose `run` makes as many tries as needed; the part that both APIs share."""
 
     _face: ClassVar[Literal["sync", "asyncio"]]
     _turn: Any
-    """A lock, of threads or of tasks: there is one connection."""
+    """A lock for the one connection, of threads in the sync API and of tasks in the asyncio API."""
 
     @hides_client()
     def __init__(self, client: object, *keys: str | bytes) -> None:
         self._client: Any = client
         self._home = server_of(client, self._face)
-        """The server, where it is not the client that carries the commands."""
+        """The server, if holdfast opens a client for it; None if the user's client sends the commands."""
         self._keys = checked_keys(keys, clustered=self._home is not None and self._home.cluster is not None)
         self._state = "new"
         self._pid = 0
         self._pipe: Any = None
         self._carry: Any = None
-        """The pipeline's own `execute_command`."""
+        """The pipeline's original `execute_command`, which sends a command or queues it."""
         self._tripwire: Tripwire | None = None
         self._results: list[Any] | None = None
         self._conflict: TransactionConflict | None = None
@@ -82,9 +82,9 @@ class BaseTransaction:
 
     @property
     def results(self) -> list[Any]:
-        """The answers of EXEC, command by command. RuntimeError before it did."""
+        """The replies of EXEC, one for each queued command. Raises RuntimeError before EXEC."""
         if self._results is None:
-            raise RuntimeError(f"{self!r} has no results: they come with EXEC, at the end of the block")
+            raise RuntimeError(f"{self!r} has no results yet: EXEC at the end of the block returns them")
         return self._results
 
     @property
@@ -97,17 +97,17 @@ class BaseTransaction:
 
     @property
     def _slot(self) -> int | None:
-        """Slot of the keys in a Cluster; None elsewhere."""
+        """The slot of the keys in a Cluster; None elsewhere."""
         clustered = self._home is not None and self._home.cluster is not None
         return slot_of(raw(self._keys[0])) if clustered else None
 
-    # The order of calls
+    # The allowed order of calls
 
     def _may_read(self) -> None:
         if self._state == "queuing":
             raise RuntimeError(
-                f"{self!r}: read before the first command is queued; what is queued is carried out at the end of the block, "
-                "so a read would not see it"
+                f"{self!r}: read before the first command is queued; queued commands run at the end of the block, so a read "
+                "would not see them"
             )
         self._may("reading")
 
@@ -121,16 +121,17 @@ class BaseTransaction:
             raise self._not_mine()
 
     def _read(self, name: str, *args: Any, **options: Any) -> Any:
-        """Carry out a command at once."""
+        """Send a command at once and return its reply."""
         self._may_read()
         return self._command(name, args)(*args, **options)
 
     def _now(self, *args: Any, **options: Any) -> Any:
-        """Stand for the pipeline's `execute_command` until something is queued: one method may send many commands."""
+        """Send a command at once, in place of the pipeline's `execute_command`: one method of a client may send
+        many commands."""
         raise NotImplementedError
 
     def _queue(self, name: str, *args: Any, **options: Any) -> Any:
-        """Queue a command, to be carried out by EXEC."""
+        """Queue a command for EXEC. Returns the queue, so that calls can be chained."""
         self._may("reading", "queuing")
         if self._state == "reading":
             self._pipe.multi()
@@ -139,23 +140,26 @@ class BaseTransaction:
         queued = self._command(name, args)(*args, **options)
         if queued is not self._pipe:
             getattr(queued, "close", lambda: None)()
-            raise TypeError(f"{name} cannot be queued: the client makes more of it than one command")
+            raise TypeError(f"{name} cannot be queued: it is a helper of the client that sends several commands")
         return self._queued
 
     def _command(self, name: str, args: tuple[Any, ...]) -> Callable[..., Any]:
         if not is_command(self._pipe.__class__, name):
-            raise AttributeError(f"{name!r} is no command of the client")
+            raise AttributeError(f"{name!r} is not a command of the client")
         if name == "execute_command" and args:
             check_word(args[0])
         command: Callable[..., Any] = getattr(self._pipe, name)
         return command
 
-    # The way from WATCH to EXEC
+    # The steps from WATCH to EXEC
 
     def _claim(self, who: object) -> None:
-        """Begin, once. ``who``: the thread or the task. Not in an operation, which may end in another task than it began in."""
+        """Start this transaction, which is possible only once. ``who`` is the calling thread or task.
+
+        This is not part of `_begin`, since an operation may end in another task than it began in.
+        """
         if self._state != "new":
-            raise RuntimeError(f"{self!r} is in use, or was used before: make a new one for each use")
+            raise RuntimeError(f"{self!r} is in use, or was used before: create a new one for each use")
         self._who = who
         self._claim_keys(self._keys)
         self._state, self._pid = "reading", os.getpid()
@@ -164,8 +168,8 @@ class BaseTransaction:
         mine = frozenset((self._who, self._home or self._client, raw(key)) for key in keys) - self._mine
         if mine & _watched.get():
             raise ConfigError(
-                f"transaction on {self._names}: this very call is within another one that watches the same key, and would "
-                "make that fail each time; do both in one",
+                f"transaction on {self._names}: the calling code is inside another one that watches the same key, and "
+                "would make it fail each time; put both into one transaction",
                 parameter="keys",
             )
         self._mine |= mine
@@ -175,7 +179,7 @@ class BaseTransaction:
         _watched.set(_watched.get() - self._mine)
 
     async def _begin(self) -> None:
-        """Operation: WATCH. Raises ServerError."""
+        """Send WATCH. Raises ServerError."""
         try:
             await self._watch_first()
         except BaseException:
@@ -192,13 +196,13 @@ class BaseTransaction:
                 if pause is None or not kinds(error) & (LOST | MOVED):
                     raise self._not_begun(error) from error
             await CallClient(self._pipe.reset)
-            await Sleep(pause)  # more often than that nobody is asked who owns what
+            await Sleep(pause)  # The Cluster is asked for its slot owners at most once in this time.
             await self._find_owner()
         self._tripwire = Tripwire(self._pipe)
         self._carry, self._pipe.execute_command = self._pipe.execute_command, self._now
 
     async def _watch_more(self, keys: tuple[str | bytes, ...]) -> None:
-        """Operation behind `watch`."""
+        """Watch more keys. `watch` runs this operation."""
         self._may_read()
         clustered = self._slot is not None
         checked_keys((self._keys[0], *keys) if clustered else keys, clustered=clustered)
@@ -212,7 +216,7 @@ class BaseTransaction:
         self._keys += tuple(key for key in keys if key not in self._keys)
 
     async def _at_once(self, *args: Any, **options: Any) -> Any:
-        """Operation: one command."""
+        """Send one command and return its reply."""
 
         async def ask() -> Any:
             self._may_read()
@@ -227,7 +231,7 @@ class BaseTransaction:
             raise raised from error
 
     async def _alone(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Operation: another one, while other threads and tasks wait."""
+        """Run another operation while other threads and tasks are kept from using the connection."""
         await CallClient(self._turn.acquire)
         try:
             return await operation()
@@ -235,7 +239,7 @@ class BaseTransaction:
             self._turn.release()
 
     async def _carrier(self) -> Any:
-        """Operation: the client that carries the commands, the user's or one of ours."""
+        """Return the client that sends the commands: the user's, or one that holdfast opens."""
         home = self._home
         if home is None:
             return self._client
@@ -246,11 +250,11 @@ class BaseTransaction:
             assert self._slot is not None
             home = home.cluster.owner(self._slot)
             if home is None:
-                raise self._server_error("nobody serves its slot; nothing was carried out")
+                raise self._server_error("no server owns its slot; nothing was carried out")
             encoder = getattr(self._client, "get_encoder", None)
             decode = bool(encoder and encoder().decode_responses)
         elif home.local is not None:
-            from holdfast._local.server import local  # here: most have a server
+            from holdfast._local.server import local  # Imported late: most programs use a server of their own.
 
             url = home.local
             await CallClient(lambda: self._in_thread(lambda: local.ensure(url)))
@@ -266,15 +270,15 @@ class BaseTransaction:
             raise self._not_begun(error) from error
 
     def _in_thread(self, function: Callable[[], object]) -> Any:
-        """Something that blocks, where that does no harm."""
+        """Run a blocking function, outside of the event loop if there is one."""
         raise NotImplementedError
 
     def _ours(self, key: tuple[Endpoint, bool], make: Callable[[], Any]) -> Any:
-        """The client that is ours for a server."""
+        """Return the client that holdfast has opened for a server; ``make`` opens it for the first use."""
         raise NotImplementedError
 
     async def _end(self, *, failed: bool) -> None:
-        """Operation: EXEC, or nothing of it if the block has failed."""
+        """Send EXEC, or end the transaction without it if the block failed."""
         if os.getpid() != self._pid:
             self._forsake(failed=failed)
         elif failed or self._state == "broken":
@@ -305,25 +309,28 @@ class BaseTransaction:
         failed = {n: f"{names[n]}: {answer}" for n, answer in enumerate(results) if isinstance(answer, Exception)}
         if failed:
             raise CommandFailed(
-                f"transaction on {self._names}: EXEC has carried it out, and {len(failed)} of {len(results)} commands failed: "
+                f"transaction on {self._names}: EXEC carried it out, and {len(failed)} of {len(results)} commands failed: "
                 + "; ".join(f"results[{n}], {why}" for n, why in islice(failed.items(), NAMED))
                 + (" …" if len(failed) > NAMED else "")
-                + ". The others were carried out, and stay: there is no rollback",
+                + ". The other commands were carried out: there is no rollback",
                 keys=self._key_texts,
                 results=results,
                 failed=failed,
             )
 
     async def _exec(self) -> list[Any] | None:
-        """None: not sent, as the connection was closed meanwhile. Afterwards nobody could tell whether EXEC came through."""
+        """Send EXEC and return the replies. Return None without sending it if the server has closed the connection meanwhile.
+
+        Sent on a closed connection, its outcome would be unknown.
+        """
         try:
             ended = await CallClient(lambda: unread(self._pipe.connection))
-        except Exception:  # noqa: BLE001 - each client says it in its own way
+        except Exception:  # noqa: BLE001 - the clients raise different errors for a closed connection
             ended = True
         return None if ended else await CallClient(lambda: self._pipe.execute(raise_on_error=False))
 
     async def _abandon(self) -> None:
-        """Operation: DISCARD, or rather never MULTI, as the client sends all of it at once; and UNWATCH."""
+        """Send UNWATCH and close the transaction. DISCARD is not needed, because the client sends MULTI together with EXEC."""
         self._close()
         if self._pipe is not None:
             await self._alone(self._reset)
@@ -332,33 +339,33 @@ class BaseTransaction:
         pipe = self._pipe
         try:
             await CallClient(pipe.reset)
-        except Exception:  # noqa: BLE001 - it is of no use any more, whatever it was
+        except Exception:  # noqa: BLE001 - whatever it is, the connection cannot be used any more
             connection, pipe.watching = pipe.connection, False
             if connection is not None:
                 await CallClient(connection.disconnect)
             await CallClient(pipe.reset)
 
     def _close(self) -> None:
-        """No more commands."""
+        """Refuse further commands."""
         if self._tripwire is not None:
             self._tripwire.remove()
         self._tripwire = None
         self._state = "over"
 
     def _forsake(self, *, failed: bool) -> None:
-        """Let go of the connection in a forked child: the parent goes on using it."""
+        """Drop the connection in a forked child without sending anything: the parent process goes on using it."""
         pipe, self._state = self._pipe, "over"
         pipe.watching, pipe.connection = False, None
         if not failed:
             raise self._not_mine()
 
     def _not_mine(self) -> RuntimeError:
-        return RuntimeError(f"{self!r} is of the process that forked this one, which carries it out; nothing was done here")
+        return RuntimeError(f"{self!r} belongs to the process that forked this one, and runs there; nothing was done here")
 
     # The outcome
 
     def _lost(self, error: Exception) -> Exception:
-        """Return the error that tells of a failed read. A connection that is lost watches nothing any more."""
+        """Return the error to raise for a failed read: a TransactionConflict if the connection, and so its WATCH, was lost."""
         moving = is_moving(error, self._slot)
         if not moving and not kinds(error) & {*LOST, "WatchError", "Reconnected"}:
             return error
@@ -368,8 +375,8 @@ class BaseTransaction:
     def _conflicted(self, why: str) -> TransactionConflict:
         self._why = why
         self._conflict = TransactionConflict(
-            f"transaction on {self._names}: {why}; nothing was carried out. Do it again from the first read on, "
-            "as run() and @transactional do",
+            f"transaction on {self._names}: {why}; nothing was carried out. Repeat it from the first read on, as run() and "
+            "@transactional do",
             keys=self._key_texts,
             tries=1,
             waited=0.0,
@@ -379,7 +386,7 @@ class BaseTransaction:
     def _not_begun(self, error: Exception) -> HoldfastError:
         hint = ""
         if "MaxConnectionsError" in kinds(error) or "oo many connections" in str(error) or "No connection av" in str(error):
-            hint = "; the client's pool has no connection left: a transaction needs one of its own until EXEC"
+            hint = "; the client's pool has no free connection: a transaction needs one of its own until EXEC"
         what = "refused" if "ResponseError" in kinds(error) else "failed"
         return self._server_error(f"{what}: {brief(error)}{hint}; nothing was carried out")
 
@@ -390,8 +397,8 @@ class BaseTransaction:
         tries = "1 try" if given_up.tries == 1 else f"{given_up.tries} tries"
         return TransactionConflict(
             f"transaction on {self._names} was given up after {tries} in {given_up.waited:.2f} s. The last time, "
-            f"{given_up.why}; nothing was carried out. Allow more tries=, watch fewer keys, or let a holdfast.Lock bring "
-            "all of them into line",
+            f"{given_up.why}; nothing was carried out. Pass more tries=, watch fewer keys, or use a holdfast.Lock around the "
+            "transaction",
             keys=self._key_texts,
             tries=given_up.tries,
             waited=given_up.waited,

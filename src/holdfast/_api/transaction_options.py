@@ -1,4 +1,4 @@
-"""The checked arguments of a transaction: a client, keys, and bounds for trying again."""
+"""Checks of the arguments of a transaction: its client, its keys, and the limits for repeating it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from holdfast.errors import ConfigError
 
 
 def limits(tries: int, wait: float | None) -> tuple[int, float | None]:
-    """Checked bounds of `run`."""
+    """Return the ``tries`` and ``wait`` of `Transaction.run`. Raises ConfigError if one is out of range."""
     if whole_number(tries, "tries") < 1:
         raise ConfigError("tries must be at least 1", parameter="tries")
     return tries, checked_wait(wait)
 
 
 def checked_keys(keys: tuple[str | bytes, ...], *, clustered: bool) -> tuple[str | bytes, ...]:
-    """Keys to watch. Raises ConfigError."""
+    """Return the keys to watch. Raises ConfigError if there are none, or if they are in different slots of a Cluster."""
     if not keys:
-        raise ConfigError("keys: a transaction watches one key at least, or nobody else would be noticed", parameter="keys")
+        raise ConfigError("keys: pass at least one key to watch; else changes by others would go unnoticed", parameter="keys")
     for key in keys:
         if not isinstance(key, str | bytes) or not key:
             raise ConfigError(f"keys must be str or bytes, and not empty, not {key!r}", parameter="keys")
     if clustered and len({slot_of(raw(key)) for key in keys}) > 1:
         raise ConfigError(
-            "keys: in a Cluster, all keys of a transaction are in one slot; give them a part in common: {user:7}:cart",
+            "keys: in a Cluster, all keys of a transaction must be in one slot; give them a common hash tag: {user:7}:cart",
             parameter="keys",
         )
     return keys
@@ -39,7 +39,7 @@ def raw(key: str | bytes) -> bytes:
 
 
 def server_of(client: Any, face: Literal["sync", "asyncio"]) -> Endpoint | None:
-    """The server, if it is not the client itself that carries the commands. Raises ConfigError."""
+    """Return the server for which holdfast opens a client; None if the passed client sends the commands. Raises ConfigError."""
     one_place(client)
     if isinstance(getattr(client, "url", client), str) or hasattr(client, "nodes_manager"):
         return resolve(client, face)
@@ -54,7 +54,7 @@ def server_of(client: Any, face: Literal["sync", "asyncio"]) -> Endpoint | None:
 
 
 def address_of(client: Any) -> str:
-    """Return the server of a redis-py or valkey-py client."""
+    """Return the address of the server of a redis-py or valkey-py client."""
     pool = client.connection_pool
     options = getattr(pool, "connection_kwargs", {})
     named: str | None = getattr(pool, "service_name", None) or options.get("path")
@@ -62,5 +62,5 @@ def address_of(client: Any) -> str:
 
 
 def no_coroutine(name: object) -> NoReturn:
-    """A coroutine function in the face for threads."""
+    """Raise ConfigError for a coroutine function in the sync API."""
     raise ConfigError(f"{name} is a coroutine function: use holdfast.aio.transaction", parameter="function")

@@ -1,4 +1,5 @@
-"""``@transactional``: a function that runs in a transaction on keys named after its arguments, and again if need be."""
+"""`transactional`: a decorator that runs a function in a transaction on keys named by its arguments, and
+repeats it if needed."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ Tx_contra = TypeVar("Tx_contra", bound=BaseTransaction, contravariant=True)
 
 
 class Decorator(Protocol):
-    """Takes the parameter ``tx`` away: of a function the first one, of a method the one behind ``self``."""
+    """A decorator that removes the parameter ``tx``: the first one of a function, or the one after ``self`` of a method."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Tx_contra, P], T], /) -> Callable[P, T]: ...
@@ -32,7 +33,7 @@ class Decorator(Protocol):
 
 @hides_client()
 def transactional(client: object, *templates: str, tries: int = TRIES, wait: float | None = None) -> Decorator:
-    """Run a function, or a coroutine function, in a transaction, and again if somebody else was quicker.
+    """Run a function, plain or coroutine, in a transaction, and repeat it after each conflict with another client.
 
     ::
 
@@ -45,25 +46,25 @@ def transactional(client: object, *templates: str, tries: int = TRIES, wait: flo
 
         sell("apple")
 
-    The function has a parameter ``tx``: the transaction, which has begun. It is not among the arguments of a call. All that the
-    function does besides its transaction is done at each try.
+    The function has a parameter ``tx``, which receives the transaction after WATCH. Callers do not pass it. The function may
+    run several times, with all its other effects.
 
     Args:
-        client: as for `transaction`; a coroutine function needs an asyncio client or a URL.
-        templates: of the keys to watch, filled from the function's arguments, defaults included. Names only: no attributes,
-            no indexes. A brace is written ``{{``.
+        client: as for `transaction`; for a coroutine function, an asyncio client or a URL.
+        templates: the keys to watch, filled from the function's arguments, including defaults. They may contain names of
+            arguments, but no attributes or indexes. Write ``{{`` for a brace.
         tries, wait: as for `Transaction.run`.
 
-    Raises ConfigError at decoration for bad options and templates. A call returns and raises what `Transaction.run` does.
+    Raises ConfigError at decoration if an option or a template is invalid. Calls return and raise what `Transaction.run` does.
     """
     transaction_options.limits(tries, wait)
 
     @hides_client()
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        refuse_generator(function, "it would run after EXEC; use with inside it")
+        refuse_generator(function, "its body would run after EXEC; use a with statement inside it")
         signature, at = _without_tx(function)
         make = _kind(is_async(function))
-        make(client, *templates)  # refuses no keys, and a client of the other face, now and not at the first call
+        make(client, *templates)  # Refuses missing keys and a client of the other API now, not at the first call.
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             transaction = make(client, *keys(args, kwargs))
@@ -80,11 +81,11 @@ def transactional(client: object, *templates: str, tries: int = TRIES, wait: flo
 
 
 def _without_tx(function: Callable[..., Any]) -> tuple[inspect.Signature, int | None]:
-    """The signature that callers see, and which of the arguments by position the transaction is; None: it is by name only."""
+    """Return the signature that callers see, and the position of ``tx`` among the arguments; None: keyword-only."""
     signature = inspect.signature(function)
     names, tx = list(signature.parameters), signature.parameters.get("tx")
     if tx is None or tx.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
-        raise ConfigError(f"{named(function)} needs a parameter tx, for the transaction", parameter="function")
+        raise ConfigError(f"{named(function)} needs a parameter tx, which receives the transaction", parameter="function")
     rest = [parameter for name, parameter in signature.parameters.items() if name != "tx"]
     at = None if tx.kind is inspect.Parameter.KEYWORD_ONLY else names.index("tx")
     return signature.replace(parameters=rest), at

@@ -1,1 +1,1 @@
-"""The cache: its options, what becomes of a call, and the functions it keeps results of."""
+"""`Cache` in both APIs: its options, the steps of a call, and functions whose results are cached."""

@@ -1,4 +1,4 @@
-"""A cache for asyncio that loads each value once: `holdfast.aio.Cache`."""
+"""`Cache` for asyncio: values on the server, each loaded by one caller. `holdfast` has the class for threads."""
 
 from __future__ import annotations
 
@@ -23,53 +23,54 @@ T = TypeVar("T")
 
 
 class Memoized(BaseMemoized[P, Awaitable[T]], Generic[P, T]):
-    """A function whose results are kept in a cache: what `Cache.memoize` makes."""
+    """A function whose results are stored in a cache, as `Cache.memoize` returns it."""
 
     _is_async = True
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result for these arguments: kept, or made now."""
+        """Return the result for these arguments: the cached one, or that of a call of the function now."""
         value: T = await self._call(args, kwargs)
         return value
 
     async def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """The result for these arguments is void, and so is one that is being made now. Raises ServerError."""
+        """Drop the cached result for these arguments; one that is being computed now is not stored. Raises ServerError."""
         await self._cache.invalidate(self.cache_key(*args, **kwargs))
 
 
 class Cache(BaseCache):
-    """Values on the server, each loaded by one caller of all processes, while the others wait for it or take an older one.
+    """A cache on the server that loads each value once: one caller in all processes loads it, others wait or get a stale one.
 
-    ``cache.get_or_load(key, loader)`` is the heart of it; ``@cache.memoize("price:{sku}")`` makes a function's calls such.
-    Tasks may share a cache.
+    ``cache.get_or_load(key, loader)`` is the main method; ``@cache.memoize("price:{sku}")`` does the same for the calls of a
+    function. Tasks may share a cache.
 
-    A loaded value is stored only if its key was not invalidated meanwhile, so no value is older than the last `invalidate`. The
-    promises, and what is not promised, are on the page docs/cache.md.
+    A loaded value is stored only if its key was not invalidated meanwhile, so no value is older than the last `invalidate`.
+    The page docs/cache.md lists what is guaranteed and what is not.
 
     Args:
         client: as for `Lock`.
-        name: of the cache; its values are shared by all who give the same name. In a Cluster all of it is on one shard.
-        ttl: seconds for which a value is good.
-        stale: for how many more seconds it may be given to those who come while somebody loads a new one, or if loading fails.
-        codec: how values become bytes: "json", "bytes", "str", "msgpack", an object with ``dumps`` and ``loads``; or "pickle",
-            where nobody else can write to the server.
-        wait: seconds to wait for somebody else's load; None: for ever.
-        busy: what happens then: "raise" LockTimeout, or "load" it oneself, without storing it.
-        beta: how eagerly one caller loads a value before its time is over, so that nobody has to wait; 1 is a good choice, 0
-            never does (XFetch: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede Prevention",
-            VLDB 2015).
-        errors: types of exceptions that are kept like values, for ``error_ttl`` seconds, and raised for all who ask.
-        load_ttl: seconds of the lease of a load, which is renewed while the loader runs: when its process dies, the next caller
-            loads after this time.
-        max_hold: seconds after which the lease of a load is no longer renewed, so that a loader that hangs does not keep the
-            key; None: it is renewed as long as the loader runs.
-        down: what happens while the server is away: "load" without it, or "raise" ServerError.
-        prefix: start of the keys on the server.
-        max_size: bytes that a value may have when the codec has made them, up to 512 MiB. A larger one is not stored: for
-            ``error_ttl`` seconds, each caller loads it for itself. All who share the cache have to pass the same.
+        name: name of the cache. Caches of the same name share their values. In a Cluster, all of them are on one shard.
+        ttl: seconds for which a value is fresh.
+        stale: seconds for which a value may be returned after that, while another caller loads a new one or if loading fails.
+        codec: how values become bytes: "json", "bytes", "str", "msgpack", or an object with ``dumps`` and ``loads``. "pickle"
+            only if nobody else can write to the server.
+        wait: seconds to wait for the load of another caller. None: without limit.
+        busy: what happens after that: "raise" raises LockTimeout, "load" calls the loader without storing its value.
+        beta: how eagerly one caller loads a new value before the old one is stale, so that nobody has to wait. 1 is a good
+            choice, 0 turns this off (XFetch: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede
+            Prevention", VLDB 2015).
+        errors: types of exceptions that are stored like values, for ``error_ttl`` seconds, and raised for all callers.
+        error_ttl: seconds for which a stored exception, or the fact that a value is too large, is kept.
+        load_ttl: seconds of the lease of a load, which is renewed while the loader runs. If its process dies, the next caller
+            can load when the lease has expired.
+        max_hold: seconds after which this lease is no longer renewed, so that a loader that hangs does not block the key. None:
+            renewed as long as the loader runs.
+        down: what happens while the server is unreachable: "load" calls loaders without the cache, "raise" raises ServerError.
+        prefix: start of all keys on the server.
+        max_size: largest value in bytes after encoding, up to 512 MiB. A larger one is not stored: for ``error_ttl`` seconds,
+            each caller loads it for itself. All users of the cache have to pass the same number.
 
     Raises:
-        ConfigError: an option is out of range; nothing was sent.
+        ConfigError: an option is out of range; nothing was sent to the server.
     """
 
     _face = "asyncio"
@@ -126,38 +127,47 @@ class Cache(BaseCache):
         busy: Literal["raise", "load"] | None = None,
         default: Any = UNSET,
     ) -> T:
-        """The value of a key; ``loader`` is called, by one caller of all, if there is none; a coroutine function.
+        """Return the value of a key. If there is none, one caller in all processes runs ``loader`` and stores its result.
 
-        Options that are not given are the cache's. ``tags``: names under which `invalidate` finds it later. ``default``: given
-        when ``wait`` is over, instead of what ``busy`` says. Raises LockTimeout when it is; what the loader raises, this call's
-        own or the one in this process that it has waited for; ConfigError for a value that the codec cannot keep, and for a
-        loader that asks for its own key; ServerError, as ``down`` says.
+        ``loader`` is called without arguments (a coroutine function). Other options default to those of the cache. `invalidate`
+        finds the value later by its ``tags``. ``default`` is returned if ``wait`` has passed, in place of what ``busy``
+        demands.
+
+        Raises LockTimeout if ``wait`` has passed. Raises the exception of the loader, even if it ran in another thread or task
+        of this process. Raises ConfigError if the codec cannot encode the value, or if the loader asks for its own key. Raises
+        ServerError if the server cannot be reached and ``down`` is "raise".
         """
         how = self._options(ttl, stale, tags, wait=wait, busy=busy, default=default)
         value: T = await self._get_or_load(key, loader, how)
         return value
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or ``default``; nothing is loaded. A stale one is given as long as ``stale`` allows."""
+        """Return the value of a key, or ``default``. Loads nothing. A stale value is returned if ``stale`` seconds allow it."""
         return await self._get(key, default)
 
     async def set(
         self, key: str, value: Any, *, ttl: float | None = None, stale: float | None = None, tags: Iterable[str] = ()
     ) -> None:
-        """Store a value; what is being loaded for the key now is not stored over it. Raises ServerError, ConfigError."""
+        """Store a value. A load of the key that runs now does not overwrite it.
+
+        Raises ServerError if the server cannot be reached, ConfigError if the codec cannot encode the value or it is too large.
+        """
         await self._set(key, value, self._options(ttl, stale, tags))
 
     async def delete(self, key: str) -> bool:
-        """As `invalidate` for one key. True if there was a value. Raises ServerError."""
+        """Drop the value of one key, as `invalidate` does. Return True if there was a value. Raises ServerError."""
         return await self._delete(key)
 
     async def invalidate(self, *keys: str, tags: Iterable[str] = ()) -> None:
-        """The values of these keys, and all that were stored with one of these tags, are void; and so is what is being loaded
-        for them now. Raises ServerError: then nobody knows whether they are."""
+        """Drop the values of these keys, and all values stored with one of these tags. Loads of them that run now are not
+        stored.
+
+        Raises ServerError if the server cannot be reached: it is then unknown whether the values were dropped.
+        """
         await self._invalidate(keys, tags)
 
     async def clear(self) -> None:
-        """All values are void. Raises ServerError."""
+        """Drop all values of the cache. Raises ServerError."""
         await self._clear()
 
     def memoize(
@@ -172,12 +182,13 @@ class Cache(BaseCache):
         busy: Literal["raise", "load"] | None = None,
         default: Any = UNSET,
     ) -> Callable[[Callable[P, Awaitable[T]]], Memoized[P, T]]:
-        """Keep the results of a function, under the key that ``template`` gives: ``"price:{sku}"``.
+        """Decorate a function to cache its results under the key that ``template`` gives, such as ``"price:{sku}"``.
 
-        Templates, also those of ``tags``, are filled from the function's arguments, defaults included. Calls with the same key
-        get the same value, so ``template`` has to name every argument. ``ignore``: names of arguments that do not decide the
-        result, such as ``"self"`` or a connection. The function gets ``invalidate`` and ``cache_key``, which take the arguments
-        that it takes. Options and errors are those of `get_or_load`; ConfigError for a template that leaves an argument out.
+        ``template`` and ``tags`` are filled from the function's arguments, including defaults. Calls with the same key get the
+        same value, so ``template`` must name every argument, except those in ``ignore``: arguments that do not change the
+        result, such as ``"self"`` or a connection. The decorated function has the methods ``invalidate`` and ``cache_key``,
+        which take the same arguments. Options and errors are those of `get_or_load`. Raises ConfigError if the template leaves
+        an argument out.
         """
         how = self._options(ttl, stale, (), wait=wait, busy=busy, default=default)
         templates, ignored = (template, *checked_tags(tags)), checked_ignore(ignore)
@@ -200,5 +211,5 @@ class Cache(BaseCache):
     async def _call(self, function: Callable[[], Any]) -> Any:
         result = function()
         if not inspect.isawaitable(result):
-            raise ConfigError("the loader is no coroutine function: those are for holdfast.Cache", parameter="loader")
+            raise ConfigError("the loader is not a coroutine function: use holdfast.Cache for it", parameter="loader")
         return await result

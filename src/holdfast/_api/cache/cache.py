@@ -1,8 +1,8 @@
-"""The common part of the caches of both APIs: options, the flow of a call, and the figures.
+"""The common base of `Cache` in both APIs: its options, the steps of a call, and its statistics.
 
-The flow is written once, in coroutines that await two things only: requests to the server (`BaseCache._do`), and the user's own
-function (`BaseCache._call`). That one is why it is no operation of the core. For threads both are done when they
-return, so that a whole call is one step.
+The steps are written once, as coroutines that await only requests to the server (`BaseCache._do`) and the user's function
+(`BaseCache._call`). Because of the latter they are no operations of the core. In the sync API both are done when they return,
+so such a coroutine runs to its end without ever waiting.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ T = TypeVar("T")
 log = logger("holdfast.cache")
 
 ANSWER = 1.0
-"""Seconds to wait for an answer of the server, if its client does not say less."""
+"""Most seconds to wait for an answer of the server; less if its client has a shorter timeout."""
 
 
 class _Under:
-    """A loader that is running: for which key, in this very call stack."""
+    """A running loader, and the key it loads, for the call stack (and tasks and threads) that it started."""
 
     __slots__ = ("key", "where")
 
@@ -68,13 +68,15 @@ def _counted(found: Found) -> tuple[str, ...]:
 
 
 def _is_for_all(error: Exception) -> bool:
-    """Whether an exception of a loader says something about what it loads: not one of ours, which is about the locks that this
-    caller waits for, nor a cancellation, whichever library it is from."""
+    """Return True if a loader's exception concerns all waiters of the value, so that they get it too.
+
+    It does not if it is one of ours, about a lock that this caller waits for, or a cancellation of any library.
+    """
     return not isinstance(error, HoldfastError) and all(cls.__name__ != "CancelledError" for cls in type(error).__mro__)
 
 
 class BaseCache:
-    """Options, figures, and what becomes of a call."""
+    """The options, counters and steps of calls of a cache: the part that the sync and the asyncio API share."""
 
     _face: Literal["sync", "asyncio"]
 
@@ -113,14 +115,14 @@ class BaseCache:
         self._prefix = prefix
         self._load_ttl = options.seconds(load_ttl, "load_ttl", options.MIN_TTL)
         self._max_hold = None if max_hold is None else options.seconds(max_hold, "max_hold", options.MIN_TTL)
-        self._timeout = min(caller.timeout, ANSWER, self._load_ttl / 3)  # or a lease would be over before its answer is missed
+        self._timeout = min(caller.timeout, ANSWER, self._load_ttl / 3)  # Leaves time for a retry before a lease expires.
         self._site: Callable[[str | bytes], EntrySpec] = functools.lru_cache(1024)(self._find)
         self._about: Callable[[str | bytes], str] = functools.lru_cache(1024)(self._named)
-        self._all = self._find("*")  # stands for the whole cache; refuses a bad name or prefix now
+        self._all = self._find("*")  # The entry of the whole cache. A bad name or prefix is refused here.
 
     @property
     def name(self) -> str:
-        """Name of the cache: processes that give the same name share its values."""
+        """The name of the cache. Caches of the same name share their values."""
         return self._name
 
     def __repr__(self) -> str:
@@ -128,7 +130,7 @@ class BaseCache:
         return f"<holdfast.{face}Cache {self._name!r} on {self._caller.address}>"
 
     def statistics(self) -> Statistics:
-        """Return the counts of this object: hits, stale hits, misses, loads, waits, ... Asks no server."""
+        """Return the counts of this cache object: hits, stale hits, misses, loads, waits and others. Asks no server."""
         return self._figures.now()
 
     def _options(
@@ -143,7 +145,7 @@ class BaseCache:
     ) -> How:
         own = self._how
         if ttl is None and stale is None and busy is None and wait is UNSET and default is UNSET and not tags:
-            return own  # nearly always, and all checks take as long as the rest of a hit
+            return own  # A shortcut for nearly all calls, as the checks take as long as the rest of a hit.
         return How(
             own.ttl if ttl is None else checked_ttl(ttl),
             own.stale if stale is None else checked_stale(stale),
@@ -169,21 +171,21 @@ class BaseCache:
     def _named(self, key: str | bytes) -> str:
         return f"cache {self._name!r}, key {key!r}"
 
-    # The part of the two APIs
+    # Steps that differ in the two APIs
 
     async def _do(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
-        """Have the server do something about a key. Raises ServerError, KeyConflict."""
+        """Run an operation about a key on the server. Raises ServerError or KeyConflict."""
         raise NotImplementedError
 
     async def _read(self, entry: EntrySpec) -> list[bytes | None] | None:
-        """Send `EntrySpec.reading` and return its reply; None if the server cannot be asked."""
+        """Send `EntrySpec.reading` and return its reply; None if the server cannot be reached."""
         raise NotImplementedError
 
     async def _call(self, function: Callable[[], Any]) -> Any:
-        """Call a function of the user's."""
+        """Call a function of the user, and await it in the asyncio API."""
         raise NotImplementedError
 
-    # The way of a call
+    # The steps of a call
 
     async def _get_or_load(self, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
         entry = self._site(key)
@@ -205,7 +207,7 @@ class BaseCache:
                 except codecs.Undecodable as why:
                     self._note_unreadable(key, why)
                     await self._ask(flight.delete(entry), entry)
-            else:  # somebody stores for others than us
+            else:  # Another client stores values with a codec that this one cannot read.
                 self._count("misses")
                 return await self._load_unstored(entry, key, loader)
         except Away:
@@ -214,7 +216,7 @@ class BaseCache:
         return await self._go_on(answer, entry, key, loader, how)
 
     async def _go_on(self, answer: object, entry: EntrySpec, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
-        """There is no value to be given, but what was found instead."""
+        """Continue a call that found no value, according to what it found in its place."""
         if isinstance(answer, Load):
             return await self._load(answer, key, loader, how)
         if isinstance(answer, Failed):
@@ -222,12 +224,11 @@ class BaseCache:
             raise codecs.copied(answer.error) or answer.error
         if isinstance(answer, Loading):
             return await self._on_wait_timeout(answer, entry, key, loader, how)
-        self._count("misses")  # a mark: nobody can store it, so there is nothing to wait for
+        self._count("misses")  # A mark: the value is too large to be stored, so waiting for it is useless.
         return await self._load_unstored(entry, key, loader)
 
     def _hit(self, read: list[bytes | None] | None) -> Any:
-        """The value, where what was read shows that it is fresh: nearly always. UNSET if anything is not as it should be:
-        whoever looks finds that out."""
+        """Return the value if the reply shows that it is fresh and readable; else UNSET, and the caller looks closer."""
         record = None if read is None else flight.fresh(read)
         if record is not None:
             try:
@@ -279,7 +280,8 @@ class BaseCache:
         return await self._insist(flight.delete(self._site(key)), self._site(key))
 
     def _given(self, record: Record, counted: tuple[str, ...]) -> Any:
-        """The value that was found; an exception that was remembered is raised. Raises Undecodable."""
+        """Decode and return a stored value. Raises the exception if that was stored, Undecodable if the value
+        cannot be read."""
         if record.kind == codecs.ERROR:
             error = codecs.decode_error(record.data, self._errors)
             self._count(*counted)
@@ -292,7 +294,7 @@ class BaseCache:
 
     def _note_unreadable(self, key: str | bytes, why: codecs.Undecodable) -> None:
         self._count("unreadable")
-        log.warning("%s: what is stored is ignored: %s", self._about(key), why)
+        log.warning("%s: the stored value is ignored: %s", self._about(key), why)
 
     # Loading
 
@@ -302,12 +304,12 @@ class BaseCache:
         try:
             value = await self._invoke(load.entry, key, loader)
         except GeneratorExit:
-            raise  # dropped with its event loop, where nothing can be awaited: the lease ends by itself
+            raise  # The coroutine is dropped with its event loop, where nothing can be awaited: the lease expires.
         except self._errors as error:
             self._count("load_errors")
             await self._land(load, codecs.ERROR, codecs.encode_error(error), how, clock() - started)
             raise
-        except Exception as error:  # noqa: BLE001 (it goes on, unless there is something instead)
+        except Exception as error:  # noqa: BLE001 (it is raised again, unless there is a stale value)
             self._count("load_errors")
             await self._abort(load, how, error if _is_for_all(error) else None)
             return self._stale_on_error(load, key, error, how.stale - (clock() - started))
@@ -340,7 +342,7 @@ class BaseCache:
         try:
             return await self._call(loader)
         finally:
-            under.where = None  # for the tasks and threads that it has started, and that go on
+            under.where = None  # For tasks and threads that the loader has started, and that go on.
             _running.reset(before)
 
     async def _land(self, load: Load, kind: str, data: bytes, how: How, cost: float) -> None:
@@ -357,14 +359,14 @@ class BaseCache:
             self._count("refused_writes")
 
     async def _abort(self, load: Load, how: How, failure: Exception | None = None) -> None:
-        """``failure``: is for those of this process who wait for this load."""
-        if load.held_lease.token.startswith(current().id):  # not in a child that was forked by the loader
+        """Free the key after a failed load. ``failure`` is raised for the waiters of this process; None: one of them loads."""
+        if load.held_lease.token.startswith(current().id):  # Not in a child process that the loader has forked.
             if failure is not None and codecs.copied(failure) is None:
                 failure = None
             await self._do(flight.cancel_load(load, failure, how.tags), load.entry)
 
     def _stale_on_error(self, load: Load, key: str | bytes, error: Exception, stale: float) -> Any:
-        """The value there was before loading failed, if it was to be given for ``stale`` seconds. Raises the error if none."""
+        """Return the value from before the failed load, if ``stale`` seconds allow it. Raises ``error`` if there is none."""
         record = load.record
         if record is None or record.kind == codecs.ERROR or record.left < -stale:
             raise error
@@ -372,13 +374,13 @@ class BaseCache:
             value = self._codec.decode(record.kind, record.data)
         except codecs.Undecodable:
             raise error from None
-        log.warning("%s: loading failed, the last value is given once more: %r", self._about(key), error, exc_info=error)
+        log.warning("%s: loading failed, the last value is returned again: %r", self._about(key), error, exc_info=error)
         return value
 
     async def _on_wait_timeout(
         self, loading: Loading, entry: EntrySpec, key: str | bytes, loader: Callable[[], Any], how: How
     ) -> Any:
-        """Somebody else loads it for longer than we wait."""
+        """End a call whose ``wait`` has passed while another caller loads: return a value, or raise LockTimeout."""
         self._count("misses", "waits", "timeouts")
         if how.default is not UNSET:
             return how.default
@@ -388,7 +390,7 @@ class BaseCache:
             record = await self._do(error_map.record_of(loading.process, entry.spec.keys[0]), entry)
         except ServerError:
             record = None
-        who = describe(record, loading.process) or "somebody else"
+        who = describe(record, loading.process) or "another client"
         raise LockTimeout(
             f"{self._about(key)}: {who} has been loading it for {loading.since:.1f} s; waited {how.wait:g} s, try again later",
             name=self._name,
@@ -403,14 +405,17 @@ class BaseCache:
 
     def _refuse_own(self, entry: EntrySpec, key: str | bytes) -> None:
         if any(under.where == self._where(entry) for under in _running.get()):
-            raise ConfigError(f"{self._about(key)}: its own loader asks for it, which would wait for itself", parameter="key")
+            raise ConfigError(f"{self._about(key)}: its own loader asks for it, so it would wait for itself", parameter="key")
 
-    # A server that is away
+    # A server that is unreachable
 
     async def _ask(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
-        """Ask the server, unless it was away a moment ago. Raises Away if the cache goes on without it, ServerError."""
+        """Run an operation on the server, unless the server was unreachable a moment ago.
+
+        Raises Away if the cache goes on without the server, else ServerError.
+        """
         outage = self._outage
-        error = outage.error  # once: another thread may find at any time that it is back
+        error = outage.error  # Read once: another thread can find the server reachable at any time.
         if error is not None:
             try:
                 outage.keep_off(error)
@@ -429,7 +434,7 @@ class BaseCache:
         return answer
 
     async def _insist(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
-        """Ask the server, whatever is known about it: what is to be void must not be kept."""
+        """Run an operation on the server even if it was unreachable a moment ago: an invalidation must not be skipped."""
         try:
             return await self._do(operation, entry)
         except KeyConflict as conflict:

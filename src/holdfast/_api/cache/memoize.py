@@ -1,4 +1,4 @@
-"""The common part of memoized functions, for both APIs."""
+"""The common base of functions whose results are cached, for both APIs."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ T = TypeVar("T")
 
 
 class BaseMemoized(Generic[P, T]):
-    """A function whose results are kept in a cache."""
+    """A function whose results are stored in a cache: the part that the sync and the asyncio API share."""
 
     _is_async: bool
 
     def __init__(
         self, cache: Any, function: Callable[P, T], templates: tuple[str, ...], how: How, ignore: tuple[str, ...]
     ) -> None:
-        refuse_generator(function, "there is no value to keep")
+        refuse_generator(function, "there is no value to store")
         if is_async(function) is not self._is_async:
-            what, whose = ("no", "holdfast.Cache") if self._is_async else ("a", "holdfast.aio.Cache")
+            what, whose = ("not a", "holdfast.Cache") if self._is_async else ("a", "holdfast.aio.Cache")
             raise ConfigError(f"{named(function)} is {what} coroutine function: use {whose} for it", parameter="function")
-        functools.update_wrapper(self, function)  # type: ignore[arg-type]  # it is callable in both faces
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]  # It is callable in both APIs.
         self._cache, self._function, self._how = cache, function, how
         refuse_unstorable(function, cache._codec.kind)  # noqa: SLF001 (ours)
         self._filled = Filled(function, *templates, ignore=ignore)
         self._bound: tuple[Any, ...] = ()
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """A method is bound to its object, as any function would be."""
+        """Return a method bound to ``instance``, as for any function defined in a class."""
         if instance is None:
             return self
         bound = copy.copy(self)
@@ -44,7 +44,7 @@ class BaseMemoized(Generic[P, T]):
         return bound
 
     def cache_key(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """The key of a call's result."""
+        """Return the key under which the result of a call with these arguments is stored."""
         return self._filled((*self._bound, *args), kwargs)[0]
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:

@@ -1,4 +1,4 @@
-"""The options of a cache and their checks, the options of a call, the figures."""
+"""The options of a cache and of its calls, their checks, and the statistics of a cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.errors import ConfigError
 
 
 class Unset(enum.Enum):
-    """Says that an option was not given, where None means something."""
+    """The default of options that were not passed, for which None has a meaning of its own."""
 
     UNSET = "as the cache says"
 
@@ -22,7 +22,7 @@ class Unset(enum.Enum):
 
 
 MOST = 512 * 1024 * 1024 - HEAD
-"""Bytes of a value that any server stores."""
+"""Most bytes of a value that a server can store."""
 
 UNSET: Final = Unset.UNSET
 
@@ -31,49 +31,50 @@ Busy = Literal["raise", "load"]
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The counts of a cache object since it was made."""
+    """Counts of one cache object since its creation."""
 
     hits: int
-    """Calls that found a value whose time was not over."""
+    """Number of calls that found a fresh value."""
     stale_hits: int
-    """Calls that were given one whose time was over, because somebody else was loading a new one."""
+    """Number of calls that returned a stale value, because another caller was loading a new one."""
     misses: int
-    """All other calls: those that loaded, or waited, or found nothing."""
+    """Number of all other calls: those that loaded a value, waited for one, or found none."""
     loads: int
-    """How often a loader ran."""
+    """Number of runs of a loader."""
     waits: int
-    """Calls that waited for somebody else's load."""
+    """Number of calls that waited for the load of another caller."""
     timeouts: int
-    """Those of them that waited in vain."""
+    """Number of calls whose ``wait`` passed before the load of another caller ended."""
     load_errors: int
-    """Loaders that raised."""
+    """Number of loaders that raised an exception."""
     refused_writes: int
-    """Loaded values that were not stored: their key was invalidated meanwhile, or the lease was lost."""
+    """Number of loaded values that were not stored: the key was invalidated meanwhile, the lease was lost, or
+    it was too large."""
     unreadable: int
-    """Stored values that could not be decoded."""
+    """Number of stored values that could not be decoded."""
     uncached: int
-    """Calls that did without the server, because it was away."""
+    """Number of calls that worked without the server, because it was unreachable."""
 
 
 class Figures:
-    """Counts. Threads may."""
+    """The counters behind `Statistics`, which threads may change at the same time."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(Statistics.__slots__, 0)
 
     def count(self, *what: str) -> None:
-        """One more of each."""
+        """Add one to each of the named counters."""
         counts = self._counts
         for name in what:
-            counts[name] += 1  # without a mutex: the interpreter switches threads elsewhere, and signal handlers count, too
+            counts[name] += 1  # No mutex: the interpreter never switches threads here, and signal handlers count too.
 
     def now(self) -> Statistics:
-        """All of them at this moment."""
+        """Return a snapshot of all counters."""
         return Statistics(**self._counts)
 
 
 class How(NamedTuple):
-    """The options of one call: see `Cache`."""
+    """The options of one call of a cache; see `Cache` for their meaning."""
 
     ttl: float
     stale: float
@@ -98,14 +99,14 @@ def checked_busy(value: object) -> str:
 
 
 def checked_size(value: object) -> int:
-    """The option ``max_size=``: no server takes more than 512 MiB."""
+    """Return the option ``max_size``. Raises ConfigError if it is more than any server stores (512 MiB)."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
         raise ConfigError(f"max_size must be a whole number of bytes from 1 to {MOST:,}, not {value!r}", parameter="max_size")
     return value
 
 
 def checked_own_tags(given: Iterable[str]) -> tuple[str, ...]:
-    """The tags of one value. Raises ConfigError, also where they are too long together."""
+    """Return the tags of one value. Raises ConfigError if a tag is invalid, or if all together are too long."""
     tags = checked_tags(given)
     size = sum(1 + len(mark) for mark in marks(tags))
     if size > MAX_TAGS:
@@ -115,7 +116,7 @@ def checked_own_tags(given: Iterable[str]) -> tuple[str, ...]:
 
 def checked_tags(given: Iterable[str]) -> tuple[str, ...]:
     if isinstance(given, str):
-        raise ConfigError(f"tags must be several: ({given!r},)", parameter="tags")
+        raise ConfigError(f"tags must be a list or tuple: ({given!r},)", parameter="tags")
     found = tuple(given)
     for tag in found:
         if not isinstance(tag, str) or not tag:

@@ -1,4 +1,4 @@
-"""A server that may be away: for a moment it is not asked again, so that not each call of an outage waits for it."""
+"""How a cache behaves while its server is unreachable: it asks only once a second, so that not each call waits in vain."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from holdfast.errors import ConfigError, ServerError
 log = logger("holdfast.cache")
 
 RETRY = 1.0
-"""Seconds for which a server that was away is not asked again by this object; then one caller asks."""
+"""Seconds between two requests of a cache object to an unreachable server. Only one caller makes each of them."""
 
 FULL = {"OOM", "MISCONF", "NOREPLICAS"}
-"""Refusals of a server that cannot store anything just now: it might as well be away."""
+"""Error codes of a server that cannot store anything at the moment. The cache treats it as unreachable."""
 
 
 class Away(Exception):
-    """The server is away, and it is to be done without."""
+    """The server is unreachable, and the cache works without it (``down="load"``)."""
 
 
 class Outage:
-    """Whether the server of a cache is away, and what is made of that: ``down`` is "load" or "raise"."""
+    """The state of a cache whose server may be unreachable. ``down`` says what to do then: "load" without it, or "raise"."""
 
     def __init__(self, what: str, down: str) -> None:
         if down not in {"load", "raise"}:
@@ -29,10 +29,10 @@ class Outage:
         self._what, self._down = what, down
         self._until = 0.0
         self.error: ServerError | None = None
-        """Error of the last request that found the server away; None while the server answers."""
+        """Error of the last request that found the server unreachable; None while the server answers."""
 
     def keep_off(self, error: ServerError) -> None:
-        """Let one caller ask each `RETRY` seconds. Raises Away, or ServerError, for the others."""
+        """Return for one caller each `RETRY` seconds, so that it asks the server. Raises Away or ServerError for all others."""
         now = clock()
         if now >= self._until:
             self._until = now + RETRY
@@ -45,10 +45,13 @@ class Outage:
         ) from error
 
     def begins(self, error: ServerError) -> None:
-        """The server could not be asked. Raises Away, or the error."""
+        """Record that the server cannot be reached. Raises Away if calls go on without the server, else the error.
+
+        An error with which the server refused the request is raised too: the server would answer the same again.
+        """
         cause = error.__cause__
         if isinstance(cause, Refused) and not (cause.transient or cause.code in FULL):
-            raise error  # it is there, and will say the same the next time
+            raise error  # The server is reachable, and would answer the same again.
         first, self.error, self._until = self.error is None, error, clock() + RETRY
         if first:
             then = "loads go on without it" if self._down == "load" else "calls fail"
@@ -58,6 +61,6 @@ class Outage:
         raise Away from error
 
     def ends(self) -> None:
-        """It has answered."""
+        """Record that the server has answered again."""
         self.error = None
         log.info("%s: the server is back", self._what)
