@@ -578,7 +578,7 @@ def test_what_does_not_go_together(file: Bank, server: PrivateServer, name: str)
         for no_lease in (Lock(server.url, name), None):
             with pytest.raises(TypeError, match=r"expected the lease of an acquired lock \(lock.lease\), not "):
                 release_after(session, no_lease)  # type: ignore[call-overload]
-        with pytest.raises(TypeError, match="for a session or a connection"):
+        with pytest.raises(TypeError, match="must be a session or a connection"):
             hold(file.engine, Lock(server.url, name))  # type: ignore[call-overload]
     engine = create_async_engine(file.url.replace("sqlite:", "sqlite+blocking:"), poolclass=NullPool)
     session_of_asyncio: Any = AsyncSession(engine)

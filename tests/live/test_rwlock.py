@@ -157,7 +157,7 @@ def test_a_writer_who_has_lost_his_lease_cannot_go_on_as_a_reader(
 ) -> None:
     lease = face.held(make(face, server, name).write)
     look.zrem(lease.key, lease._held_lease.token)
-    with pytest.raises(LeaseLost, match="taken away"):
+    with pytest.raises(LeaseLost, match="another client revoked it"):
         face.do(lease.downgrade)
     assert not lease.downgraded
 
