@@ -89,7 +89,7 @@ class TellsLoss:
         """Raise RuntimeError outside the event loop of the lease, whose connections can only be awaited there."""
         if asyncio.get_running_loop() is not self._driver.loop and not self._is_over():
             which = "an event loop that is closed" if self._driver.loop.is_closed() else "another event loop"
-            raise RuntimeError(f"lock {self.name!r} is held in {which}: a lease can only be used in the loop that took it")
+            raise RuntimeError(f"lock {self.name!r} is held in {which}: use a lease only in the event loop that acquired it")
 
     def _may_be_awaited(self) -> None:
         """Raise RuntimeError if `release` cannot be awaited here. If the loop is closed, the keeper releases the lock all the
@@ -99,8 +99,8 @@ class TellsLoss:
             return
         self._leave_to_keeper()
         raise RuntimeError(
-            f"lock {self.name!r} was taken in an event loop that is closed: it is given back now, but nobody can await that; "
-            "take a lock and release it in the same event loop"
+            f"lock {self.name!r} was acquired in an event loop that is closed: it is released now, but this cannot be awaited; "
+            "acquire and release a lock in the same event loop"
         )
 
     def _end_of_body(self, error: BaseException | None) -> BaseException | None:

@@ -1,6 +1,6 @@
 """`MultiLock` for asyncio: acquire several locks together, all of them or none. `holdfast` has the class for threads."""
 
-# ruff: noqa: SLF001  (it is made of locks and their leases)
+# ruff: noqa: SLF001  (a MultiLock uses internals of its locks and their leases)
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class BaseTerm(leases.BaseLease):
         self._look_again()
 
     def _taken_away(self) -> NoReturn:
-        if self._held_lease.lose("its key is gone or somebody else's"):
+        if self._held_lease.lose("its key is gone, or another client holds it"):
             self._forget()
             self.notice_loss()
         raise self._lease_lost()

@@ -45,6 +45,7 @@ class Holder(Party):
     fence: int | None
     """The last fence that the server has issued to this holder; None: unknown."""
     weight: int
+    """Number of permits that the process holds; 1 for a lock."""
     mark: str
     """A text that identifies the lease: it stays the same while the lease lasts."""
 
@@ -60,6 +61,7 @@ class Waiter(Party):
     alive: bool | None
     """True if the process gave a sign of life lately; None if unknown."""
     weight: int
+    """Number of permits that the process waits for; 1 for a lock."""
 
     __str__ = Party.__str__
 
@@ -84,11 +86,13 @@ class LockInfo:
     leader: str | None
     """The name of the elected candidate; None if the lock is no election, or nobody leads."""
     used: int
+    """Number of permits that are held; of a lock, 1 while it is held."""
     limit: int
     """Number of permits: of a semaphore its limit, of a read-write lock the number that a writer takes, else 1."""
     votes: int
+    """Number of servers that know the lock to be held by this holder."""
     servers: int
-    """Number of servers in all. ``votes`` is the number of those that know the lock to be held by this holder."""
+    """Number of servers that the lock is spread over: 1, except for a Redlock."""
     answered: int
     """Number of servers that answered."""
 

@@ -186,7 +186,7 @@ class BaseLease:
             held_lease.ttl = ttl
             held_lease.renewed(made, sent, ttl)
             self._look_again()
-        elif held_lease.lose("its key is gone or somebody else's"):
+        elif held_lease.lose("its key is gone, or another client holds it"):
             self._forget()
             self.notice_loss()
         return kept

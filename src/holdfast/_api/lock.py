@@ -36,7 +36,7 @@ class BaseLock(Generic[L]):
     """The driver (runs operations for one process and server) that was used last."""
     _cluster: Topology | None = None
     _current: Any
-    """The lease of the latest acquisition by this object."""
+    """The lease of the latest acquisition by this object; None before the first."""
     _what = "lock"
     """Word for this kind of lock in error messages."""
     _shared = True

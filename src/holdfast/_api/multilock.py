@@ -1,6 +1,6 @@
 """The common base of `MultiLock` in both APIs: several locks acquired together in one order, and the lease of all of them."""
 
-# ruff: noqa: SLF001  (it is made of locks and their leases)
+# ruff: noqa: SLF001  (a MultiLock uses internals of its locks and their leases)
 
 from __future__ import annotations
 

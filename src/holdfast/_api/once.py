@@ -105,7 +105,7 @@ class Running:
 
     @property
     def name(self) -> str:
-        """The key, filled in."""
+        """The key, filled in from the arguments of the call."""
         return self.job.name
 
     @property
@@ -240,7 +240,7 @@ class BaseOnce:
                 parameter="template",
             )
 
-    # The present state
+    # Results of earlier runs
 
     def _replayed(self, job: Job, record: Record) -> Outcome[Any]:
         """Return the outcome of a call whose result is stored.

@@ -1,6 +1,6 @@
 """`Election` for threads: leader election among candidates. `holdfast.aio` has the class for asyncio."""
 
-# ruff: noqa: SLF001  (a candidate has a seat, which is a lock)
+# ruff: noqa: SLF001  (an Election uses internals of its lock)
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`MultiLock` for threads: acquire several locks together, all of them or none. `holdfast.aio` has the class for asyncio."""
 
-# ruff: noqa: SLF001  (it is made of locks and their leases)
+# ruff: noqa: SLF001  (a MultiLock uses internals of its locks and their leases)
 
 from __future__ import annotations
 

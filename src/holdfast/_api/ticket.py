@@ -1,6 +1,6 @@
 """The common base of tickets in both APIs: the text of a ticket, how a lease becomes a ticket, and how a ticket is redeemed."""
 
-# ruff: noqa: SLF001  (what leases keep to themselves is what is handed over)
+# ruff: noqa: SLF001  (a ticket hands over internals of a lease)
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ class Told(NamedTuple):
     ends: int
     """Server time in milliseconds at which the ticket expires."""
     guard: float
+    """Seconds of the lock's ``quarantine``; 0: none."""
     replicas: int
+    """Number of replicas that must confirm an acquisition."""
 
     def __repr__(self) -> str:
         return f"<what a ticket for {self.name!r} says>"
@@ -174,7 +176,7 @@ class Issue:
             self._lost("issuing a ticket was interrupted, so the lock was released")
             raise
         if isinstance(found, Void):
-            raise self._lost("its key is gone or somebody else's")
+            raise self._lost("its key is gone, or another client holds it")
         held_lease.end()
         self._lease._handed_over = True
         self._lease._count(self._lease._process.clock())
