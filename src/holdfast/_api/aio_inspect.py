@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Inspector(BaseInspector[AioCaller]):
-    """Shows which locks are held by whom and who waits for them, and can break a lock. Looking changes nothing.
+    """A view of the locks on a server: who holds them, and who waits. It can also break a lock. Looking changes nothing.
 
     Tokens are never shown.
 

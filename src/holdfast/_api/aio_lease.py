@@ -1,4 +1,4 @@
-"""The lease of a lock for asyncio: renew it, release it, issue a ticket for it, and be told of its loss."""
+"""The lease of a lock for asyncio: renew it, release it, issue a ticket for it, and be notified of its loss."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ class TellsLoss:
             raise RuntimeError(f"lock {self.name!r} is held in {which}: use a lease only in the event loop that acquired it")
 
     def _may_be_awaited(self) -> None:
-        """Raise RuntimeError if `release` cannot be awaited here. If the loop is closed, the keeper releases the lock all the
-        same."""
+        """Raise RuntimeError if `release` cannot be awaited here. If the loop is closed, the keeper (background
+        thread) releases the lock."""
         if not self._driver.loop.is_closed() or self._is_over():
             self._at_home()
             return
@@ -150,7 +150,7 @@ class Lease(TellsLoss, leases.BaseLease):
         return self._event
 
     async def renew(self, ttl: float | None = None) -> None:
-        """Set the lease to ``ttl`` seconds from now (default: as long as last time); the remaining time is not added.
+        """Set the lease to expire ``ttl`` seconds from now (default: its last length); the remaining time is not added.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """

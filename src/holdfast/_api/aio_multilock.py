@@ -32,7 +32,7 @@ class MultiLease(TellsLoss, multilocks.BaseMultiLease):
         return self._event
 
     async def renew(self, ttl: float | None = None) -> None:
-        """Set all leases to ``ttl`` seconds from now (default: as long as each was last time); the remaining time is not added.
+        """Set all leases to expire ``ttl`` seconds from now (default: each one's last length). The remaining time is not added.
 
         Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
         """

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Caller:
-    """Runs operations about one key on a server, in the calling thread. In a Cluster, it finds the server of the key.
+    """A runner of operations about one key on a server, in the calling thread. In a Cluster, it finds the key's server.
 
     Threads may share it. A forked child opens its own connections.
     """
@@ -75,8 +75,8 @@ class Caller:
 
 
 class AioCaller:
-    """Runs operations about one key on a server, for asyncio, in any event loop. In a Cluster, it finds the
-    server of the key."""
+    """A runner of operations about one key on a server, for asyncio in any event loop. In a Cluster, it finds
+    the key's server."""
 
     @hides_client()
     def __init__(self, client: object) -> None:

@@ -56,7 +56,7 @@ class BaseLease:
     """The lease of one acquisition: the part that the sync and the asyncio API share."""
 
     _whole: Any = None
-    """The lease of several locks that this lease is part of, which is told of the loss too; None if there is none."""
+    """The lease of several locks that this lease is part of, which is notified of the loss too; None if there is none."""
 
     def __init__(self, process: Home, endpoint: Any, grant: Grant, on_lost: Callable[..., object] | None) -> None:
         keeper = process.keeper  # Before anything else, because starting the keeper thread may fail.
@@ -66,7 +66,7 @@ class BaseLease:
         self._passed = False
         """True once the lease was handed on to a waiter of this process, or is kept for quick reuse."""
         self._told_loss = False
-        """True once the owner was told that the lease is lost."""
+        """True once the owner was notified of the loss."""
         self._handed_over = False
         """True once a ticket was issued for this lease."""
         self._held_lease = held_lease = grant.held_lease or grant.whole or HeldLease(grant)
@@ -197,7 +197,7 @@ class BaseLease:
             self._process.keeper.watch(where, part)
 
     async def _renew(self, ttl: float | None) -> None:
-        """Renew the lease for ``ttl`` seconds; None: as long as last time. `renew` runs this operation."""
+        """Renew the lease for ``ttl`` seconds (None: its last length). `renew` runs this operation."""
         self.check()
         held_lease = self._held_lease
         ttl = held_lease.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, held_lease.spec.guard or MAX_TTL)
@@ -332,19 +332,19 @@ class BaseLease:
             tally.held(now - taken)
 
     def _count_loss(self) -> None:
-        """Count a loss in the statistics, once per lease and before anybody is told of it."""
+        """Count a loss in the statistics, once per lease and before its owner is notified."""
         tally = self._attempt.tally
         if tally is not None and not self._told_loss:
             tally.losses += 1
 
     def _make_way(self) -> None:
-        """Let the waiters of this process go on, after the owner was told that the lease is lost. They must not acquire the
+        """Let the waiters of this process go on, after the owner was notified of the loss. They must not acquire the
         lock before that."""
         if self._attempt.local_queue is not None:
             self._attempt.local_queue.on_released(self._attempt)
 
     def _first_to_tell(self) -> bool:
-        """Count the loss of the lease and mark its owner as told. Return True only for the first call."""
+        """Count the loss of the lease and mark its owner as notified. Return True only for the first call."""
         self._count_loss()
         self._count(self._process.clock())
         told, self._told_loss = self._told_loss, True

@@ -198,7 +198,7 @@ class BaseOnce:
         self._max_size = checked_size(max_size)
         start(prefix)
         self._job: Callable[[str], Job] = functools.lru_cache(1024)(self._made)
-        """Return the (cached) job for a filled-in key. Raises ConfigError if the key is empty or too long."""
+        """Function that returns the (cached) job of a filled-in key. Raises ConfigError if the key is empty or too long."""
         self._job(template)  # Refuses a bad key now, not at the first call.
 
     def __repr__(self) -> str:

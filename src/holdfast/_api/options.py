@@ -152,4 +152,4 @@ def make_spec(
 
 
 _spec = functools.lru_cache(1024)(Spec)
-"""Return the description of a lock; one object for all locks of the same name and options, as decorators create many."""
+"""Cached constructor of `Spec`: locks of the same name and options, as decorators create many, share one description."""

@@ -40,7 +40,7 @@ class PermitsLock(lock.BaseLock[L]):
     @hides_client()
     def __init__(self, client: object, name: str | bytes, wanted: Permits, **options: Any) -> None:
         if are_several(client):
-            raise on_one_server(f"a {self._what}", NO_MAJORITIES, "Redlock works there")
+            raise on_one_server(f"a {self._what}", NO_MAJORITIES, "use a Redlock there, if one holder at a time is enough")
         self._permits = wanted
         super().__init__(client, name, **options)
 
@@ -125,7 +125,7 @@ class PermitsLock(lock.BaseLock[L]):
             raise
 
     def _finish_giving_back(self, n: int, claimed: list[Any]) -> None:
-        """Finish a `release` that an interrupt or a signal handler has ended at any line by an exception."""
+        """Finish a `release` that KeyboardInterrupt, or an exception of a signal handler, has ended at any line."""
         chosen = claimed or self._preferred()[-n:]
         for lease in chosen if len(chosen) == n else ():
             lease._driver.run(lease._abandoned())  # noqa: SLF001

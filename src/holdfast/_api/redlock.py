@@ -204,7 +204,7 @@ class BaseRedlock(lock_base.BaseLock[L]):
 
 
 class _Records(YesCount):
-    """Counts the servers that have the record of a given process."""
+    """A count of the servers that have the record of a given process."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return bool(answer.value)

@@ -25,11 +25,11 @@ class LockStatistics:
     total_wait: float
     """Seconds spent waiting by all attempts that found the lock busy, whether or not they acquired it."""
     longest_wait: float
-    """Seconds of the longest of these waits."""
+    """Longest wait of one attempt for a busy lock, in seconds."""
     total_hold: float
     """Seconds for which the lock was held, from each acquisition to its release or loss."""
     longest_hold: float
-    """Seconds of the longest time from an acquisition to its release or loss."""
+    """Longest time for which one acquisition held the lock, in seconds."""
     waiting: int
     """Number of threads or tasks that wait for another holder now."""
     held: int

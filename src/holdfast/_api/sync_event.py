@@ -106,5 +106,5 @@ class CountDownLatch(_Latch):
         return self._run(latch.wait(self._latch, event.patience(timeout)))
 
     def reset(self) -> None:
-        """Start again with the ``count`` of this object, all of it missing. Raises ServerError."""
+        """Reset the latch: the ``count`` of this object is missing again. Raises ServerError."""
         self._run(latch.reset(self._latch))

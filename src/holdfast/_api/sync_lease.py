@@ -1,4 +1,4 @@
-"""The lease of a lock for threads: renew it, release it, issue a ticket for it, and be told of its loss."""
+"""The lease of a lock for threads: renew it, release it, issue a ticket for it, and be notified of its loss."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Lease(TellsLoss, leases.BaseLease):
         return event
 
     def renew(self, ttl: float | None = None) -> None:
-        """Set the lease to ``ttl`` seconds from now (default: as long as last time); the remaining time is not added.
+        """Set the lease to expire ``ttl`` seconds from now (default: its last length); the remaining time is not added.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """

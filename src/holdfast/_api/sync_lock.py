@@ -246,7 +246,7 @@ class Lock(lock.BaseLock[Lease]):
         self._current = lease
 
     def _finish_release(self, lease: Lease | None) -> None:
-        """Finish a `release` that an interrupt or a signal handler has ended at any line by an exception.
+        """Finish a `release` that KeyboardInterrupt, or an exception of a signal handler, has ended at any line.
 
         ``lease`` is the lease whose release had begun; another thread may have acquired the lock since. None: the release had
         not looked the lease up yet, so it is the latest one.

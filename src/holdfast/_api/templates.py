@@ -13,7 +13,7 @@ from holdfast.errors import ConfigError
 
 
 class Filled:
-    """Fills templates from the arguments of calls of a function, including defaults. Raises ConfigError for bad templates.
+    """Templates to be filled from the arguments of a function's calls, including defaults. Raises ConfigError for bad ones.
 
     ``ignore`` names the parameters that the first template may leave out, because the result does not depend on them. None: it
     may leave out any, as for a lock, which may protect more than one call.

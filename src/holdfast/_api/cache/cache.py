@@ -216,7 +216,7 @@ class BaseCache:
         return await self._go_on(answer, entry, key, loader, how)
 
     async def _go_on(self, answer: object, entry: EntrySpec, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
-        """Continue a call that found no value, according to what it found in its place."""
+        """Continue a `get_or_load` call that found no value: run the loader, or return or raise what the waiting has led to."""
         if isinstance(answer, Load):
             return await self._load(answer, key, loader, how)
         if isinstance(answer, Failed):
