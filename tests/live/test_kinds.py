@@ -46,11 +46,11 @@ def refusals(url: str, name: str, wanted: str) -> list[str]:
 
     async def there() -> None:
         async with KINDS[wanted](aio, url, name):
-            raise AssertionError("a name is of one kind")
+            raise AssertionError("a name is for one kind of object only")
 
     def here() -> None:
         with KINDS[wanted](holdfast, url, name):
-            raise AssertionError("a name is of one kind")
+            raise AssertionError("a name is for one kind of object only")
 
     said = []
     for try_it in (here, lambda: asyncio.run(there())):
@@ -176,7 +176,7 @@ def test_a_name_that_never_expires(server: PrivateServer, name: str) -> None:
     with redis.Redis.from_url(server.url) as client:
         client.persist(f"hf:{{{name}}}")
         for said in refusals(server.url, name, "lock"):
-            assert "it is the name of an event. A name is of one kind: use another name, or delete the key" in said
+            assert "it is the name of an event. A name is for one kind of object: use another name, or delete the key" in said
             assert "until then" not in said
         client.delete(f"hf:{{{name}}}")
 

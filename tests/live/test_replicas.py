@@ -36,7 +36,7 @@ def clean(primary: PrivateServer, name: str) -> bool:
 def test_taken_with_enough_and_given_back_with_too_few(primary: PrivateServer, cls: type[Lock], name: str) -> None:
     with cls(primary.url, name, ttl=30, replicas=1, wait=0) as lease:
         assert lease.remaining() > 25
-    with pytest.raises(ServerError, match=r"1 of 2 replicas acknowledged it within 0\.5 s; nothing is held") as caught:
+    with pytest.raises(ServerError, match=r"1 of 2 replicas acknowledged the lock within 0\.5 s; nothing is held") as caught:
         cls(primary.url, name, ttl=5, replicas=2).acquire()
     assert caught.value.name == name  # type: ignore[attr-defined]
     assert clean(primary, name)

@@ -136,7 +136,7 @@ def test_it_fits_where_asyncio_and_threading_want_one(server: PrivateServer, nam
 
 
 def test_users_who_disagree_are_told_both_numbers(face: Face, server: PrivateServer, look: redis.Redis, name: str) -> None:
-    with pytest.raises(ConfigError, match="nobody has said yet how many"):
+    with pytest.raises(ConfigError, match="the number of permits is not set yet"):
         face.do(make(face, server, name, None).acquire)
     assert look.keys(f"*{{{name}}}*") == []
     ours, theirs = make(face, server, name, 2), make(face, server, name, 5)
@@ -145,7 +145,7 @@ def test_users_who_disagree_are_told_both_numbers(face: Face, server: PrivateSer
         face.do(theirs.acquire)
     assert name in str(refused.value)
     assert face.do(make(face, server, name, None).acquire, timeout=1)
-    with pytest.raises(ConfigError, match="more permits than the 2"):
+    with pytest.raises(ConfigError, match="more permits were requested than its limit of 2"):
         face.do(make(face, server, name, None, weight=3).acquire)
 
 

@@ -220,7 +220,7 @@ def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, 
         sentinels.command(replica, "REPLICAOF", "127.0.0.1", "1")  # cut off: there is nobody
 
     forgotten = FairLock(sentinels.url, name + "-forgotten", ttl=20, renew=False)
-    with pytest.raises(ServerError, match=r"0 of 1 replicas acknowledged it within .* nothing is held"):
+    with pytest.raises(ServerError, match=r"0 of 1 replicas acknowledged the lock within .* nothing is held"):
         Lock(sentinels.url, name + "-sure", ttl=6, replicas=1).acquire()
     assert not sentinels.command(sentinels.primary, "EXISTS", f"hf:{{{name}-sure}}")
     forgotten.acquire()

@@ -40,17 +40,17 @@ def test_a_lock_that_enough_replicas_have_is_held_for_its_full_lease() -> None:
 
 @pytest.mark.parametrize("state", [0, -1, 2])
 def test_a_lock_that_was_lost_before_it_was_replicated_is_not_held(state: int) -> None:
-    with pytest.raises(Refused, match="it was lost before the replicas had acknowledged it"):
+    with pytest.raises(Refused, match="the lock was lost before the replicas acknowledged it"):
         answered(state, 2)
 
 
 def test_an_answer_that_came_when_the_lease_was_over_is_no_lock() -> None:
-    with pytest.raises(Refused, match="it was lost before"):
+    with pytest.raises(Refused, match="the lock was lost before"):
         answered(1, 2, takes=10.0)
 
 
 def test_a_lock_that_too_few_replicas_have_is_not_held() -> None:
-    with pytest.raises(Refused, match="1 of 2 replicas acknowledged it"):
+    with pytest.raises(Refused, match="1 of 2 replicas acknowledged the lock"):
         answered(1, 1)
 
 

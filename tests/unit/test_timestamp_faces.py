@@ -68,7 +68,7 @@ def test_what_is_written(stamp: Stamp, wall: float, ttl: float, value: bytes) ->
 )
 def test_what_is_read(raw: bytes) -> None:
     assert read(SECONDS, raw) == 1_700_000_000
-    with pytest.raises(Strange, match="a Unix time in seconds, and this lock counts in milliseconds"):
+    with pytest.raises(Strange, match="a Unix time in seconds, but this lock counts in milliseconds"):
         read(MILLISECONDS, raw)
 
 

@@ -1,1 +1,1 @@
-"""The algorithms. Nothing here reads a clock, draws a random number, starts a thread or talks to a server."""
+"""The algorithms, as coroutines that await request objects. They use no clock, no randomness, no thread and no network."""

@@ -1,8 +1,8 @@
-"""Control records: what processes say about themselves, job definitions, tickets. JSON that anybody may have written.
+"""Read and write control records: process records, job definitions and tickets, as JSON that anybody may have written.
 
-Everybody who can write such a key chooses its bytes, and each waiter, and `holdfast ls`, read them. So the size is checked on
-the server, before a byte is sent (`fetch`, and `_lua/inspect/control_records.lua`). `parse` is the only function that reads the
-text: it either returns what the format allows or raises `Malformed`, whatever stands there.
+Any client that can write such a key chooses its bytes, and each waiter and `holdfast ls` read them. So the server checks the
+size before it sends a byte (`fetch`, and `_lua/inspect/control_records.lua`). `parse` is the only function that reads the text:
+it returns what the format allows, or raises `Malformed`, whatever the text is.
 """
 
 from __future__ import annotations
@@ -15,34 +15,37 @@ from holdfast._core.requests import Command
 from holdfast._lua import Script, sha1_hex
 
 LONGEST = 4096
-"""Bytes of a control record. The same number stands in `_lua/inspect/control_records.lua`."""
+"""Largest size of a control record in bytes, the same as in `_lua/inspect/control_records.lua`."""
 
 DIGITS = 19
-"""Of a whole number: what 64 bits hold."""
+"""Largest number of digits in a whole number, enough for 64 bits."""
 
 _INFINITY = float("inf")
 
 MARK = 10
-"""Number of hex digits by which a record names a key. A record has no room for long keys."""
+"""Number of hex digits that stand for a key in a record, which has no room for long keys."""
 
 MOST_LABELS, LABELS = 32, 2000
-"""Locks of one process whose labels are told, and how many bytes of the record they take, at most."""
+"""Largest number of locks whose labels a process record contains, and of the bytes that these labels take."""
 
 HOLDS = 1200
-"""Bytes of a record, at most, that name the locks that a waiter holds: the same ones however many others wait."""
+"""Largest number of bytes in a process record for the keys of the locks that one waiter holds."""
 
 MOST_WAITS = 100
-"""Waits of one process that are read."""
+"""Largest number of waits that are read from one process record."""
 
 
 class Malformed(ValueError):
-    """The text is not a control record."""
+    """Raised if a text is not a valid control record."""
 
 
 def parse(raw: object, longest: int = LONGEST) -> Any:
-    """Return the JSON value in ``raw``. Raises Malformed for text that is too long, is not UTF-8 or JSON, is nested too deeply,
-    or contains a number that is not finite or has more than `DIGITS` digits, or half a surrogate pair."""
-    import json  # here: most commands never read one
+    """Return the JSON value in ``raw``. Raises Malformed if the text is not a valid control record.
+
+    That is text that is too long, is not UTF-8 or JSON, is nested too deeply, or contains half a surrogate pair, or a number
+    that is not finite or has more than `DIGITS` digits.
+    """
+    import json  # here, because most commands never read a record
 
     if isinstance(raw, str):
         raw = raw.encode("utf-8", "surrogatepass")
@@ -52,7 +55,7 @@ def parse(raw: object, longest: int = LONGEST) -> Any:
         raise Malformed(f"longer than {longest} bytes")
     try:
         value = json.loads(raw.decode(), parse_int=_whole, parse_float=_finite, parse_constant=_finite)
-        if b"\\u" in raw:  # the only way to write a lone surrogate, which nothing can print
+        if b"\\u" in raw:  # a lone surrogate, which cannot be printed, can only be written with this escape
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise Malformed("not JSON that a control record may contain") from None
@@ -72,7 +75,7 @@ def _finite(text: str) -> float:
 
 
 def table(raw: object, longest: int = LONGEST) -> dict[str, Any]:
-    """The same where it has to be a JSON object."""
+    """Return the JSON object in ``raw`` as a dict. Raises Malformed if the text is not one."""
     value = parse(raw, longest)
     if not isinstance(value, dict):
         raise Malformed("not a JSON object")
@@ -80,21 +83,21 @@ def table(raw: object, longest: int = LONGEST) -> dict[str, Any]:
 
 
 def text(value: object, longest: int) -> str:
-    """A string of at most ``longest`` characters. Raises Malformed."""
+    """Return ``value`` if it is a string of at most ``longest`` characters. Raises Malformed otherwise."""
     if not isinstance(value, str) or len(value) > longest:
         raise Malformed("not a string, or too long")
     return value
 
 
 def whole(value: object, least: int, most: int) -> int:
-    """A whole number in these limits. Raises Malformed."""
+    """Return ``value`` if it is a whole number from ``least`` to ``most``. Raises Malformed otherwise."""
     if type(value) is not int or not least <= value <= most:
         raise Malformed("not a whole number, or out of range")
     return value
 
 
 def digits(value: str) -> int:
-    """A whole number as scripts write it, between the words of a record that is not JSON. Raises Malformed."""
+    """Return the whole number in a word of a record that a script wrote and that is not JSON. Raises Malformed."""
     figures = value.removeprefix("-")
     if not (figures.isascii() and figures.isdigit() and len(figures) <= DIGITS):
         raise Malformed("not a whole number")
@@ -102,7 +105,7 @@ def digits(value: str) -> int:
 
 
 def number(value: object) -> float:
-    """A number. Raises Malformed."""
+    """Return ``value`` as a float if it is a number. Raises Malformed otherwise."""
     if type(value) not in {int, float}:
         raise Malformed("not a number")
     return float(value)  # type: ignore[arg-type]
@@ -112,40 +115,40 @@ def number(value: object) -> float:
 
 
 class Waiting(NamedTuple):
-    """A thread or task that waits for a lock while holding others, as its process tells it."""
+    """A thread or task that waits for a lock while it holds others, as read from its process record."""
 
     lock: str
-    """Key of the lock that it waits for."""
+    """Key of the lock."""
     since: float
-    """Unix time of its machine."""
+    """Unix time, in seconds, at which the wait began, by the clock of the waiter's machine."""
     owner: str
-    """Tells the threads and tasks of a process apart."""
+    """Id of the thread or task, unique in its process."""
     who: str
     """Name of the thread or task."""
     holds: tuple[str, ...]
-    """Keys of the locks that it holds."""
+    """Keys of the locks that the thread or task holds."""
     yields: bool
-    """Its wait may be ended."""
+    """True if the wait may be ended to break a deadlock."""
 
 
 class Record(NamedTuple):
-    """The record of a process about itself."""
+    """A process record, which tells other clients what the process is."""
 
     host: str
     pid: int
     label: str
-    """Of locks that have none of their own; empty if there is none."""
+    """Label for the locks of this process that have no label of their own; empty if there is none."""
     waits: tuple[Waiting, ...] = ()
     labels: Mapping[str, str] = MappingProxyType({})
-    """Of locks that it holds or waits for, by `mark_of` their keys."""
+    """Labels of the locks that the process holds or waits for, by `mark_of` their keys."""
 
     def label_of(self, key: bytes) -> str:
-        """Return what the users of this lock in that process call themselves; empty if they do not say."""
+        """Return the label under which this process uses a lock; empty if there is none."""
         return (self.labels and self.labels.get(mark_of(key))) or self.label
 
 
 def read(raw: object) -> Record | None:
-    """Return what a process record says; None where there is none yet, or something else is there."""
+    """Parse a process record. Return None if there is none, or the text is not a valid one."""
     if not raw:
         return None
     try:
@@ -177,18 +180,20 @@ def _waiting(told: object) -> Waiting:
 
 
 def mark_of(key: bytes) -> str:
-    """Return what stands for the key of a lock in a record."""
+    """Return the short hash that stands for the key of a lock in a record."""
     return sha1_hex(key)[:MARK]
 
 
 def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping[bytes, str] = MappingProxyType({})) -> str:
-    """Return the record of a process, with the labels of locks by their keys. Parts that do not fit are left out: labels beyond
-    `MOST_LABELS` or `LABELS` bytes, and waits beyond `LONGEST` bytes in all."""
+    """Return the text of a process record, with the labels of locks by their keys.
+
+    Parts that do not fit are left out: labels beyond `MOST_LABELS` or `LABELS` bytes, and waits beyond `LONGEST` bytes in all.
+    """
     told: dict[str, str] = {}
     room = min(LABELS, LONGEST - _bytes({**facts, "labels": {}}))
     for key, label in list(labels.items())[:MOST_LABELS]:
         needs = _bytes({mark_of(key): label})
-        if needs <= room:  # else a shorter one may
+        if needs <= room:  # otherwise a shorter label may still fit
             told[mark_of(key)] = label
             room -= needs
     facts = {**facts, "labels": told} if told else facts
@@ -202,20 +207,21 @@ def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping
 
 
 def first_of(keys: Iterable[str]) -> list[str]:
-    """Return the first of the locks that a waiter holds, as many as a record tells: `HOLDS` bytes. A key without room is left
-    out."""
+    """Return the first keys of a waiter's locks that fit into a process record, in up to `HOLDS` bytes."""
     room, told = HOLDS, []
     for key in keys:
         needs = _bytes(key) + 2
-        if needs <= room:  # else a shorter one may
+        if needs <= room:  # otherwise a shorter key may still fit
             told.append(key)
             room -= needs
     return told
 
 
 def _json(value: object) -> str:
-    """As text without escapes, which take up to three times the bytes. Half a surrogate pair, which no reader accepts, becomes
-    a question mark."""
+    """Return a value as JSON without escapes, which take up to three times the bytes.
+
+    Half a surrogate pair, which no reader accepts, becomes a question mark.
+    """
     import json
 
     return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
@@ -226,7 +232,7 @@ def _bytes(value: object) -> int:
 
 
 def fetch(key: bytes, timeout: float) -> Command:
-    """Ask for the process record under a key: `LONGEST` bytes of it and one more, which tells that it is too long."""
+    """Return the command that reads the process record under a key: `LONGEST` bytes, and one more to detect a longer record."""
     return Command(("GETRANGE", key, 0, LONGEST), timeout)
 
 
@@ -236,4 +242,4 @@ def _records(raw: object) -> list[bytes]:
 
 
 CONTROL_RECORDS: Script[list[bytes]] = Script("inspect/control_records", _records)
-"""The records of several processes, each empty where there is none, or something else."""
+"""The script that reads the records of several processes; the reply has an empty string for each missing or invalid one."""

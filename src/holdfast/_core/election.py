@@ -1,9 +1,10 @@
-"""Leader election: a lock whose holder proclaims itself, and observers that are notified.
+"""Elect a leader: a lock whose holder proclaims itself, and observers that are notified of each change.
 
-The words are those of etcd (package concurrency: Campaign, Proclaim, Resign, Observe). The term is the fence of the lock, so it
-rises for ever. A candidate that has got the lock leads when it has said so (`_lua/election/proclaim.lua`), which takes up a
-hand-over, too; observers see nobody until then. A proclamation counts only while the lock is the leader's own: a late one does
-nothing, and a leader that died is seen no more when its lease has expired.
+The words are those of etcd (package concurrency: Campaign, Proclaim, Resign, Observe). The term is the fence of the lock, so
+each term is higher than all before. A candidate that has acquired the lock leads once it has proclaimed itself
+(`_lua/election/proclaim.lua`), which also claims a lock that was handed over. Observers see no leader until then. A
+proclamation counts only while the leader holds the lock: a late one does nothing, and a leader that died disappears when its
+lease expires.
 """
 
 from __future__ import annotations
@@ -33,51 +34,51 @@ from holdfast._core.subscription import Listener, await_notice, subscribed
 from holdfast._lua import Script, codes, whole_number
 
 LISTEN_S = 10.0
-"""Seconds after which an observer looks at the latest: what would have told it may have got lost."""
+"""Longest time, in seconds, until an observer asks the server again, because a notification may get lost."""
 
 LISTEN_GRACE_S = 0.5
-"""Seconds for which an observer waits until the new holder of the lock has written its name."""
+"""Seconds for which an observer waits for the new holder of the lock to proclaim itself."""
 
 LOOK_AGAIN_AFTER_S = 0.02
-"""Seconds after the end of a lease at which is looked; and after which is asked again what was not answered."""
+"""Seconds after the end of a lease at which an observer asks the server; also the pause before a retry."""
 
 OUTAGE_BUDGET_S = 30.0
-"""Seconds for which an observer rides out a server that is away, or the lease, if that is longer."""
+"""Seconds for which an observer tolerates an outage of the server; if the lease is longer, its ttl counts."""
 
 
 class Elected(NamedTuple):
-    """The leader."""
+    """The present leader of an election."""
 
     name: str
     term: int
-    """Greater than all terms before: the fence."""
+    """Number of the term, which is the fence of the lock: higher than all before."""
     value: str
-    """The text that the leader proclaimed, such as its address."""
+    """Text that the leader proclaimed, such as its address."""
 
 
 class NoLeader(NamedTuple):
-    """Nobody leads, as far as the server knows."""
+    """The reply that the election has no leader."""
 
     taken: bool
-    """Whether a client holds the lock without having proclaimed itself yet."""
+    """True if a candidate holds the lock without having proclaimed itself yet."""
 
 
 class NoSuchCandidate(NamedTuple):
-    """There is no such candidate, or none that can be told."""
+    """The reply that no candidate of this name waits, or that it cannot be notified."""
 
     names: tuple[str, ...]
-    """Of those there are."""
+    """Names of the waiting candidates."""
 
 
 class View(NamedTuple):
-    """The server's answer to an observer."""
+    """The server's reply to an observer."""
 
     leader: Elected | NoLeader
     remaining: float | None
-    """Seconds until the lease ends, unless it is renewed; None: it has no end, and is none of ours."""
+    """Seconds until the leader's lease expires, unless it is renewed; None: the key never expires, so it is not a lease."""
 
 
-# Answers of the scripts
+# Replies of the scripts
 
 
 def _read_done(raw: object) -> bool | NoSuchCandidate | Conflict:
@@ -111,15 +112,15 @@ NOTIFY_OBSERVERS: Script[int] = Script("election/notify_observers", whole_number
 
 @dataclass(frozen=True, slots=True)
 class ElectionKeys:
-    """The keys of an election."""
+    """The keys of an election on the server."""
 
     spec: Spec
     observers: bytes
-    """A further key on the server, see `_lua/election/observe.lua`."""
+    """Key of the sorted set of observers, see `_lua/election/observe.lua`."""
 
 
 class Candidacy(Attempt):
-    """One try to be elected, by a candidate of this name, with the value that it proclaims when it leads."""
+    """One attempt of a named candidate to be elected, with the value that it proclaims as the leader."""
 
     __slots__ = ("name", "observers", "value")
 
@@ -137,7 +138,7 @@ class Candidacy(Attempt):
         self.name = name
         self.value = value
         self.observers = observers
-        """As of the `ElectionKeys`."""
+        """Key of the sorted set of observers, as in `ElectionKeys`."""
 
     @property
     def election_keys(self) -> ElectionKeys:
@@ -153,8 +154,10 @@ class Candidacy(Attempt):
 
 
 async def campaign(candidacy: Candidacy, wait: float | None) -> Grant | Busy:
-    """Be elected within ``wait`` seconds (None: for ever). Busy when time ran out. Raises as `_core.lock.acquire.acquire`, and
-    leaves as little behind."""
+    """Campaign until elected, for at most ``wait`` seconds (None: without limit). Return Busy on a timeout.
+
+    Raises the errors of `_core.lock.acquire.acquire`, and leaves as little behind.
+    """
     until = None if wait is None else await Now() + wait
     while True:
         result = await acquire(candidacy, wait)
@@ -169,12 +172,15 @@ async def campaign(candidacy: Candidacy, wait: float | None) -> Grant | Busy:
             await give_up(candidacy)
             raise
         await start_over(candidacy)
-        candidacy.waited = True  # the server was there: if it is away now, that is ridden out
+        candidacy.waited = True  # the server has replied before, so an outage is tolerated from now on
         wait = None if until is None else max(0.0, until - await Now())
 
 
 async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
-    """Say who leads, for the full lease from now on. None: that was too late, somebody else may be elected."""
+    """Proclaim the candidate that holds the lock, and extend its lease.
+
+    Return None if it was too late, and is not the leader.
+    """
     ttl = candidacy.spec.first_ttl
     while True:
         call = proclamation(candidacy, grant.fence, ttl)
@@ -197,14 +203,14 @@ async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
 
 
 def proclamation(candidacy: Candidacy, term: int, ttl: float = 0.0) -> Run[bool | NoSuchCandidate | Conflict]:
-    """The request to say who leads, and what else; and to have the lock for ``ttl`` seconds, at least."""
+    """Return the request that proclaims the leader and its value; it keeps the lock for at least ``ttl`` seconds."""
     spec = candidacy.spec
     args = candidacy.token, milliseconds(ttl) if ttl else 0, term, candidacy.name, candidacy.value
     return Run(PROCLAIM, (*spec.keys, candidacy.observers), args, spec.timeout)
 
 
 async def proclaim(candidacy: Candidacy, term: int) -> bool:
-    """Say something else than before. False if the leader is none any more. Raises WireError, KeyConflict."""
+    """Replace the leader's proclaimed value. Return False if it leads no more. Raises WireError or KeyConflict."""
     value = (await retry_idempotent(proclamation(candidacy, term))).value
     if isinstance(value, Conflict):
         raise await key_conflict(value, candidacy.spec)
@@ -212,7 +218,7 @@ async def proclaim(candidacy: Candidacy, term: int) -> bool:
 
 
 async def notify_observers(election_keys: ElectionKeys) -> None:
-    """Have observers look, now that the leader has gone. An observer that it does not reach looks from time to time."""
+    """Notify observers that the leader has resigned. Observers that are not reached ask the server from time to time."""
     try:
         await Run(NOTIFY_OBSERVERS, (election_keys.observers,), (), election_keys.spec.timeout)
     except WireError:
@@ -220,9 +226,12 @@ async def notify_observers(election_keys: ElectionKeys) -> None:
 
 
 async def transfer(election_keys: ElectionKeys, token: str, to: str) -> bool | NoSuchCandidate:
-    """Hand over to the candidate ``to``: True if that was done, False if the lock was not ours any more, `NoSuchCandidate` if
-    there is no such candidate: then nothing has changed. Raises Unknown if nobody knows; another WireError, or KeyConflict, if
-    nothing has changed."""
+    """Hand the lead over to the waiting candidate ``to``. Return True if that succeeded, False if the lock was not held any
+    more.
+
+    Return `NoSuchCandidate` if no candidate of this name waits; then nothing has changed. Raises Unknown if the outcome is
+    unknown; another WireError, or KeyConflict, if nothing has changed.
+    """
     call = Run(TRANSFER, (*election_keys.spec.keys, election_keys.observers), (token, to), election_keys.spec.timeout)
     unknown: Unknown | None = None
     failures = 0
@@ -246,23 +255,23 @@ async def transfer(election_keys: ElectionKeys, token: str, to: str) -> bool | N
 
 @dataclass(slots=True)
 class LeaderWatch:
-    """The state of one observer."""
+    """The state of one observer: the leader and the terms that it has seen so far."""
 
     seen: Elected | NoLeader | None = None
-    """None: nothing yet."""
+    """Last leader that was seen, or that there is none; None: nothing was seen yet."""
     highest: int = 0
-    """Of the terms."""
+    """Highest term that was seen."""
     free_at: float = float("-inf")
-    """Local time of the last question to which the answer was that nobody has the lock."""
+    """Send time (local, in seconds) of the last request whose reply was that the lock is free."""
 
     def is_news(self, found: Elected | NoLeader) -> bool:
-        """It is something else than what was seen last. A server that is behind may show a leader whose time is over."""
+        """Return True if this differs from what was seen last, and is not the outdated leader of a replica that lags behind."""
         old = isinstance(found, Elected) and found.term < self.highest
         alike = isinstance(found, NoLeader) and isinstance(self.seen, NoLeader)
         return not (old or alike or found == self.seen)
 
     def see(self, found: Elected | NoLeader) -> Elected | None:
-        """That is seen now."""
+        """Note what was seen, and return the leader; None if there is none."""
         self.seen = found
         if isinstance(found, NoLeader):
             return None
@@ -271,11 +280,13 @@ class LeaderWatch:
 
 
 async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | None:
-    """Wait for a change and return the leader, None for nobody. Returns at once if nothing was seen before. Raises
-    WireError when the server stays away, KeyConflict when something else is where it should be."""
+    """Wait for a change of leader and return the new leader; None if there is none. The first call returns at once.
+
+    Raises WireError if the server is unreachable, KeyConflict if a key holds other data.
+    """
     listener: Listener | None = None
     contact, taken_since = await Now(), None
-    told = watch.seen is not None  # the server was there
+    told = watch.seen is not None  # the server has replied before, so an outage is tolerated
     try:
         while True:
             try:
@@ -300,7 +311,7 @@ async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | N
             elif watch.is_news(view.leader):
                 return watch.see(view.leader)
             if listener is None:
-                # and look again, so that nothing is missed in between
+                # Ask the server again after subscribing, so that no change in between is missed.
                 listener = await subscribed(until, election_keys.spec.prefix)
             else:
                 await await_notice(listener, until)
@@ -310,7 +321,7 @@ async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | N
 
 
 async def look(election_keys: ElectionKeys, listener_id: str = "") -> Answer[View]:
-    """The present leader, as seen. Raises as `change`."""
+    """Return the present leader as the server sees it, and register a listener there. Raises the errors of `change`."""
     spec = election_keys.spec
     keys, args = (*spec.keys[:2], election_keys.observers), (milliseconds(LISTEN_S + spec.timeout), listener_id)
     answer = await retry_idempotent(Run(OBSERVE, keys, args, spec.timeout))

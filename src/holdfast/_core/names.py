@@ -1,4 +1,4 @@
-"""From the name of a lock to its keys on the server. Injective: no name can reach another lock's keys or another slot."""
+"""Turn the name of a lock into its keys on the server. Different names never get the same keys, or another lock's slot."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import re
 from holdfast.errors import ConfigError
 
 MAX_NAME = 512
-"""Bytes of a name, before encoding."""
+"""Largest number of bytes in a name, before encoding."""
 
 PROCESS = 12
-"""Hex digits of the id that names a process. In a Cluster with sharded pub/sub, a hash tag follows, which puts its inboxes into
-a slot of the server (`_net/slots.py`); then ``@`` and a prefix in hex, where the key of the lock does not show it."""
+"""Number of hex digits that name a process in a process id.
+
+In a Cluster with sharded pub/sub, a hash tag follows, which puts the inboxes into a slot of the server (`_net/slots.py`). If
+the lock's key does not show its prefix, ``@`` and the prefix in hex follow.
+"""
 
 PREFIX = b"hf:"
 """Default prefix of all keys."""
@@ -37,12 +40,12 @@ def _bytes(value: object, parameter: str) -> bytes:
 
 
 def encoded(value: str | bytes, parameter: str) -> bytes:
-    """A name as it stands in keys: without what could end a hash tag, or a line."""
+    """Return a name as it is written in keys: characters that could end a hash tag or a line are encoded."""
     return _ESCAPE.sub(lambda found: b"%%%02X" % found[0][0], _bytes(value, parameter))
 
 
 def start(prefix: str) -> bytes:
-    """The beginning of keys."""
+    """Return the prefix, with which all keys begin, as bytes. Raises ConfigError if it contains a brace."""
     text = _bytes(prefix, "prefix")
     if b"{" in text or b"}" in text:
         raise ConfigError(
@@ -55,7 +58,7 @@ _ENCODED = re.compile(rb"%([0-9A-F]{2})")
 
 
 def name_of(key: bytes, prefix: bytes) -> bytes | None:
-    """The name that the key of a lock was made of; None: it is not the key of a lock under this prefix."""
+    """Return the name from which the key of a lock was made; None if it is not the key of a lock under this prefix."""
     name = key[len(prefix) + 1 : -1]
     if not key.startswith(prefix + b"{") or not key.endswith(b"}") or b"{" in name or b"}" in name or not name:
         return None
@@ -63,7 +66,7 @@ def name_of(key: bytes, prefix: bytes) -> bytes | None:
 
 
 def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[bytes, bytes, bytes]:
-    """Keys of a lock: the lock itself, its state, its queue. ``key`` overrides the first, to meet peers of another make."""
+    """Return the keys of a lock, its state and its queue. ``key`` replaces the first, to exclude clients of another library."""
     if key is not None:
         _bytes(name, "name")
         lock = raw_key(key)
@@ -73,73 +76,78 @@ def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[
 
 
 def prefix_of(key: bytes) -> bytes:
-    """Return the prefix of a key that was made from a name: what stands before its first brace, as the scripts read it."""
+    """Return the prefix of a key that was made from a name: the part before its first brace, as in the scripts."""
     return key.partition(b"{")[0]
 
 
 def public_part(token: str) -> str:
-    """Return the part of a token that says which process it belongs to; empty for the value of a client of another library."""
+    """Return the public part of a token, which names its process; empty for the value of another lock library."""
     public, dot, _ = token.partition(".")
     return public if dot else ""
 
 
 def home(public: str, key: bytes) -> bytes:
-    """Return the prefix to which the inbox and the record of a process belong, from the public part of its token and the key of
-    the lock. As `_lua/shared/_inbox.lua` does: a lock with a key of the user's own names its prefix in the token."""
+    """Return the prefix of the inbox and record of a process, from the public part of its token and the key of the lock.
+
+    A lock with a ``key=`` has the prefix in its token. `_lua/shared/_inbox.lua` does the same.
+    """
     digits = public.partition("@")[2]
     try:
         return bytes.fromhex(digits) if digits else prefix_of(key)
     except ValueError:
-        return prefix_of(key)  # the value of a client of another library, or forged
+        return prefix_of(key)  # the value of another lock library, or forged
 
 
 def channel(prefix: bytes, inbox: str) -> bytes:
-    """Return the channel on which a process is told something: of each prefix that it uses there is one."""
+    """Return the channel of a process's inbox, on which it gets messages: one for each prefix that it uses."""
     return prefix + b"inbox:" + inbox.encode()
 
 
 def records(prefix: bytes) -> bytes:
-    """Return what the keys begin with under which processes describe themselves."""
+    """Return the beginning of the keys of all process records under this prefix."""
     return prefix + b"proc:"
 
 
 def record_key(prefix: bytes, process: str) -> bytes:
-    """Return the key under which a process describes itself to those who use this prefix."""
+    """Return the key of a process's record under this prefix."""
     return records(prefix) + process[:PROCESS].encode()
 
 
 def literal(text: bytes) -> bytes:
-    """Return the pattern of keys that matches this text and nothing else."""
+    """Return the pattern for KEYS or SCAN that matches this text and nothing else."""
     return _SPECIAL.sub(rb"\\\g<0>", text)
 
 
 def guard_key(prefix: bytes) -> bytes:
-    """Return the key with which a server remembers, for locks with ``quarantine=``, that it has lost nothing
-    (`_lua/shared/_marker.lua`)."""
+    """Return the key by which a server remembers, for locks with ``quarantine=``, that it has lost no data.
+
+    The key is read and written in `_lua/shared/_marker.lua`.
+    """
     return prefix + b"guard"
 
 
 def marker_key(prefix: bytes) -> bytes:
-    """Return the key with which a server that votes remembers that it has lost nothing (`_lua/shared/_marker.lua`)."""
+    """Return the key by which a server that votes remembers that it has lost no data (`_lua/shared/_marker.lua`)."""
     return prefix + b"marker"
 
 
 def raw_key(key: str | bytes) -> bytes:
-    """A key of the user's own choice, as it is."""
+    """Return a key that the user has chosen, unchanged. Raises ConfigError if it is not a valid key."""
     return _bytes(key, "key")
 
 
 def side_key(key: bytes, what: bytes) -> bytes:
-    """A key beside ``key``, in the same Cluster slot."""
+    """Return a further key for the lock ``key``, in the same Cluster slot."""
     if hash_tag(key):
         return key + b":" + what
     if b"}" in key:
-        raise ConfigError("key: a } must end a hash tag, as in {tag}, or its side keys had another slot", parameter="key")
-    # Another ending than above: the keys `a` and `{a}` are two locks.
+        raise ConfigError("key: a } must end a hash tag, as in {tag}: else its side keys get another slot", parameter="key")
+    # Another ending than above, because the keys `a` and `{a}` are two locks.
     return b"{" + key + b"}:" + what + b":raw"
 
 
 def hash_tag(key: bytes) -> bytes:
-    """The part of a key that decides its Cluster slot, if it has one (Redis Cluster specification, "hash tags")."""
+    """Return the part of a key that decides its Cluster slot; empty if it has none (Redis Cluster specification, "hash
+    tags")."""
     found = re.search(rb"\{([^}]*)\}", key)
     return found[1] if found else b""

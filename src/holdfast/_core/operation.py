@@ -8,11 +8,11 @@ from typing import Any
 
 
 class Dropped(BaseException):
-    """Raised inside an operation whose caller has gone, at the request that it waits for, so that it cleans up."""
+    """Raised inside an operation whose caller has gone, at the request that it awaits, so that it cleans up."""
 
 
 UNDONE = object()
-"""In the place of a reply: nobody does what was asked for any more."""
+"""The reply to a request of a dropped operation that nothing carries out any more."""
 
 
 def _nothing(_request: object) -> object:
@@ -20,10 +20,13 @@ def _nothing(_request: object) -> object:
 
 
 def drop(operation: Coroutine[Any, Any, Any], do: Callable[[Any], Any] = _nothing, *, begun: bool = True) -> None:
-    """End an operation that was interrupted between two steps, or whose event loop is gone. ``do`` carries out its requests for
-    cleaning up, as far as it can; the rest (`UNDONE`) is left to the caller, which knows the attempt. ``begun``: False for one
-    that is such a clean-up itself. `close` does not do: it leaves an inner coroutine behind that waits while it cleans up, and
-    when that is collected, "coroutine ignored GeneratorExit" is on stderr."""
+    """End an operation that was interrupted between two steps, or whose event loop is closed, and let it clean up.
+
+    ``do`` carries out the requests of the clean-up that it can, and returns `UNDONE` for the others, which the caller makes up
+    for. ``begun``: False for an operation that is a clean-up itself. `close` is no alternative: it leaves behind an inner
+    coroutine that awaits during its clean-up, and when that is collected, "coroutine ignored GeneratorExit" is printed on
+    stderr.
+    """
     reply: Any = None
     error: BaseException | None = Dropped() if begun else None
     while operation.cr_frame is not None:  # type: ignore[attr-defined]
@@ -32,7 +35,7 @@ def drop(operation: Coroutine[Any, Any, Any], do: Callable[[Any], Any] = _nothin
             reply, error = None, None
             try:
                 reply = do(request)
-            except Exception as failed:  # noqa: BLE001 - whose it is, the operation decides
+            except Exception as failed:  # noqa: BLE001 - the operation decides about each error
                 error = failed
             if reply is UNDONE:
                 reply, error = None, Dropped()

@@ -1,11 +1,10 @@
-"""Permits: each waiter waits for as many as it wants, in the order of arrival.
+"""Permits of semaphores and read-write locks: each waiter waits for the number that it wants, in the order of arrival.
 
-They are taken, renewed and given back as a lock is (`_core.lock.acquire`, `_core.lock.renewal`, `_core.lock.replies`), by other
-scripts. A semaphore has as many as its users set. A read-write lock has `ALL`: a reader takes one and a writer all, so readers
-share, and a waiting writer stops those that come after it. Sources: E. W. Dijkstra, "Cooperating
-sequential processes" (1965), for the semaphore; P. Courtois, F. Heymans, D. Parnas, "Concurrent control with readers and
-writers" (1971), for the problem; the order of arrival that lets neither side starve is that of Java's
-ReentrantReadWriteLock(fair=true).
+Permits are acquired, renewed and released as a lock is (`_core.lock.acquire`, `_core.lock.renewal`, `_core.lock.replies`), with
+other scripts. The users of a semaphore set its number of permits. A read-write lock has `ALL`: a reader acquires one and a
+writer all, so readers share, and a waiting writer stops the readers behind it. Sources: E. W. Dijkstra, "Cooperating sequential
+processes" (1965), for the semaphore; P. Courtois, F. Heymans, D. Parnas, "Concurrent control with readers and writers" (1971),
+for the problem; Java's ReentrantReadWriteLock(fair=true) for the order of arrival, which lets neither side starve.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes, whole_number
 
 SEMAPHORE, RWLOCK = "semaphore 1", "rwlock 1"
-"""Names of the formats on the server."""
+"""Names of the formats of permits on the server."""
 
 ALL = 1_000_000
-"""Permits of a read-write lock: a writer takes all of them."""
+"""Number of permits of a read-write lock; a writer acquires all of them."""
 
 
 def _read_acquire(raw: object) -> Reply:
     match raw:
         case [codes.OTHER_COUNT, 0]:
-            return Conflict("nobody has said yet how many permits there are: name a limit")
+            return Conflict("the number of permits is not set yet: pass a limit")
         case [codes.OTHER_COUNT, int(limit)]:
-            return Conflict(f"its other users have a limit of {limit}: name the same, or change it for all (set_limit)")
+            return Conflict(f"its other users have a limit of {limit}: pass the same limit, or change it for all (set_limit)")
         case [codes.TOO_MANY, int(limit)]:
-            return Conflict(f"it wants more permits than the {limit} that there are")
+            return Conflict(f"more permits were requested than its limit of {limit}")
         case _:
             return read_acquire(raw)
 
@@ -47,11 +46,11 @@ SCRIPTS = Scripts(ACQUIRE, RELEASE, REFRESH, RENEW)
 
 
 class Count(NamedTuple):
-    """How a semaphore stands."""
+    """The present numbers of a semaphore."""
 
     limit: int
     used: int
-    """Held; after the limit was lowered, it may be more than that."""
+    """Number of permits that are held; more than `limit` if that was lowered."""
     waiting: int
     """Number of waiters, not of the permits that they want."""
 
@@ -72,7 +71,7 @@ LIMIT: Script[Count | Conflict | None] = Script("permit/limit", _read_limit)
 
 
 def semaphore(wanted: int, limit: int | None) -> Permits:
-    """Return the request for permits of a semaphore of so many; None: of as many as there are."""
+    """Return what an attempt wants of a semaphore with ``limit`` permits; None: the limit that other clients have set."""
     return Permits(SCRIPTS, SEMAPHORE, wanted, limit)
 
 
@@ -81,13 +80,13 @@ WRITING = Permits(SCRIPTS, RWLOCK, ALL, ALL, fixed=True)
 
 
 async def change(spec: Spec, token: str, permits: int, fence: int) -> bool:
-    """Keep only so many of what this token holds, and its fence. False if it holds nothing any more. Raises WireError."""
+    """Reduce a token's permits to ``permits``, under the same fence. Return False if it holds none. Raises WireError."""
     args = (token, permits, fence, milliseconds(spec.ttl), *spec.terms)
     answer = await retry_idempotent(Run(CHANGE, spec.keys, args, spec.timeout))
     return answer.value == 1
 
 
 async def count(spec: Spec, kind: str, limit: int | None = None) -> Count | Conflict | None:
-    """How it stands; ``limit``: set how many there are first. None where nobody has said. Raises WireError."""
+    """Return a semaphore's numbers, after setting ``limit`` if given; None if no limit was ever set. Raises WireError."""
     wanted = "" if limit is None else limit
     return (await retry_idempotent(Run(LIMIT, spec.keys, (kind, wanted, milliseconds(spec.ttl)), spec.timeout))).value

@@ -1,11 +1,11 @@
-"""The requests that an operation may ask of its driver, and the ways in which asking can fail.
+"""The requests that an operation may await from its driver, and the errors of a request.
 
 An operation is an ``async def`` that awaits these objects and nothing else. Its driver (`_runtime.drivers.sync`,
-`_runtime.drivers.aio`, or a simulator under a virtual clock) takes each request from ``.send()``, does it, and sends the reply
-back in; time and randomness are requests too. So an algorithm exists once, and mypy knows the type of every reply.
+`_runtime.drivers.aio`, or a simulator with a virtual clock) receives each request from ``.send()``, carries it out, and sends
+the reply back in. Time and randomness are requests, too. So each algorithm exists once, and mypy knows the type of every reply.
 
-All requests are in this file. Which of them a driver does is said at the end of it (`ServerRequest`, `QuorumRequest`,
-`ClientRequest`), and mypy proves that each driver does all of its own.
+All requests are in this file. The unions at its end (`ServerRequest`, `QuorumRequest`, `ClientRequest`) list the requests of
+each sort of driver, and mypy proves that each driver carries out all of its own.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 W = TypeVar("W")
-"""A waiter or a held lease, of the core above this, handed through to the keeper."""
+"""Type of a waiter or a held lease, which a request passes to the keeper (background thread) as it is."""
 
 
 class Request(Struct, Generic[R]):
-    """Something an operation awaits; ``R`` is the type of the reply."""
+    """A request that an operation awaits; ``R`` is the type of the reply."""
 
     __slots__ = ()
 
@@ -34,14 +34,19 @@ class Request(Struct, Generic[R]):
 
 
 class Instant(Request[R]):
-    """One that is done at once, without waiting for anything. So asyncio drivers await nothing for it, and do it also for an
-    operation that nobody awaits any more."""
+    """A request that is carried out at once, without waiting.
+
+    An asyncio driver awaits nothing for such a request, and carries it out even for an operation that nobody awaits any more.
+    """
 
     __slots__ = ()
 
 
 class Answer(Struct, Generic[R]):
-    """Reply of a server, when its request was sent, and when it came (local seconds). Leases count from ``sent``."""
+    """The reply of a server, with the local times, in seconds, at which the request was sent and the reply came.
+
+    Leases count from ``sent``.
+    """
 
     __slots__ = __match_args__ = ("value", "sent", "came")
 
@@ -52,31 +57,32 @@ class Answer(Struct, Generic[R]):
 
 
 class WireError(Exception):
-    """Root of the three ways in which a request can fail. Internal: users see errors of `holdfast.errors`."""
+    """The base of the three errors of a request. It is internal: users get the errors of `holdfast.errors`."""
 
     def __init__(self, message: str, address: str = "", *, silent: bool = False) -> None:
         super().__init__(message)
         self.address = address
         self.silent = silent
-        """No answer came in time: the server may be there, and busy."""
+        """True if no reply came in time: the server may be reachable, and busy."""
 
 
 class NotSent(WireError):
-    """No connection: the server has not seen the request."""
+    """Raised if there is no connection: the server has not seen the request."""
 
 
 class Unknown(WireError):
-    """Sent, but not answered: the server may have done it, may be about to do it, or may never."""
+    """Raised if a request was sent but not answered: the server may have carried it out, may still do so, or may never."""
 
 
 class Refused(WireError):
-    """The server answered with an error: it did nothing."""
+    """Raised if the server answered a request with an error: it did nothing."""
 
     def __init__(self, message: str, address: str = "") -> None:
-        # "unknown command 'EVALSHA', with args beginning with: ..." repeats what it was sent: a token, or a password.
+        # "unknown command 'EVALSHA', with args beginning with: ..." repeats the arguments, which may contain a token or
+        # password.
         message = message.partition(", with args beginning with")[0]
         if message.startswith("ERR Error running script"):
-            # Redis 6 wraps what a script ran into: "... (call to f_1c): @user_script:90: @user_script: 90: -READONLY ..."
+            # Redis 6 wraps an error within a script: "... (call to f_1c): @user_script:90: @user_script: 90: -READONLY ..."
             message = message.split(": ", 4)[-1].removeprefix("-")
         super().__init__(message, address)
         self.code = message.split(" ", 1)[0].split(":", 1)[0]
@@ -85,14 +91,16 @@ class Refused(WireError):
 
     @property
     def transient(self) -> bool:
-        """True where the same request may succeed in a moment: the server is starting, busy, or being demoted."""
+        """Return True if the same request may succeed soon: the server is starting, busy, or being demoted."""
         in_a_moment = {"LOADING", "BUSY", "READONLY", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN"}
         return self.code in in_a_moment or "max number of clients" in str(self)
 
 
 class Granted(NamedTuple):
-    """The lock is ours until local time ``deadline``. ``in_claim_window``: handed over, the lease is only the claim window so
-    far."""
+    """The outcome that the lock is held until local time ``deadline``, in seconds.
+
+    ``in_claim_window``: the lock was handed over, and its lease is only the short claim window so far.
+    """
 
     fence: int
     deadline: float
@@ -100,15 +108,18 @@ class Granted(NamedTuple):
 
 
 class TimedOut(NamedTuple):
-    """The driver's outcome, when `until` has passed."""
+    """The outcome that the wait has reached its time limit."""
 
 
 class Gone(NamedTuple):
-    """The waiter has no place in the queue any more."""
+    """The outcome that the waiter has lost its place in the queue."""
 
 
 class TooFew(Exception):
-    """Too few servers can vote. ``nodes``: what each of them said; ``silent``: those without an answer would be enough."""
+    """Raised if too few servers can vote. ``nodes``: reply or error of each server, by its name.
+
+    ``silent``: the servers that did not reply would have been enough.
+    """
 
     def __init__(self, nodes: dict[str, str], *, silent: bool = False) -> None:
         super().__init__("; ".join(f"{name}: {said}" for name, said in nodes.items()))
@@ -117,7 +128,7 @@ class TooFew(Exception):
 
 
 class ConfigMismatch(Exception):
-    """The servers are used in two ways that do not go together."""
+    """Raised if the servers are used with two configurations that contradict each other."""
 
     def __init__(self, message: str, parameter: str) -> None:
         super().__init__(message)
@@ -125,13 +136,14 @@ class ConfigMismatch(Exception):
 
 
 class Conflict(NamedTuple):
-    """Data of somebody else's, or of another release, is where the lock should be."""
+    """The finding that a key of the lock holds other data: of another application, another kind of object or another
+    release."""
 
     why: str
     other_kind: bool = False
-    """The name is, or was, that of something else: see `_core.lock.name_conflict`."""
+    """True if the name is, or was, used for another kind of object; see `_core.lock.name_conflict`."""
     key: bytes = b""
-    """The key that holds data of another type, if one does."""
+    """Key that holds data of another type; empty if none does."""
 
 
 _ADVICE = {
@@ -141,9 +153,11 @@ _ADVICE = {
 _OTHERWISE = "correct it, or delete the key if nobody uses it"
 
 
-def in_the_way(raw: object, what: str = " of somebody else's") -> Conflict:
-    """The finding of a script in the place of the lock: the answers of `refused`, `no_number` and `read_state` in
-    `_lua/shared/_state.lua`. ``what``: ends the sentence about a key that holds something else."""
+def in_the_way(raw: object, what: str = " that something else has written") -> Conflict:
+    """Return the conflict that a script reported in place of a lock; `_lua/shared/_state.lua` has the codes.
+
+    ``what``: end of the message about a key that holds data of another type.
+    """
     match raw:
         case [codes.WRONG_TYPE, bytes(key), bytes(kind)]:
             why = f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}{what}"
@@ -165,59 +179,62 @@ def in_the_way(raw: object, what: str = " of somebody else's") -> Conflict:
 
 
 class Down(NamedTuple):
-    """The server stayed away for too long; or there is another reason to wait no more."""
+    """The outcome that the server was unreachable for too long, or that the wait ends because of another error."""
 
     error: Exception
 
 
 Outcome = Granted | TimedOut | Down | Gone | Conflict
-"""End of a wait."""
+"""The outcome of a wait for a lock."""
 
 
-# A waiter, as drivers see it
+# The interfaces of a waiter for drivers
 
 
 class Slot(Protocol):
     """The place where a driver waits for the outcome of an attempt."""
 
     def put(self, outcome: Outcome | None, /) -> bool | None:
-        """Wake it; None: to look at what it was given in line, or because the inbox listens now. False: nobody is there."""
+        """Wake the waiting attempt with this outcome. Return False if its event loop is closed.
+
+        None makes the attempt look for its turn in the local queue, or go on because its inbox is subscribed now.
+        """
 
     def gone(self) -> bool:
-        """Nobody is there any more: its event loop was closed without ending it."""
+        """Return True if the event loop of the waiting attempt was closed."""
 
 
 class Subscriber(Protocol):
-    """The listener."""
+    """The interface of a listener, which waits for notifications of a server."""
 
     listener_id: str
-    """Id that the servers know it by: drawn as a token."""
+    """Id that the servers know the listener by, drawn like a token."""
     slot: Slot | None
-    """Place where it waits, set by the driver."""
+    """Place where the listener waits, set by the driver."""
     hints: set[object]
-    """Servers (their nodes) about which it has been told something."""
+    """Servers (their nodes) that have notified the listener since it last looked."""
 
     @property
     def prefix(self) -> bytes:
-        """The prefix whose inbox it is told by."""
+        """Return the prefix whose inbox receives the listener's notifications."""
 
     @property
     def needs_record(self) -> bool:
-        """Others wait for it: they may ask which process it is."""
+        """Return True if other clients may look up which process the listener belongs to, because they wait for it."""
 
     @property
     def majority(self) -> int:
-        """How many inboxes have to listen before it can rely on that."""
+        """Return the number of inboxes that must be subscribed before the listener can rely on notifications."""
 
     def wake(self) -> None:
-        """Have it look: it was told something, or may have missed something."""
+        """Wake the listener, because a notification came or may have been missed."""
 
 
-# Asking a server
+# Requests to one server
 
 
 class Run(Request[Answer[R]]):
-    """Run a script. Raises NotSent, Unknown or Refused."""
+    """Run a script on the server. Raises NotSent, Unknown or Refused."""
 
     __slots__ = __match_args__ = ("script", "keys", "args", "timeout")
 
@@ -226,14 +243,14 @@ class Run(Request[Answer[R]]):
         self.keys = keys
         self.args = args
         self.timeout = timeout
-        """Seconds until an answer that has not come counts as Unknown."""
+        """Seconds after which a missing reply counts as Unknown."""
 
     def __repr__(self) -> str:
-        return f"Run(script={self.script!r}, keys={self.keys!r}, timeout={self.timeout!r})"  # a token is among the arguments
+        return f"Run(script={self.script!r}, keys={self.keys!r}, timeout={self.timeout!r})"  # args contain a token
 
 
 class Command(Request[Answer[Any]]):
-    """Run one plain command. Raises NotSent, Unknown or Refused."""
+    """Run one plain command on the server. Raises NotSent, Unknown or Refused."""
 
     __slots__ = ("args", "packed", "timeout")
     __match_args__ = ("args", "timeout")
@@ -242,16 +259,19 @@ class Command(Request[Answer[Any]]):
         self.args = args
         self.timeout = timeout
         self.packed = b""
-        """Its bytes, once it was sent: some are sent again and again."""
+        """Encoded bytes of the command, kept after the first use for commands that are sent again and again."""
 
 
 Call = Run[Any] | Command
 
 
 class Replicate(Request[Answer[tuple[Any, int]]]):
-    """Run a script that writes, and wait for ``replicas`` to acknowledge that, for ``timeout`` seconds: its reply, and how many
-    have. On a connection that nobody else uses: WAIT holds up what is behind it, and counts what was written on the same one.
-    Raises NotSent, Unknown or Refused."""
+    """Run a script that writes, and wait up to ``timeout`` seconds for ``replicas`` to acknowledge it.
+
+    The reply is that of the script, with the number of replicas that acknowledged it. The request has a connection of its own,
+    because WAIT blocks the requests behind it, and counts only the writes of its connection. Raises NotSent, Unknown or
+    Refused.
+    """
 
     __slots__ = __match_args__ = ("run", "replicas", "timeout")
 
@@ -262,8 +282,10 @@ class Replicate(Request[Answer[tuple[Any, int]]]):
 
 
 class AskPlace(Request[Answer[Any]]):
-    """Send a call to one of the servers that are looked at, by its number. ``all_of``: to that part of a Cluster, whose key is
-    whichever. Raises NotSent, Unknown or Refused."""
+    """Send a call to one of the inspected servers, by its number. Raises NotSent, Unknown or Refused.
+
+    ``all_of``: the call is for that part of a Cluster, whatever slot its key has.
+    """
 
     __slots__ = __match_args__ = ("place", "call", "all_of")
 
@@ -274,7 +296,7 @@ class AskPlace(Request[Answer[Any]]):
 
 
 class RunOn(Request[Any]):
-    """Drive an operation where another server is asked: by its driver, ``home``. Raises what it raises."""
+    """Run an operation with the driver of another server, ``home``. Raises the errors of the operation."""
 
     __slots__ = __match_args__ = ("home", "operation")
 
@@ -283,29 +305,27 @@ class RunOn(Request[Any]):
         self.operation = operation
 
 
-# Asking several servers that vote together
+# Requests to several servers that vote
 
 
 class AnswerCount(Protocol):
-    """Counts what servers answer."""
+    """The interface of a counter of the servers' replies."""
 
     def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
-        """True: enough is known."""
+        """Count a server's reply or error. Return True if no further reply is needed."""
 
 
 CONNECT_WITHIN_S = 1.0
-"""Seconds for which the very first connections are waited for, at most: a busy machine takes its time to open them, and that
-says nothing about the servers."""
+"""Longest wait, in seconds, for the very first connections, because a busy machine opens them slowly."""
 
 
 class Poll(Request[None]):
     """Send a call to each of several servers, all at the same time (None: that server is not asked).
 
-    Each result, an answer or a WireError, goes to ``counter``. The request ends when the counter has heard enough, when all
-    servers have answered, or after ``within`` seconds.
+    Each result, a reply or a WireError, goes to ``counter`` and is never raised. The request ends when the counter needs no
+    further reply, when all servers have replied, or after ``within`` seconds.
 
-    A request without an answer by then stays under way: the next call to that server follows it, on the same connection. Errors
-    are told, never raised.
+    A call without a reply by then stays under way: the next call to that server follows it, on the same connection.
     """
 
     __slots__ = __match_args__ = ("calls", "counter", "within", "begins", "otherwise")
@@ -322,15 +342,17 @@ class Poll(Request[None]):
         self.counter = counter
         self.within = within
         self.begins = begins
-        """These begin something, and take nothing back: a server that owes an answer for longer than ``within`` is left out."""
+        """True if the calls start something and undo nothing: a server with a reply overdue for ``within`` seconds is left
+        out."""
         self.otherwise = otherwise
-        """Call that the keeper sends to a server that fails, by its number: also to one that fails when nobody waits any
-        more."""
+        """Function that returns the call for the keeper (background thread) to send to a server that fails, by its number.
+
+        It is also called for a server that fails when nobody waits any more.
+        """
 
 
 class GiveBack(Instant[None]):
-    """Have the keeper send this to one of the servers, again and again until it answers or local time ``until``. Waits for
-    nothing."""
+    """Have the keeper (background thread) send a call to one server until it replies, or until local time ``until``."""
 
     __slots__ = __match_args__ = ("call", "server", "until")
 
@@ -340,11 +362,11 @@ class GiveBack(Instant[None]):
         self.until = until
 
 
-# Asking a client of redis-py, for transactions
+# Requests to a client of redis-py, for transactions
 
 
 class CallClient(Request[Any]):
-    """Call something of the client's, or of ours; in asyncio, await what it gives."""
+    """Call a function of holdfast or of a redis-py client; with asyncio, await its result."""
 
     __slots__ = __match_args__ = ("call",)
 
@@ -353,7 +375,7 @@ class CallClient(Request[Any]):
 
 
 class CallUser(Request[Any]):
-    """Call something of the user's; in asyncio, await what it gives."""
+    """Call a function of the user; with asyncio, await its result."""
 
     __slots__ = __match_args__ = ("call",)
 
@@ -361,34 +383,36 @@ class CallUser(Request[Any]):
         self.call = call
 
 
-# Time and chance
+# Time and randomness
 
 
 class Now(Instant[float]):
-    """Local time in seconds: monotonic, and counting while the machine sleeps."""
+    """Return the local time in seconds: monotonic, and counting while the machine sleeps."""
 
     __slots__ = ()
 
 
 class UnixTime(Instant[float]):
-    """Unix time in seconds, as this machine's clock shows it: others may show another one."""
+    """Return the Unix time in seconds by this machine's clock, which may differ from that of other machines."""
 
     __slots__ = ()
 
 
 class NewToken(Instant[str]):
-    """A new token: ``<process id>.<random>``."""
+    """Return a new token: ``<process id>.<random>``."""
 
     __slots__ = ()
 
 
 class RandomFraction(Instant[float]):
-    """A random number from 0 to 1."""
+    """Return a random number from 0 to 1."""
 
     __slots__ = ()
 
 
 class Sleep(Request[None]):
+    """Wait for this many seconds."""
+
     __slots__ = __match_args__ = ("seconds",)
 
     def __init__(self, seconds: float) -> None:
@@ -399,8 +423,10 @@ class Sleep(Request[None]):
 
 
 class WaitLocally(Request[None], Generic[W]):
-    """Stand in line in this process (`_core.lock.local_queue`): returns when there may be something to look at, at the latest
-    at `Attempt.until`. Never raises."""
+    """Wait in the local queue of this process (`_core.lock.local_queue`) for a turn. Never raises.
+
+    The request ends at `Attempt.until` at the latest, and may end early without a turn.
+    """
 
     __slots__ = __match_args__ = ("attempt",)
 
@@ -408,13 +434,13 @@ class WaitLocally(Request[None], Generic[W]):
         self.attempt = attempt
 
     def __await__(self) -> Any:
-        return iter((self,))  # ten thousand may stand in line, and a generator takes twice the memory
+        return iter((self,))  # a generator would take twice the memory, and ten thousand attempts may wait
 
 
 class RegisterWaiter(Request[Outcome | None], Generic[W]):
-    """Make this waiter known to the process's inbox; returns when the inbox listens on the server.
+    """Add a waiter, and wait until the inbox of its process is subscribed on the server.
 
-    None when it listens; otherwise the outcome (time is up, or the server is down).
+    The reply is None once the inbox is subscribed, otherwise the outcome of the wait (timeout, or the server is unreachable).
     """
 
     __slots__ = __match_args__ = ("waiter", "until")
@@ -425,8 +451,10 @@ class RegisterWaiter(Request[Outcome | None], Generic[W]):
 
 
 class Wait(Request[Outcome], Generic[W]):
-    """Wait for what becomes of a waiter, until local time ``until`` (None: for ever). ``answer``: what it was just told; None
-    where another one was, whose place it has."""
+    """Wait for the outcome of a waiter, until local time ``until`` (None: without limit).
+
+    ``answer``: the reply that put the waiter into the queue; None if it inherited the place of another attempt.
+    """
 
     __slots__ = __match_args__ = ("waiter", "answer", "until")
 
@@ -437,7 +465,7 @@ class Wait(Request[Outcome], Generic[W]):
 
 
 class UnregisterWaiter(Instant[None], Generic[W]):
-    """The waiter waits no more, whatever came of it."""
+    """Remove a waiter, whatever its outcome."""
 
     __slots__ = __match_args__ = ("waiter",)
 
@@ -445,11 +473,11 @@ class UnregisterWaiter(Instant[None], Generic[W]):
         self.waiter = waiter
 
 
-# Being told something, see `_core.subscription`
+# Notifications, see `_core.subscription`
 
 
 class Subscribe(Request[None]):
-    """Have a listener told: returns when the inboxes that it relies on listen, at local time ``until`` at the latest."""
+    """Add a listener, and wait until its inboxes are subscribed, at most until local time ``until``."""
 
     __slots__ = __match_args__ = ("listener", "until")
 
@@ -459,7 +487,7 @@ class Subscribe(Request[None]):
 
 
 class AwaitNotice(Request[None]):
-    """Wait until a listener is woken, until local time ``until`` at the latest."""
+    """Wait until a listener is notified, at most until local time ``until``."""
 
     __slots__ = __match_args__ = ("listener", "until")
 
@@ -469,7 +497,7 @@ class AwaitNotice(Request[None]):
 
 
 class Unsubscribe(Instant[None]):
-    """The listener wants to be told nothing any more."""
+    """Remove a listener, which gets no further notifications."""
 
     __slots__ = __match_args__ = ("listener",)
 
@@ -478,7 +506,8 @@ class Unsubscribe(Instant[None]):
 
 
 class GetCoalescer(Instant[Any]):
-    """Those of this process who wait for ``key`` on this server: a `_core.single_flight.coalesce.Crowd`."""
+    """Return the group of callers in this process that wait for ``key`` on this server:
+    `_core.single_flight.coalesce.Crowd`."""
 
     __slots__ = __match_args__ = ("key",)
 
@@ -490,7 +519,7 @@ class GetCoalescer(Instant[Any]):
 
 
 class KeepAlive(Instant[None], Generic[W]):
-    """Renew the lease of what is held, as long as somebody refers to it. When nobody does any more, it is given back."""
+    """Have the keeper (background thread) renew a held lease, and release it once nothing refers to its owner."""
 
     __slots__ = __match_args__ = ("held",)
 
@@ -499,7 +528,7 @@ class KeepAlive(Instant[None], Generic[W]):
 
 
 class StopKeepAlive(Instant[None], Generic[W]):
-    """Look after this lease no more."""
+    """Have the keeper (background thread) stop renewing a lease."""
 
     __slots__ = __match_args__ = ("held_lease",)
 
@@ -508,7 +537,7 @@ class StopKeepAlive(Instant[None], Generic[W]):
 
 
 class SendUntilAnswered(Instant[None]):
-    """Have the keeper send this until it is answered, or local time ``until``."""
+    """Have the keeper (background thread) send a call until it is answered, or until local time ``until``."""
 
     __slots__ = __match_args__ = ("call", "until")
 
@@ -517,7 +546,7 @@ class SendUntilAnswered(Instant[None]):
         self.until = until
 
 
-# Which requests drivers do
+# The requests of each sort of driver
 
 ServerInstant = (
     Now
@@ -543,14 +572,14 @@ ServerAwaited = (
     | AwaitNotice
 )
 ServerRequest = ServerInstant | ServerAwaited
-"""Of an operation on one server, or in a Cluster."""
+"""The requests of an operation on one server, or in a Cluster."""
 
 QuorumInstant = Now | NewToken | GiveBack | Unsubscribe
 QuorumAwaited = Poll | RunOn | Sleep | WaitLocally[Any] | Subscribe | AwaitNotice
 QuorumRequest = QuorumInstant | QuorumAwaited
-"""Of an operation on several servers that vote together."""
+"""The requests of an operation on several servers that vote."""
 
 ClientInstant = Now | RandomFraction
 ClientAwaited = CallClient | CallUser | Sleep
 ClientRequest = ClientInstant | ClientAwaited
-"""Of a transaction."""
+"""The requests of a transaction."""

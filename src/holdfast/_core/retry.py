@@ -1,4 +1,4 @@
-"""Asking again, where that does no harm."""
+"""Send a request again if its reply is lost and a second run is harmless."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ R = TypeVar("R")
 
 
 async def retry_idempotent(call: Request[R]) -> R:
-    """Ask for something that does no harm when it is done twice: up to three times if there is no answer."""
+    """Send a request that may safely be carried out twice, up to three times until there is a reply."""
     for _ in range(2):
         try:
             return await call

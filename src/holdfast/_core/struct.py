@@ -1,16 +1,18 @@
-"""Small classes with ``__slots__``, which compare and show their fields.
+"""A base for small classes with ``__slots__`` that compare and show their fields.
 
-`dataclass(slots=True)` would write the same, for each class anew in each process that imports it. That, and what `dataclasses`
-imports (`inspect`, `ast`, `tokenize`), was a quarter of the time in which ``holdfast run`` starts. So of what a plain lock
-imports, nothing is a dataclass: it is one of these, or a `NamedTuple`.
+`dataclass(slots=True)` would generate the same code, for each class in each process that imports it. That, and the modules that
+`dataclasses` imports (`inspect`, `ast`, `tokenize`), was a quarter of the start time of ``holdfast run``. So no module that a
+plain lock imports has a dataclass: it uses a `Struct` or a `NamedTuple`.
 """
 
 from __future__ import annotations
 
 
 class Struct:
-    """Equal to another one of its class whose fields are equal. A subclass names its fields in ``__slots__`` and
-    ``__match_args__``, and sets them in ``__init__``."""
+    """A class whose instances are equal if their fields are equal.
+
+    A subclass names its fields in ``__slots__`` and ``__match_args__``, and sets them in ``__init__``.
+    """
 
     __slots__ = ()
     __match_args__: tuple[str, ...] = ()

@@ -1,8 +1,9 @@
-"""Being told: an operation waits until a script publishes something to the inbox of its process, and polls nothing.
+"""Wait for a notification: a script publishes it to the inbox of the process, so that the operation need not poll.
 
-A script tells a listener by publishing ``3 <listener_id>`` to the inbox of its process, which follows from the prefix of the
-key and the part of the listener before its dot (`_lua/shared/_inbox.lua`). A notification only says that there may be something
-to look at. Messages get lost while the inbox is away, so a listener also looks when it listens again, and from time to time.
+A script notifies a listener by publishing ``3 <listener_id>`` to the inbox of its process. The channel follows from the prefix
+of the key and the part of the listener's id before its dot (`_lua/shared/_inbox.lua`). A notification is only a hint that
+something may have changed. Messages get lost while the inbox is not subscribed, so a listener also asks the server after each
+subscription, and from time to time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from holdfast._core.requests import AwaitNotice, NewToken, Slot, Subscribe, Unsu
 
 
 class Listener:
-    """A listener to one server."""
+    """A listener for the notifications of one server."""
 
     __slots__ = ("hints", "listener_id", "prefix", "slot")
 
@@ -37,7 +38,7 @@ class Listener:
 
 
 async def subscribed(until: float, prefix: bytes) -> Listener:
-    """Return a listener whose `Listener.listener_id` can be sent to the server.
+    """Return a new listener, whose `Listener.listener_id` can be sent to the server.
 
     The inbox of the prefix is subscribed on return, unless local time ``until`` has passed. The caller must end with
     ``await Unsubscribe(listener)``, also after an error.
@@ -53,8 +54,10 @@ async def subscribed(until: float, prefix: bytes) -> Listener:
 
 
 async def await_notice(listener: Listener, until: float) -> None:
-    """Wait until there may be something to look at, until local time ``until`` at the latest. A notification from now on ends
-    the next wait at once: so look after this, not before."""
+    """Wait until the listener is notified, at most until local time ``until``.
+
+    A notification that arrives from now on ends the next wait at once, so the caller must look for changes after this call.
+    """
     if not listener.hints:
         await AwaitNotice(listener, until)
     listener.hints.clear()

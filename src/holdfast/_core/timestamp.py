@@ -1,10 +1,10 @@
-"""The timestamp lock: the value of its key is the time at which it expires. As it is deployed, with its weaknesses.
+"""The timestamp lock, whose key holds the time at which it expires: the old design as it is deployed, with its weaknesses.
 
-After the page of SETNX in the command reference of Redis ("Design pattern: Locking with SETNX"): SETNX the time of the end; if
-the key is taken, GET it; if that time has passed, GETSET one's own, and win only if what comes back is still the expired one.
-To others it looks the same, but two things are safer here. GETSET and DEL are done by a script that looks first, so whoever
-loses a race writes over nobody's time, and nobody else's lock is deleted, however late a request arrives. And nothing is
-concluded from the value alone: two clients may write the same one (`docs/legacy.md`).
+The design is that of the SETNX page in the Redis command reference ("Design pattern: Locking with SETNX"): SETNX the time of
+the end. If the key exists, GET it. If that time has passed, GETSET a new time, and win only if the reply is still the expired
+one. To other clients this lock looks the same, but two things are safer. A script that compares first takes the place of GETSET
+and DEL, so a client that loses a race overwrites nobody's time, and a late request never deletes another client's lock. And
+nothing is concluded from the value alone, because two clients may write the same one (`docs/legacy.md`).
 """
 
 from __future__ import annotations
@@ -19,65 +19,66 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, whole_number
 
 POLL_FIRST, POLL_MOST = 0.02, 0.25
-"""Seconds between two looks at a lock that is taken, at first and later: whoever gives it back tells nobody."""
+"""Seconds between two tries to acquire a busy lock, at first and at most: a release notifies nobody."""
 
 PATIENCE = 30.0
-"""Seconds for which one who waits for ever puts up with a server that is away."""
+"""Seconds for which an outage of the server is tolerated by a wait without limit."""
 
 EARLIEST, LATEST = 1e8, 1e11
-"""Unix times in seconds that a lock may have: from 1973 to 5138. In milliseconds they are other numbers altogether."""
+"""Unix times, in seconds, that a lock may hold: the years 1973 to 5138. No time in milliseconds is in this range."""
 
 _NUMBER = re.compile(rb"[ \t\r\n\0]*(\d{1,17}(?:\.\d*)?)[ \t\r\n\0]*")
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """A timestamp lock."""
+    """A timestamp lock: its key and options."""
 
     key: bytes
     ttl: float
-    """Seconds for which a holder may rely on it."""
+    """Seconds for which a holder may rely on the lock."""
     unit: int
-    """So many of its units are a second: 1 or 1000."""
+    """Number of the lock's time units in a second: 1 or 1000."""
     server: bool
-    """The server's clock counts, not one's own."""
+    """True if the server's clock counts, False if this machine's does."""
     timeout: float
-    """Seconds that an answer may take."""
+    """Longest wait for one reply, in seconds."""
 
     def value(self, wall: float, ttl: float) -> bytes:
-        """Return the value that an acquire at this Unix time writes: the end, rounded up, plus one unit, as deployed."""
+        """Return the value that an acquire at Unix time ``wall`` writes: the end in units, rounded up, plus one, as
+        deployed."""
         return b"%d" % (int(wall * self.unit) - int(-ttl * self.unit // 1) + 1)
 
 
 class Strange(Exception):
-    """The key does not hold a time in the unit of this lock."""
+    """Raised if the key does not hold a time in the unit of this lock."""
 
 
 @dataclass(slots=True)
 class Hold:
-    """The holder's facts about its lock; nothing is held while there are no values."""
+    """The holder's facts about its timestamp lock; without values, nothing is held."""
 
     values: tuple[bytes, ...] = ()
-    """Values that the key may have: one, or several while a renewal was not answered."""
+    """Values that the key may have: one, or several while a renewal has no reply."""
     until: float = 0.0
-    """Local time until which it may be relied on."""
+    """Local time, in seconds, until which the holder may rely on the lock."""
     ends: float = 0.0
-    """The same by the clock of the machine, where that counts; infinity otherwise."""
+    """Unix time of this machine until which the holder may rely on the lock; infinity if the server's clock counts."""
 
 
 class Theirs(NamedTuple):
-    """Somebody else has the lock."""
+    """The result that another client holds the timestamp lock."""
 
     remaining: float
     """Seconds until the time in the key, by the clock that counts."""
 
 
 class Moment(NamedTuple):
-    """Return the time."""
+    """One moment, by the local clock and by the clock that counts for a timestamp lock."""
 
     local: float
     wall: float
-    """Unix time by the clock that counts, not before ``local``."""
+    """Unix time, in seconds, by the clock that counts; read after ``local``."""
 
 
 def _read_clock(raw: object) -> float:
@@ -90,22 +91,24 @@ CLOCK: Script[float] = Script("timestamp/clock", _read_clock)
 
 
 def read(stamp: Stamp, raw: bytes) -> float:
-    """The Unix time in seconds that a value stands for, fractions included. Raises Strange. The value is told to nobody: it may
-    be another lock's secret."""
+    """Return the Unix time, in seconds with fractions, that a value stands for. Raises Strange if it is no time in the unit.
+
+    Errors do not show the value, which may be another lock's secret.
+    """
     found = _NUMBER.fullmatch(raw)
     ours, other = ("milliseconds", "seconds") if stamp.unit > 1 else ("seconds", "milliseconds")
     if found is None:
-        raise Strange(f"it holds a value of {len(raw)} bytes that is no Unix time in {ours}")
+        raise Strange(f"its key holds a value of {len(raw)} bytes that is not a Unix time in {ours}")
     number = float(found[1])
     if EARLIEST <= number / stamp.unit < LATEST:
         return number / stamp.unit
     if EARLIEST <= number * stamp.unit / 1000 < LATEST:
-        raise Strange(f"it holds a Unix time in {other}, and this lock counts in {ours}: all who use it count alike (unit=)")
-    raise Strange(f"it holds the number {found[1].decode()}, which is no Unix time in {ours} of our days")
+        raise Strange(f"its key holds a Unix time in {other}, but this lock counts in {ours}: all users must pass one unit=")
+    raise Strange(f"its key holds the number {found[1].decode()}, which is not a Unix time in {ours} of this era")
 
 
 async def moment(stamp: Stamp) -> Moment:
-    """Return the time by the clock that counts. Raises WireError."""
+    """Return the present time by the clock that counts for the lock. Raises WireError."""
     local = await Now()
     if stamp.server:
         return Moment(local, (await Run(CLOCK, (stamp.key,), ("",), stamp.timeout)).value)
@@ -113,13 +116,13 @@ async def moment(stamp: Stamp) -> Moment:
 
 
 def _believed(stamp: Stamp, hold: Hold, now: Moment, ttl: float) -> None:
-    """From now on it may be relied on for so long. If clocks may be set, the lock ends by both: whichever is first."""
+    """Set the end of the lock to ``ttl`` seconds from now; by both clocks if they may be set, and the earlier one counts."""
     hold.until = now.local + ttl - margin(ttl)
     hold.ends = float("inf") if stamp.server else now.wall + ttl
 
 
 async def remaining(hold: Hold) -> float:
-    """Seconds for which it may still be relied on."""
+    """Return the seconds for which the holder may still rely on the lock."""
     left = hold.until - await Now()
     if hold.ends != float("inf"):
         left = min(left, hold.ends - await UnixTime())
@@ -132,14 +135,14 @@ async def _won(stamp: Stamp, hold: Hold, now: Moment, mine: bytes) -> Theirs | N
     if await remaining(hold):
         return None
     hold.values = ()
-    return Theirs(0.0)  # the answer took so long that it is over
+    return Theirs(0.0)  # the reply took so long that the time has passed
 
 
 async def attempt(stamp: Stamp, hold: Hold) -> Theirs | None:
-    """Try once; None: it is held, as ``hold`` says from then on. Raises Strange, WireError.
+    """Try once to acquire the lock. Return None on success, with the facts in ``hold``. Raises Strange or WireError.
 
-    A request without an answer may have taken the lock. Then the key holds our value; but so it does if somebody else has
-    written the same in that moment. So that is waited for like anybody's, and ends by itself.
+    A request without a reply may have acquired the lock. Then the key holds the value that was sent. But another client may
+    have written the same value at that moment. So the lock counts as another client's, and ends by itself.
     """
     now = await moment(stamp)
     mine = stamp.value(now.wall, stamp.ttl)
@@ -167,22 +170,22 @@ async def _look(stamp: Stamp) -> bytes | None:
         found: bytes | None = (await retry_idempotent(Command(("GET", stamp.key), stamp.timeout))).value
     except Refused as error:
         if error.code == "WRONGTYPE":
-            raise Strange("it holds a list, a hash, or the like, and no time") from error
+            raise Strange("its key holds a list, a hash or data of another type, not a time") from error
         raise
     return found
 
 
 async def locked(stamp: Stamp) -> bool:
-    """Somebody has it. Raises Strange, WireError."""
+    """Return True if any client holds the lock. Raises Strange or WireError."""
     now = await moment(stamp)
     seen = await _look(stamp)
     return seen is not None and read(stamp, seen) >= now.wall
 
 
 async def acquire(stamp: Stamp, hold: Hold, wait: float | None) -> Theirs | None:
-    """Take the lock within ``wait`` seconds (None: for ever; 0: one try); None: it is held, as ``hold`` says.
+    """Acquire the lock within ``wait`` seconds (None: without limit; 0: one try). Return None on success.
 
-    A server that is away is ridden out once it has answered. Raises Strange, WireError.
+    ``hold`` then has the facts. An outage of the server is tolerated once it has replied. Raises Strange or WireError.
     """
     began = await Now()
     until = float("inf") if wait is None else began + wait
@@ -203,33 +206,34 @@ async def acquire(stamp: Stamp, hold: Hold, wait: float | None) -> Theirs | None
             answered = now = await Now()
             if now >= until:
                 return found
-            # As soon as its time has passed, but not all who wait in the same moment.
+            # As soon as the time in the key has passed, with jitter, so that the waiters do not all try at the same moment.
             pause = min(POLL_MOST, POLL_FIRST * 2.0 ** min(tries, 10), found.remaining + POLL_FIRST)
         tries += 1
         await Sleep(min(pause * (0.5 + _jitter(await NewToken()) / 2), until - now))
 
 
 def _jitter(token: str) -> float:
-    """From 0 to 1."""
+    """Return a fraction from 0 to 1 that is drawn from a random token."""
     return int(token[-4:], 16) / 0xFFFF
 
 
 async def release(stamp: Stamp, hold: Hold) -> bool:
-    """Give it back. False: its time was over, or there was another value in the key; nothing was deleted then.
+    """Release the lock. Return False if its time had passed or its key held another value; nothing was deleted then.
 
-    Raises WireError when the server stays away: the lock ends by itself then.
+    Raises WireError if the server is unreachable: the lock then ends by itself.
     """
     values, hold.values = hold.values, ()
     return await _change(stamp, hold, b"", values)
 
 
 async def renew(stamp: Stamp, hold: Hold, ttl: float) -> bool:
-    """Have it for so many seconds from now. False: it is lost. Raises WireError."""
+    """Extend the lock to ``ttl`` seconds from now. Return False if it is lost. Raises WireError."""
     wanted, now = Hold(), await moment(stamp)
     mine = stamp.value(now.wall, ttl)
     _believed(stamp, wanted, now, ttl)
     values, hold.values = hold.values, (*hold.values, mine)
-    hold.until, hold.ends = min(hold.until, wanted.until), min(hold.ends, wanted.ends)  # who asks for less has less at once
+    # A shorter time counts at once, because the reply may get lost.
+    hold.until, hold.ends = min(hold.until, wanted.until), min(hold.ends, wanted.ends)
     if not await _change(stamp, hold, mine, values):
         return False
     hold.values, hold.until, hold.ends = (mine,), wanted.until, wanted.ends
@@ -237,7 +241,10 @@ async def renew(stamp: Stamp, hold: Hold, ttl: float) -> bool:
 
 
 async def _change(stamp: Stamp, hold: Hold, new: bytes, values: tuple[bytes, ...]) -> bool:
-    """Put a new value (or nothing) in the place of one's own, as long as it is one's own. Raises WireError."""
+    """Replace the holder's value by ``new``, or delete it if ``new`` is empty, as long as the key holds it.
+
+    Raises WireError.
+    """
     for last in (False, False, True):
         if not await remaining(hold):
             break
@@ -245,7 +252,7 @@ async def _change(stamp: Stamp, hold: Hold, new: bytes, values: tuple[bytes, ...
             if (await Run(COMPARE_AND_SET, (stamp.key,), (new, *values), stamp.timeout)).value:
                 return True
         except Unknown:
-            # Not once more: the first may be under way, and find there what is the same value and somebody else's by then.
+            # Not sent again: the first request may still arrive, and another client may write the same value meanwhile.
             found = await _look(stamp) or b""
             if found in values and found != new:
                 raise

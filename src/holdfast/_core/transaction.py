@@ -1,9 +1,9 @@
-"""Optimistic transactions: doing one again when somebody else was quicker, a bounded number of times.
+"""Retry an optimistic transaction after a conflict, a limited number of times.
 
-At each moment at least one of those who compete gets through, since only the success of one makes another fail. So what is
-needed is patience and pauses of random length, not an order: see `TRIES`. Pauses grow with each conflict ("full jitter": M.
-Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015), but not for long: who has failed most must not be made
-to wait most.
+Among competing transactions, at least one succeeds at each moment, because only the success of one makes another fail. So a
+transaction needs patience and pauses of random length, not a queue: see `TRIES`. Pauses grow with each conflict ("full jitter":
+M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015), but only up to a limit: a transaction that failed
+often must not wait longest.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any
 from holdfast._core.requests import CallUser, Now, RandomFraction, Sleep
 
 TRIES = 128
-"""How often a transaction is tried, where the user says nothing."""
+"""Number of times that a transaction is tried, unless the user sets another number."""
 
 GROWTH = 5
-"""Doublings of the longest pause. It ends at 32 times what a try takes."""
+"""Number of times that the longest pause doubles, up to 32 times the duration of a try."""
 
 LONGEST_PAUSE = 1.0
-"""Seconds."""
+"""Longest pause between two tries, in seconds."""
 
 
 class Changed(Exception):
-    """One try came to nothing, and nothing of it was carried out: doing it again is safe. Says why."""
+    """Raised if a conflict ended one try before it changed anything, so that a retry is safe. The message is the reason."""
 
 
 class GivenUp(Exception):
-    """All of the tries came to nothing."""
+    """Raised if all tries failed because of conflicts."""
 
     def __init__(self, tries: int, waited: float, why: str) -> None:
         super().__init__(tries, waited, why)
@@ -37,12 +37,15 @@ class GivenUp(Exception):
 
 
 def longest_pause(conflicts: int, shortest: float) -> float:
-    """Seconds, after so many conflicts. ``shortest``: seconds that a try takes when nothing comes in between."""
+    """Return the longest pause, in seconds, after this many conflicts. ``shortest``: duration of a try without a conflict."""
     return min(LONGEST_PAUSE, shortest * (1 << min(conflicts, GROWTH)))
 
 
 async def persist(call: CallUser, tries: int, wait: float | None) -> Any:
-    """Try until it does not raise Changed: what it gives. Raises GivenUp after ``tries``, or within ``wait`` seconds."""
+    """Call until the transaction does not raise Changed, and return its result.
+
+    Raises GivenUp after ``tries`` tries, or if the next one would begin later than ``wait`` seconds after the first.
+    """
     began = await Now()
     shortest = LONGEST_PAUSE
     for conflicts in range(1, tries + 1):

@@ -1,1 +1,1 @@
-"""One lock on one server: acquiring, queueing, renewing and releasing it."""
+"""Acquire, queue for, renew and release one lock on one server."""

@@ -20,7 +20,7 @@ class Strategy(NamedTuple):
     take: Callable[[Attempt, bool, float, Waiter | None], Coroutine[Any, Any, Grant | Busy]]
     """Function that acquires the lock, as `_core.lock.acquire.take` does."""
     again: Callable[[Attempt, HeldLease, int], Coroutine[Any, Any, Answer[Held] | None]]
-    """Function that extends a held lease and reserves that number of further fences; it returns None if the lease is lost."""
+    """Function that extends a held lease and reserves the given number of fences; it returns None if the lease is lost."""
     give_up: Callable[[Attempt], Coroutine[Any, Any, None]]
     """Function that removes everything that an attempt left on the server."""
 

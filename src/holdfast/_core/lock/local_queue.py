@@ -61,7 +61,7 @@ class Question(Struct):
     def __init__(self, token: str, at: float, unanswered: int, enough: int) -> None:
         self.token = token
         self.at = at
-        """Local time, in seconds, of the question; replies to earlier renewals do not count."""
+        """Local time, in seconds, at which this renewal was requested; replies to earlier ones do not count."""
         self.unanswered = unanswered
         """Number of servers that have not replied yet."""
         self.enough = enough
@@ -151,7 +151,7 @@ class LocalQueue:
     # Entering the queue
 
     def retake(self, attempt: Attempt) -> Grant | None:
-        """Return the lingering lease with its next fence if this attempt can use it; None: the attempt has to `enter`."""
+        """Return a grant of the lease that lingers (is kept after release), if it fits; None: the attempt has to `enter`."""
         held_lease = self.held_lease
         if held_lease is None or self.turn_of is not None or self.in_change():
             return None
@@ -488,8 +488,7 @@ class LocalQueue:
         return None
 
     def _question_due(self, now: float, until: float | None = None) -> float:
-        """Renew the lease early for the first waiter if nothing was heard of it for a second; return the time of the next
-        check.
+        """Renew the lease early for the first waiter if it is unconfirmed for a second; return the time of the next check.
 
         A lock that is handed on quickly causes no renewal. ``until``: end of the attempt's wait; an attempt that waits for less
         than a second checks at once. Times are local, in seconds.

@@ -1,7 +1,7 @@
-"""Several locks, all or none of them: taken in one order by all who want some of them, so that nobody waits in a cycle.
+"""Acquire several locks, all or none of them, in one order that all clients use, so that their waits never form a cycle.
 
-On one server, one run of a script takes all that are free. One that is not is waited for in its own queue,
-with those before it in the order held, and none of those behind it. (Ordered resources: J. W. Havender, "Avoiding deadlock in
+On one server, one run of a script acquires all locks that are free. A busy lock is waited for in its own queue, while the locks
+before it in the order are held, and none of those after it. (Ordered resources: J. W. Havender, "Avoiding deadlock in
 multitasking systems", IBM Systems Journal 7, 1968.)
 """
 
@@ -22,65 +22,71 @@ MULTI_ACQUIRE: Script[list[int]] = Script("lock/multi_acquire", read_list)
 MULTI_RELEASE: Script[list[int]] = Script("lock/multi_release", read_list)
 
 SHORTEST_WAIT_S = 0.001
-"""Seconds for which one of the locks is waited for at least: who does not wait at all goes past those who do."""
+"""Shortest wait, in seconds, for one of the locks: an attempt that does not wait at all would overtake the waiters."""
 
 
 class PartLost(Exception):
-    """A lock that was taken was lost while others were waited for."""
+    """Raised if a lock that was already acquired is lost during the wait for another one."""
 
 
 class Blocked(Busy):
-    """Time ran out while one of the locks was busy."""
+    """The result of a timeout while one of the locks was busy; `part` is that lock."""
 
     part: Part
 
 
 class Part(Protocol):
-    """One of the locks, as it is taken, held, and given back."""
+    """One of the locks of a MultiLock, with the operations to acquire and to release it."""
 
     attempt: Attempt
     home: Any
-    """Driver of the operations on this lock; None: the driver of the whole."""
+    """Driver of the operations on this lock; None: the driver of the whole operation."""
     group: Hashable
-    """Those that one script can take have the same; None: it is taken alone."""
+    """Key that is equal for locks that one script can acquire together; None: this lock is acquired alone."""
 
     def begin(self) -> None:
-        """With a new attempt."""
+        """Start a new attempt to acquire this lock."""
 
     def take(self, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
-        """Take it as it is taken alone."""
+        """Acquire this lock alone, within ``wait`` seconds (None: without limit; 0: one try)."""
 
     def hold(self, grant: Grant) -> None:
-        """It was taken: from now on its lease is looked after."""
+        """Keep the lease of this grant, which is renewed from now on."""
 
     @property
     def lost(self) -> bool:
-        """It was taken, and is lost."""
+        """Return True if this lock was acquired and its lease is lost."""
 
     def undo(self) -> Coroutine[Any, Any, None]:
-        """Leave nothing of it behind, however far it has come."""
+        """Remove everything that the attempt left on the server and in this process, and release the lock if it was
+        acquired."""
 
     def hand_on(self) -> bool:
-        """It is to be given back: true if that was all, because it was passed on in this process, or given back before."""
+        """Begin the release.
+
+        Return True if nothing is left to do: the lock was handed on in this process, or released before.
+        """
 
     def giving(self) -> tuple[str, bool, bool] | None:
-        """Its token is to be given back by a script: token, whether a copy of the request that took it may still come, and
-        whether its time has not run out. None: it is lost."""
+        """Return what a script needs to release this lock; None: the lease is lost.
+
+        The values are the token, whether a copy of the acquire request may still arrive, and whether the lease has not expired.
+        """
 
     def given_back(self, known: bool | WireError | None) -> Coroutine[Any, Any, Exception | None]:
-        """Give it back; ``known``: what came of that where a script did it for all. Answers why it was no good."""
+        """Finish the release, and return its error or None. ``known``: the result of a script that released several locks."""
 
 
 def in_order(several: Iterable[T], place: Callable[[T], Any]) -> list[T]:
-    """In the one order by which all take them: by their places, which are the same for all."""
+    """Return these locks in the order in which all clients acquire them: by ``place``, which is the same for all clients."""
     return sorted(several, key=place)
 
 
 async def acquire(parts: Sequence[Part], wait: float | None) -> Blocked | None:
-    """Take all within ``wait`` seconds (None: for ever; 0: one try each). Blocked when time ran out.
+    """Acquire all locks within ``wait`` seconds (None: without limit; 0: one try each). Return Blocked on a timeout.
 
-    ``parts`` are in the one order that all users of these locks go by. Any end but None, cancellation included, leaves nothing
-    behind. A lock that was lost meanwhile is acquired anew, with all others.
+    ``parts`` must be in the order that all clients use. Any end but None, cancellation included, leaves nothing behind. If a
+    lock is lost meanwhile, all locks are acquired anew.
     """
     until = None if wait is None else await Now() + wait
     while True:
@@ -100,7 +106,7 @@ async def acquire(parts: Sequence[Part], wait: float | None) -> Blocked | None:
 
 
 async def undo(parts: Sequence[Part]) -> None:
-    """Leave nothing behind, the last one first. An interrupt ends that for one of them, not for the others."""
+    """Release or give up all locks, the last one first. An interrupt ends the clean-up of one lock, not of the others."""
     if parts:
         try:
             await there(parts[-1].undo(), parts[-1].home)
@@ -109,7 +115,7 @@ async def undo(parts: Sequence[Part]) -> None:
 
 
 async def there(call: Coroutine[Any, Any, Any], home: Any) -> Any:
-    """Drive an operation where it belongs."""
+    """Run an operation with the driver ``home``; None: with the present driver."""
     return await (call if home is None else RunOn(home, call))
 
 
@@ -126,7 +132,7 @@ async def _in_order(parts: Sequence[Part], until: float | None, *, at_once: bool
             if busy is None:
                 number += len(together)
                 continue
-            alone = number + busy + 1  # up to that one they are taken one by one, and the rest tried again
+            alone = number + busy + 1  # acquire the locks up to the busy one alone, and then try the rest together again
         part = parts[number]
         left = 0.0 if at_once else None if until is None else max(SHORTEST_WAIT_S, until - await Now())
         result = await there(part.take(left), part.home)
@@ -139,7 +145,7 @@ async def _in_order(parts: Sequence[Part], until: float | None, *, at_once: bool
 
 
 def _alike(parts: Sequence[Part], number: int) -> list[Part]:
-    """As many from this one on as one script can do something about."""
+    """Return the locks from this number on that one script can acquire or release together."""
     group = parts[number].group
     end = number + 1
     while group is not None and end < len(parts) and parts[end].group == group:
@@ -148,8 +154,11 @@ def _alike(parts: Sequence[Part], number: int) -> list[Part]:
 
 
 async def gather(parts: Sequence[Part], until: float | None) -> int | None:
-    """Take all of these at once, if they are free. None: they are held. Otherwise none is, and the number of one that is not
-    free, as far as is known: it is to be taken by itself, under the token that it has."""
+    """Acquire all of these locks with one script if all are free. Return None if that succeeded.
+
+    Otherwise none is acquired. The number returned is that of a lock that is probably busy: the caller acquires it alone, under
+    the same token.
+    """
     attempts = [part.attempt for part in parts]
     if not _lead(attempts):
         return 0
@@ -167,7 +176,7 @@ async def gather(parts: Sequence[Part], until: float | None) -> int | None:
         answer = await Run(MULTI_ACQUIRE, keys, tuple(args), timeout)
     except WireError as error:
         _settle(attempts, [doubt or isinstance(error, Unknown) for doubt in doubts])
-        return 0  # a request for one of them says what is wrong; or that its caller has it already
+        return 0  # a request for the first lock alone gets the error; or finds that the lost reply had granted the lock
     if len(answer.value) < 2 * len(parts):
         _settle(attempts, doubts)
         for attempt in attempts:
@@ -180,7 +189,10 @@ async def gather(parts: Sequence[Part], until: float | None) -> int | None:
 
 
 def _hold(parts: Sequence[Part], answer: Answer[list[int]]) -> None:
-    """They were taken. Raises PartLost where the answer took so long that one is over."""
+    """Keep the leases of the locks that the script acquired.
+
+    Raises PartLost if the reply came after one of them had expired.
+    """
     for number, part in enumerate(parts):
         spec, local_queue = part.attempt.spec, part.attempt.local_queue
         deadline = answer.sent + spec.first_ttl - margin(spec.first_ttl)
@@ -194,7 +206,10 @@ def _hold(parts: Sequence[Part], answer: Answer[list[int]]) -> None:
 
 
 def _lead(attempts: Sequence[Attempt]) -> bool:
-    """Be the one who asks the server for each, if nobody else of this process has one of them, or wants it."""
+    """Take the turn in the local queue of each lock, if this process neither holds nor wants one of them.
+
+    Return whether it did.
+    """
     local_queues = [attempt.local_queue for attempt in attempts if attempt.local_queue is not None]
     if not local_queues:
         return True
@@ -208,7 +223,7 @@ def _lead(attempts: Sequence[Attempt]) -> bool:
 
 
 def _settle(attempts: Sequence[Attempt], doubts: Sequence[bool]) -> None:
-    """They were not had: others of this process may ask."""
+    """Return the turn of each lock that was not acquired to the waiters of this process."""
     for attempt, doubt in zip(attempts, doubts, strict=True):
         attempt.maybe_in_flight = doubt
         if attempt.local_queue is not None:
@@ -216,11 +231,11 @@ def _settle(attempts: Sequence[Attempt], doubts: Sequence[bool]) -> None:
 
 
 async def release(parts: Sequence[Part]) -> None:
-    """Give all back, the last one first, those of one server at once. Raises what was wrong with one, when all are tried."""
+    """Release all locks, the last one first, those of one server together. Raises the first error when all were tried."""
     try:
         wrong = await _give_back([part for part in reversed(parts) if not part.hand_on()])
     except BaseException:
-        # Cancelled or interrupted, and nobody knows how far it has come, while others of this process wait for it.
+        # Cancelled or interrupted: nobody knows which locks are released, while others of this process wait for them.
         await undo(parts)
         raise
     if wrong:
@@ -228,7 +243,7 @@ async def release(parts: Sequence[Part]) -> None:
 
 
 async def _give_back(left: Sequence[Part]) -> list[Exception]:
-    """These, in this order; what was wrong."""
+    """Release these locks in this order, and return the errors."""
     wrong: list[Exception] = []
     while left:
         alike = _alike(left, 0)
@@ -244,7 +259,7 @@ async def _give_back(left: Sequence[Part]) -> list[Exception]:
 
 
 async def scatter(parts: Sequence[Part]) -> list[bool | WireError]:
-    """Give these back at once: of each, whether it was ours still; or why nobody knows."""
+    """Release these locks with one script. Return for each whether it was still held, or the error if that is unknown."""
     tokens = [turn for part in parts if (turn := part.giving()) is not None]
     args = tuple(value for token, revoke, _ in tokens for value in (token, "bury" if revoke else "release"))
     specs = [part.attempt.spec for part in parts]
@@ -261,5 +276,5 @@ async def scatter(parts: Sequence[Part]) -> list[bool | WireError]:
                 return [error for _ in parts]
             await Sleep(0.02 * failures)
         else:
-            # Another holder may have by now what a first copy of this request gave back.
+            # If the first copy of this request released the lock, another client may hold it by now.
             return [value == 1 or (resent and given[2]) for value, given in zip(answer.value, tokens, strict=True)]

@@ -1,4 +1,4 @@
-"""Explain a name conflict: which kind uses the name, until when, and what to do."""
+"""Explain a name conflict in a ConfigError: what sort of object uses the name, until when, and what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = {
     b"latch": "latch",
     b"barrier": "barrier",
 }
-"""By the first word of a format; a lock's format is its number alone."""
+"""Names of the sorts of objects, by the first word of the format on the server; a lock's format has no word."""
 
 KINDS_OF: dict[str, tuple[bytes, ...]] = {
     "lock": (b"string", b"none"),
@@ -24,29 +24,29 @@ KINDS_OF: dict[str, tuple[bytes, ...]] = {
     "read-write lock": (b"zset", b"none"),
 }
 KINDS_OF |= dict.fromkeys(("event", "latch", "barrier"), (b"hash",))
-"""The types of their keys."""
+"""Redis types that the key of each sort of object may have."""
 
 LONGEST = 40
-"""Bytes of a format."""
+"""Largest number of bytes in the name of a format."""
 
 ADVICE = "use another name or prefix, or delete that key if nobody needs it"
 
 
 class Look(NamedTuple):
-    """Return the server's facts about the name."""
+    """The server's facts about a name that is in use."""
 
     key: bytes
     type: bytes
     version: bytes
-    """The format that the state names, or the key itself."""
+    """Format that is stored in the lock's state, or in the key itself."""
     left: int
     """Milliseconds until the key expires."""
     kept: int
-    """Milliseconds until the state expires, which keeps the name for its kind."""
+    """Milliseconds until the state expires; until then the name cannot be used for another sort of object."""
 
 
 Ask = Callable[[Command], Coroutine[Any, Any, Any]]
-"""How to get the reply to a command. Raises WireError."""
+"""Function that sends a command and returns its reply. Raises WireError."""
 
 
 async def ask(command: Command) -> Any:
@@ -54,10 +54,10 @@ async def ask(command: Command) -> Any:
 
 
 async def explained(found: Conflict, key: bytes, state: bytes, timeout: float, ask: Ask = ask) -> str:
-    """Return what to tell the user. One look more, which may fail: then what the script said has to do."""
+    """Return the explanation of a conflict for the user. If the server cannot be asked, return the reason that is known."""
     if not found.other_kind:
         return found.why
-    if found.key not in {b"", key}:  # a key beside the lock's, which says nothing about the kind of the name
+    if found.key not in {b"", key}:  # a side key of the lock, whose type does not show what uses the name
         return f"{found.why}; {ADVICE}"
     try:
         look = await _look(ask, key, state, timeout)
@@ -95,7 +95,7 @@ def _told(why: str, look: Look) -> str:
         now = f"it is the name of {a} that is held{left}"
     until = f"; if it is not used again, the name is free for another kind in {_span(look.kept)}" if look.kept > 0 else ""
     what = "wait until then" if until else "delete the key if nobody needs it"
-    return f"{now}{until}. A name is of one kind: use another name, or {what}"
+    return f"{now}{until}. A name is for one kind of object: use another name, or {what}"
 
 
 def _span(ms: int) -> str:

@@ -70,7 +70,7 @@ class Node:
         self._ping_at = self._deaf_until = 0.0
         self._record_at = float("inf")
         self._introduced: set[bytes] = set()
-        """Prefixes that need the record of this process, and have none."""
+        """Prefixes under which the record of this process is missing or expires soon, and has to be written."""
         self._records: dict[bytes, float] = {}
         """Local time, in seconds, at which the process record of each prefix expires."""
         self._written_at = -LABELS_EVERY_S

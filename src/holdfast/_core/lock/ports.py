@@ -1,5 +1,7 @@
-"""Protocols: what a local queue (`_core.lock.local_queue`) needs of its node (`_core.lock.node`), a node of its keeper, and the
-wait-for graph of a node."""
+"""The protocols between a local queue (`_core.lock.local_queue`), its node (`_core.lock.node`) and the keeper thread.
+
+Each protocol lists what one of them needs of another; `Watched` is for the wait-for graph that finds deadlocks.
+"""
 
 from __future__ import annotations
 
@@ -20,126 +22,132 @@ T = TypeVar("T")
 
 
 class ReleaseListener(Protocol):
-    """A listener for a release: a local queue, as a rule."""
+    """An object that is notified of a release: usually a local queue."""
 
     def on_released(self) -> None:
-        """It is; or nobody knows."""
+        """Note that the lock was released, or that the release failed with an unknown outcome."""
 
 
 class PendingUndo(NamedTuple):
-    """Something that nobody uses any more, to be given back at local time ``at``. The server may be away for longer than
-    anybody waits for the answer, and until the lease ends nobody else could have the lock."""
+    """A request that releases or revokes something unused, sent at local time ``at`` and repeated until answered.
+
+    The server may be away for longer than any caller waits, and until the lease ends no other client could acquire the lock.
+    """
 
     at: float
     call: Run[int]
     again: Run[int]
-    """Call that is sent if ``call`` was not answered: a copy of that one may still arrive."""
+    """Request to send if ``call`` got no reply; it also refuses a late copy of ``call``."""
     until: float
-    """Local time at which it ends by itself."""
+    """Local time, in seconds, at which the lease ends by itself and the request is no longer repeated."""
     local_queue: ReleaseListener | None = None
-    """Told of the first answer, whatever it is."""
+    """Queue to notify of the first reply or failure; None: nothing waits for it."""
     failures: int = 0
 
 
 Then = Callable[[Any, float], None]
-"""Callback for the typed reply to a call (or the WireError instead of one) and the time at which the call was sent."""
+"""Callback that gets the reply to a call, or its WireError, and the local time, in seconds, at which the call was sent."""
 
 
 class QueuePort(Protocol):
-    """A node, as its local queues see it."""
+    """The interface of a node for its local queues."""
 
     waiting: Waiting
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Guards the local queue, and the books of the keeper."""
+        """Return the mutex that guards the local queues and the keeper's records."""
 
     def reachable(self, prefix: bytes) -> bool:
-        """The inbox of this prefix listens: who waits outside can say so."""
+        """Return True if the inbox of this prefix is subscribed, so that other processes can notify this one that they wait."""
 
     def in_change(self) -> bool:
-        """This thread holds the mutex: a signal handler or a finaliser asks, or the keeper in the middle of its work."""
+        """Return True if the calling thread already holds the mutex: in a signal handler, in a finaliser or in the keeper."""
 
     def later(self, what: Callable[[], None]) -> None:
-        """Do this soon, when that change is done."""
+        """Have ``what`` called soon, after the change that is in progress."""
 
     def clock(self) -> float:
-        """Local time in seconds."""
+        """Return the local time in seconds."""
 
     def has_unread(self) -> bool:
-        """Something has come to the inbox that nobody has read yet."""
+        """Return True if messages have arrived in the inbox that are not read yet."""
 
     def be_reachable(self, prefix: bytes) -> None:
-        """Open the inbox of this prefix; the mutex is held."""
+        """Have the inbox of this prefix subscribed; the caller holds the mutex."""
 
     def somebody_waits(self) -> None:
-        """Somebody of this process stands in line, and may be in a cycle; the mutex is held."""
+        """Note that an attempt waits in a local queue and may be part of a deadlock; the caller holds the mutex."""
 
     def label_changed(self, held_lease: HeldLease) -> None:
-        """The lease was passed on to a lock with another label; the mutex is held."""
+        """Note that the lease was handed on to a lock object with another label; the caller holds the mutex."""
 
     def asked_for(self, token: str) -> bool:
-        """Somebody outside has asked for what this token holds before anybody here knew of it. Said once; the mutex is held."""
+        """Return True, once, if another client asked for the lock of this token before the lease was known; the mutex is
+        held."""
 
     def look_at(self, local_queue: Queue, at: float) -> None:
-        """Call `Queue.on_time` at local time ``at``; the mutex is held."""
+        """Have `Queue.on_time` called at local time ``at``; the caller holds the mutex."""
 
     def question(self, held_lease: HeldLease) -> tuple[int, int]:
-        """Renew a lease now, to learn whether it is lost: `Queue.answered` is told of each answer. Answers how many servers are
-        asked, and how many that know it still settle the question; the mutex is held."""
+        """Renew a lease now, to learn whether it is lost; each reply goes to `Queue.answered`. The caller holds the mutex.
+
+        Return the number of servers that are asked, and the number of confirmations that settle the question.
+        """
 
     def revoke(self, local_queue: Queue, attempt: Attempt) -> None:
-        """Give back whatever an attempt has got that nobody makes any more, and refuse what may come of it yet; say so to
-        `Queue.on_released`. The mutex is held."""
+        """Have the server revoke the token of an abandoned attempt, and then notify `Queue.on_released`; the mutex is held."""
 
     def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
-        """Give back a lease that nobody holds, soon, and say so to `Queue.on_released` of the local queue that waits for it;
-        the mutex is held."""
+        """Have a lease released soon that no attempt uses, and then notify `Queue.on_released`; the caller holds the mutex."""
 
 
 class Line(Protocol):
-    """A pipelined connection to one server, opened when it is first used and again after it was lost."""
+    """A pipelined connection to one server, which is opened at its first use and again after a loss."""
 
     def call(self, call: Call, then: Then) -> None:
-        """Send a call; ``then`` is called exactly once, by the keeper."""
+        """Send a call; the keeper calls ``then`` exactly once, with its result."""
 
     def overdue(self, now: float) -> None:
-        """Close the connection if an answer is overdue: nobody knows what would come on it."""
+        """Close the connection if a reply is overdue, because later replies on it could not be assigned to their calls."""
 
     def next_at(self) -> float:
-        """When `overdue` has something to do, at the latest (local seconds)."""
+        """Return the local time, in seconds, at which `overdue` must be called at the latest."""
 
     def fail(self, why: str) -> None:
-        """Close the connection; everything under way has an unknown outcome."""
+        """Close the connection for this reason; the calls without a reply have an unknown outcome."""
 
     def has_unread(self) -> bool:
-        """Something has come that nobody has read yet. Any thread may ask."""
+        """Return True if data has arrived that is not read yet. Any thread may call this."""
 
     def reclaim(self) -> None:
-        """Read what comes: a waiter may have been listening instead. Any thread may say so; the keeper's mutex is held."""
+        """Have the keeper read messages again, which a waiter may have read instead.
+
+        Any thread may call this, with the mutex held.
+        """
 
 
 class Lines(Protocol):
     def __call__(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
-        """A line to the server. ``on_push``: gets the published messages. ``on_closed``: called when the line is lost."""
+        """Return a connection to the server. ``on_push`` gets published messages; ``on_closed`` is called after a loss."""
 
 
 class InboxAddress(NamedTuple):
-    """The inbox of a node; and, in a Cluster, the keys that one request can have."""
+    """The inbox id of a node; in a Cluster also the rules for which keys may share a request."""
 
     inbox: str
-    """The id under which it does, in each prefix."""
+    """Id of the inbox, which is part of its channel name in each prefix."""
     subscribe: str = "SUBSCRIBE"
     slot_of: Callable[[bytes], int] | None = None
     near: Callable[[bytes], bool] | None = None
-    """The inbox is on the server that has this key."""
+    """Function that returns True if this key is on the server of the inbox; None: not a Cluster."""
 
     def strays(self, key: bytes) -> bool:
-        """A lock whose slot has left the server of our inbox: nobody there can tell us anything."""
+        """Return True if the Cluster slot of a lock has left the inbox's server, so that no message can reach the inbox."""
         return self.near is not None and not self.near(key)
 
     def together(self, batch: list[T], spec_of: Callable[[T], Spec]) -> Iterable[list[T]]:
-        """Split by requests: one script each, one prefix whose inbox tells of all, and in a Cluster one slot for all keys."""
+        """Split a batch by requests: one sort of lock and one prefix each, and in a Cluster one slot."""
         parts: dict[tuple[Scripts, int, bytes], list[T]] = {}
         for one in batch:
             spec = spec_of(one)
@@ -149,55 +157,55 @@ class InboxAddress(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A thread or task waits for a lock while holding others."""
+    """A thread or task that waits for a lock while it holds others."""
 
     lock: str
-    """Its key."""
+    """Key of the lock."""
     owner: int
-    """Which thread or task."""
+    """Id of the thread or task."""
     since: float
-    """Local time."""
+    """Local time, in seconds, at which the wait began."""
     holds: tuple[str, ...]
-    """Keys of those that it holds."""
+    """Keys of the locks that the thread or task holds."""
     yields: bool
-    """Its wait may be ended to end a cycle."""
+    """True if this wait may be ended to break a deadlock."""
     prefixes: tuple[bytes, ...] = ()
-    """Of all these locks: in each of them it is told: who follows a cycle looks there."""
+    """Prefixes of all these locks; the wait is published in the process record of each, to be found by other processes."""
 
 
 class NodeKeeper(Protocol):
-    """The keeper, as its nodes see it."""
+    """The interface of the keeper (background thread) for its nodes."""
 
     process_id: str
 
     def call(self, what: Callable[[], None]) -> None:
-        """Have the keeper do this soon; any thread may."""
+        """Have the keeper thread call ``what`` soon. Any thread may call this."""
 
     def wake_by(self, at: float) -> None:
-        """Have `Node.turn` called at local time ``at``; the mutex is held."""
+        """Have `Node.turn` called at local time ``at``; the caller holds the mutex."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Guards `waiting`, `renewing` and the local queues, which other threads use too."""
+        """Return the mutex that guards waiters, renewals and local queues, which other threads use, too."""
 
     def in_change(self) -> bool:
-        """This thread holds the mutex."""
+        """Return True if the calling thread holds the mutex."""
 
     def clock(self) -> float:
-        """Local time in seconds."""
+        """Return the local time in seconds."""
 
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
-        """Return the public facts about this process, with these waits and the labels of locks by their keys."""
+        """Return the process record: public facts about this process, with these waits, and labels by the key of the lock."""
 
     def report(self, held_lease: HeldLease) -> None:
-        """Tell the owner that its lease is lost; the mutex is not held."""
+        """Notify the owner of a lease that the lease is lost; the caller must not hold the mutex."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Call ``action`` and log what it raises, so that it cannot harm other leases. Return False if it failed."""
+        """Run an action whose failure must not affect other leases: log an exception and return False."""
 
 
 class Watched(Protocol):
-    """A node, as its wait-for graph (`_core.deadlock`) sees it."""
+    """The interface of a node for its wait-for graph (`_core.deadlock`)."""
 
     keeper: NodeKeeper
     waiting: Waiting
@@ -206,13 +214,13 @@ class Watched(Protocol):
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Guards all of this."""
+        """Return the mutex that guards the node."""
 
     def in_line(self) -> list[Attempt]:
-        """Those who stand in the lines of this process; the mutex is held."""
+        """Return the attempts that wait in the local queues of this process; the caller holds the mutex."""
 
     def labels_in_use(self) -> dict[bytes, dict[bytes, str]]:
-        """Of the locks that are held or waited for, by prefix and key; the mutex is held."""
+        """Return the labels of the locks that are held or waited for, by prefix and key; the caller holds the mutex."""
 
     def facts_changed(self, now: float) -> None:
-        """Have the record of the process written soon; the mutex is held."""
+        """Have the process record written soon; the caller holds the mutex."""

@@ -19,7 +19,7 @@ from holdfast._core.struct import Struct
 INFINITY = float("inf")
 
 CLAIM_AFTER_S = 0.05
-"""Seconds after a hand-over at which the short claim window is renewed to the full lease; an earlier release saves that."""
+"""Seconds after a hand-over at which the short claim window is renewed to the full lease; an earlier release saves it."""
 
 BOUNDED = "max_hold has passed"
 """Reason of the loss of a lease that was held for as long as ``max_hold`` allows."""
@@ -99,7 +99,7 @@ class _Spec(NamedTuple):
     replicas: int = 0
     """Number of replicas that must acknowledge the lock before it counts as acquired."""
     guard: float = 0.0
-    """Seconds for which a server that may have lost its data grants no lock (quarantine): the longest lease in use. 0: none."""
+    """Seconds of quarantine, in which a server that may have lost its data grants no lock; 0: no quarantine."""
     progress_within: float | None = None
     """Seconds without a call of ``progress()`` after which the holder counts as hung and loses the lease; None: never."""
     yields: bool = False
@@ -136,7 +136,7 @@ class Spec(_Spec):
         return drawn.replace(".", f"@{self.home.hex()}.", 1) if self.home else drawn
 
     def token(self, drawn: str) -> str:
-        """Return the token for an attempt: the random ``drawn`` with the prefix (see `signed`) and `token_suffix` added."""
+        """Return the token for an attempt: the random ``drawn`` with the prefix (see `signed`) and `token_suffix`."""
         return self.signed(drawn) + self.token_suffix
 
     @cached_property
@@ -156,7 +156,7 @@ class Spec(_Spec):
 
     @cached_property
     def terms(self) -> tuple[str | int, ...]:
-        """Return the script arguments that acquire permits needs besides those of a plain lock: format and limit."""
+        """Return the script arguments for permits, their format and limit; an empty tuple for a plain lock."""
         if self.permits is None:
             return ()
         return (self.permits.kind, "" if self.permits.limit is None else self.permits.limit)
@@ -184,7 +184,7 @@ class Spec(_Spec):
 
 
 def answer_within(ttl: float) -> float:
-    """Return the seconds to wait for a reply about a lease of ``ttl`` seconds: short enough for retries."""
+    """Return the seconds to wait for a reply about a lease of ``ttl`` seconds: few enough to leave time for retries."""
     return max(ttl / 10, min(ttl / 3, 0.2))
 
 
@@ -242,8 +242,7 @@ class Queue(Protocol):
         """Return the early renewal that checks whether the server still knows the lease; None: none is under way."""
 
     def retake(self, attempt: Attempt) -> Grant | None:
-        """Return the lingering lease with its next fence if this attempt can use it; None: the attempt has to `enter` the
-        queue."""
+        """Return a grant of the lease that lingers (is kept after release), if it fits; None: the attempt has to `enter`."""
 
     def enter(self, attempt: Attempt) -> Turn | None:
         """Return the turn for an attempt that wants the lock. None: the attempt is queued, and is woken when it gets a turn."""
@@ -395,7 +394,7 @@ class Waiter:
         self.attempt = attempt
         self.awaits_inbox = False
         self.told: float | None = None
-        """Local time, in seconds, at which the last request that was answered "waiting" was sent; None before the first."""
+        """Send time (local, in seconds) of the last request that was answered "waiting"; None before the first."""
         self.busy = busy
         """Last reply that said "waiting"."""
         self.refresh_at = 0.0
@@ -495,7 +494,7 @@ class Failed(Struct):
 
 
 Turn = Grant | AskServer | Failed
-"""The result that an attempt gets from the queue of its process."""
+"""The result for an attempt in the queue of its process: a granted lock, the task to ask the server, or an error."""
 
 
 class Owner(Protocol):

@@ -1,4 +1,4 @@
-"""Giving a lock back; and leaving nothing behind of an attempt to get it."""
+"""Release a lock, or remove everything that an attempt to acquire it left on the server."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from holdfast._core.requests import NotSent, Now, Refused, Run, SendUntilAnswere
 
 
 async def give_up(attempt: Attempt) -> None:
-    """Leave nothing of an attempt behind: neither lock nor place in the queue. Never raises a WireError.
+    """Remove the lock or the queue place that an attempt has on the server. Never raises a WireError.
 
-    If a copy of our own request may arrive later, the token is declared dead, so that the copy is refused.
+    If a copy of the attempt's request may still arrive, its token is revoked, so that the server refuses the copy.
     """
     if not attempt.may_be_on_server:
         return
@@ -35,16 +35,16 @@ async def give_up(attempt: Attempt) -> None:
 
 
 def revocation(attempt: Attempt) -> Run[int]:
-    """Neither lock nor place is left of an attempt, and no late copy of its requests gets one."""
+    """Return the request that revokes the attempt's token: it removes lock or place, and the server refuses late copies."""
     spec = attempt.spec
     return Run(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
 
 
 async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool) -> bool:
-    """Give the lock back, and hand it to the next in line. False if it was not ours any more.
+    """Release the lock and hand it over to the first waiter in the queue. Return False if it was not held any more.
 
-    ``in_time``: the local deadline has not passed. ``maybe_in_flight``: a copy of the request that took the lock may still
-    arrive, and must not take it again. Raises NotSent or Unknown when the server stays away, Refused when it refuses.
+    ``in_time``: the local deadline has not passed. ``maybe_in_flight``: a copy of the acquire request may still arrive, and
+    must not acquire the lock again. Raises NotSent or Unknown if the server is unreachable, Refused if it refuses.
     """
     resent = False
     failures = 0
@@ -61,11 +61,11 @@ async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool) 
                     raise
                 await Sleep(0.02 * failures)
             else:
-                # Another holder may have by now what a first copy of this request released.
+                # If the first copy of this request released the lock, another client may hold it by now.
                 return answer.value == 1 or (resent and in_time)
     except WireError:
         raise
     except BaseException:
-        # Cancelled or interrupted, and nobody knows whether the request arrived. Once more: it does no harm.
+        # Cancelled or interrupted: nobody knows whether the request arrived. Sending it once more is harmless.
         await give_up(Attempt(spec, token, may_be_on_server=True, maybe_in_flight=True))
         raise

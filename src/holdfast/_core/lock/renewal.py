@@ -134,7 +134,7 @@ class Renewing:
         return at
 
     def outdated_by(self, held_lease: HeldLease) -> list[HeldLease]:
-        """Mark the leases as lost that a new lease of the same key proves to be over; return them, to be reported first.
+        """Compare a new lease with the others of its key: mark the older ones as lost, and return them to be reported.
 
         The server grants a key again only after the earlier lease has ended there. So of two leases that this process believes
         to hold, the one with the lower fence is lost. That may be the new one, if its reply was read late. Readers and writers
@@ -148,7 +148,7 @@ class Renewing:
             sharers, limit = [*self._sharers.get(key, {}).values()], permits.limit or 0
             others = [other for other in sharers if other.shares + held_lease.shares > limit]
         older = [min(other, held_lease, key=lambda one: one.fence) for other in others if other.fence != held_lease.fence]
-        why = "the server has granted its key again, so it was expired, deleted or flushed"
+        why = "the server has granted its key again, so the key had expired, or was deleted or flushed"
         return [lost for lost in older if self._lost(lost, why)]
 
     def gone(self, key: bytes, sent: float) -> HeldLease | None:

@@ -1,8 +1,8 @@
-"""A lock on one server: the scripts, and what they answer.
+"""The scripts for a lock on one server, and the types of their replies.
 
-Its records are in `_core.lock.records`; `_core.lock.acquire` acquires it, `_core.lock.release` releases it, and
-`_core.lock.renewal` renews it. Sources: redis.io "Distributed Locks with Redis" for the
-record (``SET key token NX PX``, compare and delete); M. Kleppmann, "How to do distributed locking" (2016), for the fence.
+`_core.lock.records` describes a lock, `_core.lock.acquire` acquires it, `_core.lock.release` releases it, and
+`_core.lock.renewal` renews it. Sources: redis.io "Distributed Locks with Redis" for the record (``SET key token NX PX``,
+compare and delete); M. Kleppmann, "How to do distributed locking" (2016), for the fence.
 """
 
 from __future__ import annotations
@@ -14,63 +14,67 @@ from holdfast._core.struct import Struct
 from holdfast._lua import Script, codes, whole_number
 
 PAUSED = "guard"
-"""Stands for a holder's process during a quarantine: no holder is known, and there may be one."""
+"""The holder's process id while a server that may have lost its data grants nothing (quarantine): the holder is not known."""
 
 UNKNOWN = "?"
-"""Stands for a holder's process where no server has named one. Empty is another fact: a client of another library holds it."""
+"""The holder's process id if no server has named a holder. An empty id means a client of another lock library."""
 
 CLAIM_WINDOW_S = 2.0
-"""Seconds a waiter has to take up a lock that was handed to it. Part of the format: `CLAIM_WINDOW_S` of the scripts is the
-same."""
+"""Seconds for which a lock that was handed over waits for its new holder to claim it; equal to `CLAIM_WINDOW_S` of the
+scripts."""
 
 BLOCK = 33
-"""Fences of one grant: its own, and those with which this process may pass the lock on without a trip. `BLOCK` of the
-scripts is the same."""
+"""Number of fences in one grant: one for the holder, the rest to hand the lock on inside its process without a round trip;
+equal to `BLOCK` of the scripts."""
 
 KEEP_S = 600.0
-"""Seconds the side keys of a lock outlive its last use, at least."""
+"""Shortest time, in seconds, for which the state and queue keys of a lock are kept after its last use."""
 
 GRACE_S = 0.45
-"""Seconds by which a question that is under way when ``wait`` ends may overrun it: its answer may still be yes."""
+"""Seconds by which a request that is under way when ``wait`` ends may exceed it: its reply may still grant the lock."""
 
 
 class Held(Struct):
+    """The reply that the lock is held under the token of the request."""
+
     __slots__ = __match_args__ = ("fence", "last")
 
     def __init__(self, fence: int, last: int) -> None:
         self.fence = fence
         self.last = last
-        """The numbers from ``fence`` up to this one are the holder's."""
+        """Last fence of the holder's block, which begins with ``fence``."""
 
 
 class Busy(NamedTuple):
+    """The reply that another client holds the lock."""
+
     remaining: float | None
-    """Seconds until the holder's key expires; None: it never does."""
+    """Seconds until the holder's key expires; None: it never expires."""
     last_fence: int
     process: str
-    """Public id of the holder's process; empty for a client of another library; `PAUSED`; `UNKNOWN`."""
+    """Public id of the holder's process; empty for a client of another library; or `PAUSED` or `UNKNOWN`."""
     lingers: bool
-    """The holder may keep the lock for a while after use, and gives it back when asked."""
+    """True if the holder may keep the lock for a while after its release, and hands it over when asked."""
 
     @property
     def named(self) -> str:
-        """The id of the holder's process; empty where there is none to be asked for."""
+        """Return the id of the holder's process; empty if none is known that could be asked."""
         return "" if self.process in {PAUSED, UNKNOWN} else self.process
 
 
 NO_ANSWER = Busy(0.0, 0, UNKNOWN, lingers=False)
-"""Before any server has said who holds it."""
+"""The reply that is assumed before any server has replied."""
 
 
 class Revoked(NamedTuple):
-    """The token was declared dead."""
+    """The reply that the token of the request is revoked."""
 
 
 Reply = Held | Busy | Revoked | Gone | Conflict
 
 
 def read_reply(raw: object) -> Reply:
-    """One answer of acquire or refresh, see `_lua/lock/acquire.lua`."""
+    """Parse one reply of the acquire or refresh script, see `_lua/lock/acquire.lua`."""
     assert isinstance(raw, list)
     match raw:
         case [1, int(first), int(last)]:
@@ -81,14 +85,14 @@ def read_reply(raw: object) -> Reply:
             return Gone()
         case [codes.OTHER_FORMAT, bytes(version)] if version.rpartition(b" ")[2] == b"1":
             kind = version.decode(errors="replace").rpartition(" ")[0]
-            return Conflict(f"it is used as a {kind or 'lock'}; a name is of one kind", other_kind=True)
+            return Conflict(f"its name is used by a {kind or 'lock'}; a name is for one kind of object", other_kind=True)
         case _:
             return in_the_way(raw, ", not a lock")
 
 
 def read_acquire(raw: object) -> Reply:
     if isinstance(raw, list) and raw[0] == 1:
-        return Held(raw[1], raw[2])  # the usual answer, and a pattern match costs as much as the rest of an acquire
+        return Held(raw[1], raw[2])  # the usual reply first: a pattern match costs as much as the rest of an acquire
     reply = read_reply(raw)
     return Revoked() if isinstance(reply, Gone) else reply
 
@@ -104,7 +108,7 @@ def read_list(raw: object) -> list[int]:
 
 
 class Scripts(NamedTuple):
-    """The scripts for a lock: to acquire it, to release it, to keep a place in its queue, to renew its lease."""
+    """The scripts for one sort of lock: they acquire it, release it, refresh a place in its queue and renew its lease."""
 
     acquire: Script[Any]
     release: Script[int]

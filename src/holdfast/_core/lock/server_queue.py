@@ -259,7 +259,7 @@ class Waiting:
                 self._settle(waiter, Down(error))
 
     def close(self, error: Exception, waiters: Iterable[Waiter] | None = None) -> None:
-        """End the wait of all waiters, or of these, with ``error``: this process stops, or the inbox cannot reach them."""
+        """End the wait of ``waiters`` (None: all) with ``error``: this process stops, or messages cannot reach them."""
         for waiter in list(self._waiters.values()) if waiters is None else waiters:
             self._settle(waiter, Down(error))
 

@@ -1,4 +1,4 @@
-"""A lock, or permits, whose slot is on its way from one server of a Cluster to another: what can be done meanwhile."""
+"""Renew and release locks and permits whose Cluster slot is being moved to another server, with scripts for a single key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _read_again(raw: object) -> int:
 
 
 _Alone = tuple[Script[Any], Script[Any]]
-"""Scripts that replace one: for the first call, and for a call after it was begun."""
+"""Two scripts that replace a script of several keys: for a call that was not begun, and for one that was."""
 
 _RENEW: Script[Any] = Script("lock/migrating", _read_renew)
 _RELEASE: _Alone = Script("lock/migrating", whole_number), Script("lock/migrating", _read_again)
@@ -35,8 +35,11 @@ _ALONE: dict[Script[Any], _Alone] = {
 
 
 def single_key_form(call: Call, *, half: bool) -> Run[Any] | None:
-    """The same for a lock's own key alone, where that is possible: its renewal, or its release. The others have to wait.
-    ``half``: it was begun. A release begins with the lock's own key, so if that is gone now, it was ours and is given back."""
+    """Return a call that renews or releases a lock by its own key alone; None if the call must wait until the slot has moved.
+
+    ``half``: the original call may have been carried out in part. A release deletes the lock's own key first, so a missing key
+    then proves that the release was effective.
+    """
     if type(call) is not Run or len(call.keys) != 3 or call.script not in _ALONE:
         return None
     token, ttl = call.args[:2]

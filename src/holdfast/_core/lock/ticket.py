@@ -1,8 +1,8 @@
-"""A held lock that is handed over: its holder makes a ticket of it, and who redeems the ticket has the lock.
+"""Hand over a held lock by a ticket: its holder issues a ticket, and the process that redeems the ticket holds the lock.
 
-On the server a token holds the lock. The holder's is exchanged for the ticket's, and the ticket's for that of who redeems
-it: one script does both, so there is no moment at which nobody has the lock, or two. The giver's token is revoked in the same
-run; so a ticket works once, and requests that the giver may still send do nothing.
+On the server a token holds the lock. The holder's token is exchanged for that of the ticket, and later the ticket's for that of
+the new holder. Each exchange is one script, so the lock is held by exactly one token at any time. The script revokes the old
+token. So a ticket works once, and late requests of the old holder do nothing.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ from holdfast._core.requests import Answer, Conflict, NewToken, NotSent, Refused
 from holdfast._lua import Script, codes
 
 TRIES = 3
-"""How often a request is made that gets no answer."""
+"""Number of times that a request without a reply is sent."""
 
 
 class Exchanged(NamedTuple):
-    """The lock was handed on."""
+    """The reply that the lock is now held under the new token."""
 
     fence: int
     last: int
     ends: int
-    """When the new lease ends (server ms)."""
+    """Server time, in milliseconds, at which the new lease ends."""
 
 
 class Void(NamedTuple):
-    """It cannot be handed on: who was to do it has it no more. ``why``: ``expired``, ``used``, or ``gone``, before its time."""
+    """The reply that the old token does not hold the lock.
+
+    ``why``: ``expired``, ``used``, ``gone`` before its end, or ``late``.
+    """
 
     why: str
 
 
 class Paused(NamedTuple):
-    """Nothing is handed on for so many seconds: the server may have forgotten who has the lock (``quarantine=``)."""
+    """The reply that the server may have lost its data (``quarantine=``), and hands nothing over for this many seconds."""
 
     seconds: float
 
@@ -65,10 +68,10 @@ EXCHANGE_TOKEN: Script[Reply] = Script("lock/exchange_token", _read)
 
 
 async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void:
-    """Exchange the holder's ``token`` for a ticket that is good for ``seconds``; its own token is drawn first, if it has none.
+    """Exchange the holder's ``token`` for the ticket's token, for ``seconds``. A ticket without a token gets one.
 
-    Raises WireError or KeyConflict. If nobody knows then whether there is a ticket, and however else it is ended, all is given
-    up, the lock itself too, and ``ticket.doubt`` says so. Otherwise nothing has changed.
+    Raises WireError or KeyConflict. If the outcome is then unknown, or the operation is ended otherwise, ticket and lock are
+    both given up, and ``ticket.maybe_in_flight`` is True. Otherwise the holder keeps the lock.
     """
     try:
         ticket.token = ticket.token or ticket.spec.signed(await NewToken())
@@ -84,9 +87,9 @@ async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void
 
 
 async def take_back(ticket: Attempt, token: str) -> None:
-    """Leave nothing behind of a ticket that nobody was given, nor of what it was made of."""
+    """Give up a ticket that nobody received, and the lock that it was issued for."""
     if ticket.token:
-        await give_up(_in_doubt(ticket.spec, ticket.token))  # first: or a late copy of the request could still make a ticket
+        await give_up(_in_doubt(ticket.spec, ticket.token))  # first: a late copy of the request could still issue it
     await give_up(_in_doubt(ticket.spec, token))
 
 
@@ -95,10 +98,10 @@ def _in_doubt(spec: Spec, token: str) -> Attempt:
 
 
 async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
-    """Take the lock with a ticket's token, whose time ends at ``ends`` (server ms).
+    """Acquire the lock by exchanging a ticket's token, which expires at ``ends`` (server time in milliseconds).
 
-    Raises WireError or KeyConflict. Any end but a Grant leaves nothing behind: the ticket is as good as it was,
-    if the server has not seen it; if it has, the lock is given back.
+    Raises WireError or KeyConflict. Any end but a Grant leaves nothing behind. If the server has not seen the request, the
+    ticket can still be used; otherwise the lock is released.
     """
     spec = attempt.spec
     try:
@@ -120,8 +123,10 @@ async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
 
 
 async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Answer[Exchanged | Void]:
-    """Ask until there is an answer, so many times. ``heir``: who is to have what ``token`` has; afterwards it is pending if it
-    has it, and in doubt if nobody knows."""
+    """Exchange ``token`` for the token of ``heir`` on the server, in up to `TRIES` tries until a reply arrives.
+
+    Afterwards ``heir.may_be_on_server`` is True if the heir holds the lock, and ``heir.maybe_in_flight`` if nobody knows.
+    """
     spec = heir.spec
     args = (token, heir.token, milliseconds(seconds), ends)
     for left in reversed(range(TRIES)):
@@ -134,13 +139,13 @@ async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Ans
                 raise
             await Sleep(0.02)
         else:
-            # No doubt any more: a late copy does nothing, as the token it hands on is dead.
+            # A late copy of the request is harmless, because the token that it hands over is revoked.
             heir.maybe_in_flight, heir.may_be_on_server = False, isinstance(answer.value, Exchanged)
             match answer.value:
                 case Conflict() as conflict:
                     raise await key_conflict(conflict, spec)
                 case Paused(wait):
-                    raise Refused(f"the server may have forgotten who has the lock: it grants nothing for another {wait:.1f} s")
+                    raise Refused(f"the server may have lost its data (quarantine): it grants nothing for another {wait:.1f} s")
                 case found:
                     return Answer(found, answer.sent, answer.came)
     raise AssertionError("unreachable")
