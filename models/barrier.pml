@@ -102,7 +102,7 @@ inline look(v) {
 inline leave(v) {
     if
     :: place[v] == WAITING -> place[v] = LEFT; count--; at[v] = GONE
-#ifdef NO_BURY
+#ifdef NO_REVOKE
     :: place[v] == UNKNOWN -> at[v] = GONE
 #else
     :: place[v] == UNKNOWN -> place[v] = LEFT; at[v] = GONE

@@ -81,7 +81,7 @@ end:
             fi;
             late[c] = 0
         :: alive(c) && state[c] == LEADS && left[c] > 0 && holder == c + 1 -> ttl = LEASE; left[c] = LEASE
-        /* release, and vacate behind it. */
+        /* release, and notify the observers after that. */
         :: alive(c) && state[c] != RESTING && late[c] == 0 ->
             if :: holder == c + 1 && mine[c] == term -> holder = 0; ttl = 0 :: else fi;
             state[c] = RESTING; left[c] = 0; tell()

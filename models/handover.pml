@@ -31,7 +31,7 @@
 #define IDLE      10   /* since the last fault: two leases of a dead holder's late copy, and then some */
 #define LONG_AGO  4    /* ages are not counted beyond */
 
-mtype = { NONE, JOIN, REFRESH, RENEW, RELEASE, LEAVE, BURY };                   /* requests */
+mtype = { NONE, JOIN, REFRESH, RENEW, RELEASE, LEAVE, REVOKE };                   /* requests */
 mtype = { HELD, WAIT, GONE, DONE };                                             /* answers */
 mtype = { RESTING, JOINING, WAITING, HOLDING, ENDING };                         /* what a process is at */
 
@@ -171,9 +171,9 @@ inline serve() {
         if :: holder == 0 -> take_or_hand_over(me) :: else fi
 #endif
     :: kind == RENEW -> if :: holder == me -> ttl = LEASE; reply = HELD :: else -> reply = GONE fi
-    :: kind == RELEASE || kind == LEAVE || kind == BURY ->
+    :: kind == RELEASE || kind == LEAVE || kind == REVOKE ->
         if :: kind != RELEASE -> drop_place(me) :: else fi;
-        if :: kind == BURY -> dead[me] = true :: else fi;
+        if :: kind == REVOKE -> dead[me] = true :: else fi;
         if
 #ifdef NO_COMPARE
         :: kind == RELEASE -> holder = 0
@@ -313,8 +313,8 @@ end:
     /* Give back what was held, give up what was not; once more if there is no answer. */
     :: atomic { alive(me) && state[me] == ENDING && quiet(me) ->
         if
-#ifndef NO_BURY
-        :: doubt[me] -> send(BURY)
+#ifndef NO_REVOKE
+        :: doubt[me] -> send(REVOKE)
         :: !doubt[me] && released -> send(RELEASE)
         :: !doubt[me] && !released -> send(LEAVE)
 #else

@@ -47,7 +47,7 @@ bool tried[6];
 byte until[6];               /* it believes before that */
 byte top = 1;                /* for the check alone: the highest fence anybody has held */
 byte redeemed;               /* for the check alone */
-bool buried[6];              /* for the check alone: the server has said so */
+bool revoked[6];              /* for the check alone: the server has said so */
 bool delivered;
 
 #define believes(t) (now < until[t])
@@ -107,7 +107,7 @@ inline rotate(giver, heir) {
     result = NONE
 }
 
-inline let_go(t) { if :: holder == t -> holder = 0; expires = 0 :: else fi; buried[t] = true }
+inline let_go(t) { if :: holder == t -> holder = 0; expires = 0 :: else fi; revoked[t] = true }
 
 active proctype Server() {
     mtype result = NONE;
@@ -115,9 +115,9 @@ active proctype Server() {
 end:
     do
     :: atomic { acquires && holder == 0 && !dead[G] && may_grant -> take(G) }
-    :: atomic { rotates[T] -> rotate(G, T); assert(!buried[holder] || holder == 0) }
-    :: atomic { rotates[A] -> rotate(T, A); assert(!buried[holder] || holder == 0) }
-    :: atomic { rotates[B] -> rotate(T, B); assert(!buried[holder] || holder == 0) }
+    :: atomic { rotates[T] -> rotate(G, T); assert(!revoked[holder] || holder == 0) }
+    :: atomic { rotates[A] -> rotate(T, A); assert(!revoked[holder] || holder == 0) }
+    :: atomic { rotates[B] -> rotate(T, B); assert(!revoked[holder] || holder == 0) }
     :: atomic { select(t : G .. W); if :: buries[t] -> dead[t] = true; let_go(t) :: else fi; t = 0 }
     :: atomic { select(t : A .. W); if :: releases[t] -> let_go(t) :: else fi; t = 0 }
     od
@@ -132,7 +132,7 @@ end:
 #ifndef NOTHING_TAKEN_BACK
     :: atomic { awaits[T] -> awaits[T] = false; buries[T] = true; buries[G] = true }                   /* gives up */
 #else
-    :: atomic { awaits[T] -> awaits[T] = false; buried[T] = true }
+    :: atomic { awaits[T] -> awaits[T] = false; revoked[T] = true }
 #endif
     od
 }

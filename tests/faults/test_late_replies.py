@@ -23,7 +23,7 @@ from holdfast._clock import clock
 from holdfast._local.server import private
 from holdfast._local.server.process import PrivateServer
 from holdfast._net.aio_connection import AioConnection
-from holdfast._runtime.fanout import RECENT_S, fleets_of
+from holdfast._runtime.fanout import RECENT_S, fanouts_of
 from holdfast._runtime.process import current
 
 TTL, LATE = 30, 400
@@ -211,7 +211,7 @@ def cut(three: Three, lock: Any) -> None:
     """Cut the connections, and wait until both ends know it, so that nobody asks in vain."""
     for proxy in three.proxies:
         proxy.cut()
-    fleets = fleets_of(current(), lock._endpoint)._idle
+    fleets = fanouts_of(current(), lock._endpoint)._idle
     idle = [link.sock for fanout in fleets for link in fanout._links]
     until(lambda: len(select.select(idle, [], [], 0)[0]) == len(idle))
     until(lambda: all(clock() > fanout._looked_at + RECENT_S for fanout in fleets))

@@ -65,7 +65,7 @@ class Group:
         """Nothing of the lock is left on any of them, and nobody hopes for it."""
         return not any(client.exists(f"hf:{{{name}}}", f"hf:{{{name}}}:hopefuls") for client in self.clients)
 
-    def hopefuls(self, name: str) -> int:
+    def listeners(self, name: str) -> int:
         return max(int(client.zcard(f"hf:{{{name}}}:hopefuls")) for client in self.clients)
 
 
@@ -194,7 +194,7 @@ def test_who_waits_is_told_when_it_is_free(five: Group, face: Face, name: str) -
     face.call(holder.acquire)
     fence = holder.lease.fence
     waiting = face.start(other.acquire)
-    until(lambda: five.hopefuls(name))
+    until(lambda: five.listeners(name))
     face.call(holder.release)
     started = time.monotonic()
     assert waiting.result(5)
@@ -369,7 +369,7 @@ def test_clients(five: Group, name: str, kind: str, which: str) -> None:
         assert face.call(one.locked)
         assert face.call(other.acquire, False) is False
         waiting = face.start(other.acquire)
-        until(lambda: five.hopefuls(name))
+        until(lambda: five.listeners(name))
         face.leave(one)
         assert waiting.result(5)
         face.call(other.lease.renew, 20)
@@ -585,13 +585,13 @@ def test_loops_that_end(five: Group, name: str) -> None:
 
     async def wait_in_vain() -> None:
         task = asyncio.create_task(lock.acquire())
-        while not five.hopefuls(name):
+        while not five.listeners(name):
             await asyncio.sleep(0.002)
         assert not task.done()
 
     with Redlock(five.outside, name):
         asyncio.run(wait_in_vain())
-        until(lambda: five.hopefuls(name) == 0)
+        until(lambda: five.listeners(name) == 0)
     asyncio.run(use())
     until(lambda: five.free(name))
 
@@ -604,7 +604,7 @@ def test_a_loop_that_is_closed_in_the_middle_of_a_wait(five: Group, name: str) -
 
     async def begin() -> None:
         lock_waits.append(asyncio.ensure_future(lock.acquire()))
-        while not five.hopefuls(name):
+        while not five.listeners(name):
             await asyncio.sleep(0.002)
 
     lock_waits: list[asyncio.Task[bool]] = []
@@ -661,7 +661,7 @@ def test_cancelled_at_every_step(five: Group, name: str) -> None:
         await take_and_leave()
         points = await at_every_step(take_and_leave, lambda: five.free(name))
         async with aio.Redlock(five.outside, name):
-            return points + await at_every_step(wait_a_moment, lambda: five.hopefuls(name) == 0)
+            return points + await at_every_step(wait_a_moment, lambda: five.listeners(name) == 0)
 
     assert asyncio.run(main()) >= 8
     until(lambda: five.free(name))

@@ -30,7 +30,7 @@ OVERSTAY = 1.3
 DIES = 0.05
 """Share of the turns in which the holder is killed; others are hit by faults."""
 
-HORIZON = 400.0
+TIME_LIMIT = 400.0
 STEPS = 60_000
 
 CRASH, TROUBLE = ("crash",), ("crash", "crash", "cancel", "cut", "restart", "pause")
@@ -247,7 +247,7 @@ def simulate(seed: int, fleet: Fleet) -> Outcome:
         fault = faults.FAULTS[name]
         world.plan(rng.randrange(5, 80), lambda fault=fault, lasts=lasts: fault(world, rng, lasts))  # type: ignore[misc]
     try:
-        if not world.work(EPOCH + HORIZON, STEPS):
+        if not world.work(EPOCH + TIME_LIMIT, STEPS):
             outcome.wrong = f"still waiting after {world.now - EPOCH:.0f} s: {[w.name for w in world.working]}"
     except Stuck:
         outcome.wrong = "nobody can make a step, and somebody waits"

@@ -28,7 +28,7 @@ from holdfast.testing.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import Face, Process, World
 
-HORIZON = 900.0
+TIME_LIMIT = 900.0
 STEPS = 50_000
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"})
@@ -166,7 +166,7 @@ async def call(story: Story, worker: Worker, job: Once, about: Job, hold: float)
     world, counts = story.world, story.counts
     asked = world.now
     with worker.operation():
-        found = await flight.get_or_lease(about.entry, job._wish, attempt := Attempt(about.entry.spec))
+        found = await flight.get_or_lease(about.entry, job._policy, attempt := Attempt(about.entry.spec))
     if isinstance(found, Found):
         replayed(story, worker, job, about, found, asked)
     elif isinstance(found, Loading):
@@ -241,7 +241,7 @@ def simulate(seed: int) -> Story:
         story = draw(seed)
         world = story.world
         try:
-            if not world.work(EPOCH + HORIZON, STEPS):
+            if not world.work(EPOCH + TIME_LIMIT, STEPS):
                 story.wrong.append(f"still waiting: {[(worker.name, worker.asked) for worker in world.working]}")
         except Stuck:
             story.wrong.append(f"stuck: {[(worker.name, worker.asked) for worker in world.working]}")

@@ -49,7 +49,7 @@ RARE = (
     Mutation(
         "the-oldest-tokens-stay-dead",
         "_lua/shared/_state.lua",
-        "bury",
+        "revoke",
         Instead(
             "string.sub((dead or '') .. token .. ' ', -100 * (#token + 1))",
             "string.sub((dead or '') .. token .. ' ', 1, 100 * (#token + 1))",

@@ -143,7 +143,7 @@ KEEPING = (
     Mutation(
         "only-the-last-is-dead",
         "_lua/shared/_state.lua",
-        "bury",
+        "revoke",
         Instead("-100 *", "-1 *"),
         "of the tokens that are declared dead only the newest is refused",
     ),
@@ -213,7 +213,7 @@ GIVING_BACK = (
         "bury-remembers-one",
         "_lua/lock/release.lua",
         "",
-        Instead("bury(state, fields[2], token)", "bury(state, nil, token)"),
+        Instead("revoke(state, fields[2], token)", "revoke(state, nil, token)"),
         "only the last token that was declared dead is remembered",
     ),
 )

@@ -62,7 +62,7 @@ SEVERAL = (
     _defect(
         "several-unknown-is-no",
         "_core/lock/multilock.py",
-        "gather",
+        "multi_acquire",
         Instead("[doubt or isinstance(error, Unknown) for doubt in doubts]", "doubts"),
         "a request for several locks that got no answer counts as not done",
     ),
@@ -104,7 +104,7 @@ SEVERAL = (
     _defect(
         "scatter-lies",
         "_core/lock/multilock.py",
-        "scatter",
+        "multi_release",
         Instead("value == 1 or (resent and given[2])", "value == 1 or turn[2]"),
         "who gives several back is told that one was his that somebody else has",
     ),

@@ -189,7 +189,7 @@ class Driver:
             case Command():
                 return Answer(None, server.now, server.now)
             case WaitLocally(attempt):
-                return self._park(attempt, attempt.until)
+                return self._wait_locally(attempt, attempt.until)
             case RegisterWaiter(waiter, until):
                 return self._register_waiter(waiter, until)
             case Wait(waiter, answer, until):
@@ -215,7 +215,7 @@ class Driver:
                 if leave is not None:
                     self.server.perform(leave)
 
-    def _park(self, attempt: Attempt, until: float | None) -> None:
+    def _wait_locally(self, attempt: Attempt, until: float | None) -> None:
         if attempt.turn is None:
             assert until is not None, "waits for ever: there is nobody else here"
             self.server.now = max(self.server.now, until)

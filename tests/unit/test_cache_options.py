@@ -52,8 +52,8 @@ def test_bad_options_are_refused_by_name(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [holdfast.Cache, aio.Cache], ids=["sync", "asyncio"])
 def test_an_answer_is_waited_for_for_less_than_a_lease(make: Any) -> None:
-    assert make(URL, "x", load_ttl=0.3)._find("a").spec.timeout == pytest.approx(0.1)
-    assert make(URL, "x")._find("a").spec.timeout == 1.0
+    assert make(URL, "x", load_ttl=0.3)._describe("a").spec.timeout == pytest.approx(0.1)
+    assert make(URL, "x")._describe("a").spec.timeout == 1.0
 
 
 def test_bad_arguments_of_a_call_are_refused_by_name() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast._api.multilock import BaseMultiLease
-from holdfast._core.lock.multilock import gather, scatter
+from holdfast._core.lock.multilock import multi_acquire, multi_release
 from holdfast._core.lock.records import Attempt, Spec
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Unknown, WireError
@@ -31,7 +31,7 @@ class Part:
 
 def given_back(driver: Driver, *in_time: bool) -> list[bool | WireError]:
     parts: list[Any] = [Part(number, one) for number, one in enumerate(in_time)]
-    return driver.run(scatter(parts))
+    return driver.run(multi_release(parts))
 
 
 def holding() -> Driver:
@@ -64,9 +64,9 @@ def test_a_busy_answer_says_nothing_of_an_earlier_request_without_one() -> None:
     driver, parts = Driver(Server()), [Part(0, in_time=True), Part(1, in_time=True)]
     operands: list[Any] = [*parts]
     driver.failing = first(Fault(Unknown("no answer")), "multi_acquire")
-    assert driver.run(gather(operands, None)) == 0
+    assert driver.run(multi_acquire(operands, None)) == 0
     driver.server.take(OTHER, 30.0)
-    assert driver.run(gather(operands, None)) == 0, "the first of them is busy"
+    assert driver.run(multi_acquire(operands, None)) == 0, "the first of them is busy"
     for part in parts:
         driver.undo(part.attempt)
     driver.server.release(OTHER)

@@ -141,7 +141,7 @@ class BaseElection(Generic[L]):
     _lock_type: type[Any]
 
     @staticmethod
-    def _quorum_seat() -> type[Any]:
+    def _quorum_lock_type() -> type[Any]:
         """Return the class of the lock for an election over several servers."""
         raise NotImplementedError
 
@@ -166,7 +166,7 @@ class BaseElection(Generic[L]):
         if are_several(client):
             if quarantine is not False:
                 raise ConfigError("quarantine works only with an Election on one server", parameter="quarantine")
-            election_lock = self._quorum_seat()(client, name, max_ttl=max_ttl, **options)
+            election_lock = self._quorum_lock_type()(client, name, max_ttl=max_ttl, **options)
         else:
             if max_ttl != LONGEST_LEASE:
                 raise ConfigError("max_ttl works only with an Election on several servers", parameter="max_ttl")

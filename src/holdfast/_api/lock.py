@@ -197,16 +197,16 @@ class BaseLock(Generic[L]):
         return cluster.shard(slot_of(self._spec.keys[0]))
 
     def _new_attempt(self, process: Process) -> Attempt:
-        return self._with_gate(Attempt(self._spec, tally=self._tally), process)
+        return self._with_local_queue(Attempt(self._spec, tally=self._tally), process)
 
     def _moved(self, attempt: Attempt, process: Process, wait: float | None) -> float | None:
         """Reset an attempt whose Cluster slot has moved. Return the seconds for which it may still wait; None: no limit."""
         left = None if wait is None or attempt.until is None else max(0.0, attempt.until - process.clock())
         attempt.token, attempt.until, attempt.turn = "", None, None
-        self._with_gate(attempt, process)
+        self._with_local_queue(attempt, process)
         return left
 
-    def _with_gate(self, attempt: Attempt, process: Process) -> Attempt:
+    def _with_local_queue(self, attempt: Attempt, process: Process) -> Attempt:
         if self._shared:
             keeper = process.keeper
             if keeper is not self._keeper:

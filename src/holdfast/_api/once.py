@@ -186,7 +186,8 @@ class BaseOnce:
         self._caller, self._template, self._busy, self._prefix = caller, template, busy, prefix
         self._fields = list(dict.fromkeys(fields_of(template, None)))
         self._keep = options.seconds(keep, "keep", MIN_KEEP)
-        self._wish = LookupPolicy(wait=options.checked_wait(0.0 if wait is None and busy != "wait" else wait), fast_read=False)
+        patience = options.checked_wait(0.0 if wait is None and busy != "wait" else wait)
+        self._policy = LookupPolicy(wait=patience, fast_read=False)
         self._ttl = options.seconds(ttl, "ttl", options.MIN_TTL)
         if self._ttl < options.SHORT:
             options.warn_of_short(self._ttl)

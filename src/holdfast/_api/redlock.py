@@ -25,7 +25,7 @@ from holdfast._lua import codes
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import on_one_server, resolve
-from holdfast._runtime.fanout import fleets_of
+from holdfast._runtime.fanout import fanouts_of
 from holdfast._runtime.process import Process, current
 from holdfast.errors import ConfigError, HoldfastError, QuorumError
 
@@ -117,7 +117,7 @@ class BaseRedlock(lock_base.BaseLock[L]):
     ) -> None:
         options.refuse_mistaken(mistaken, type(self).__name__)
         max_ttl = seconds(max_ttl, "max_ttl", MIN_TTL)
-        self._endpoint, self._panel = find(servers, self._face, max_ttl, prefix)
+        self._endpoint, self._server_set = find(servers, self._face, max_ttl, prefix)
         if seconds(ttl, "ttl", MIN_TTL) > max_ttl:
             raise ConfigError(
                 f"ttl={ttl:g} is more than max_ttl={max_ttl:g}, the longest lease on these servers, for which one that may "
@@ -141,18 +141,18 @@ class BaseRedlock(lock_base.BaseLock[L]):
 
     @property
     def _where(self) -> str:
-        return ", ".join(self._panel.names)
+        return ", ".join(self._server_set.names)
 
     def _new_attempt(self, process: Process) -> QuorumAttempt:
         keeper = process.keeper
         if keeper is not self._keeper:
             self._keeper, self._local_queue = keeper, keeper.quorum_queue(QuorumNodes, self._endpoint, self._spec)
-        clock_estimate = fleets_of(process, self._endpoint).clock_estimate
+        clock_estimate = fanouts_of(process, self._endpoint).clock_estimate
         return QuorumAttempt(
             self._spec,
             local_queue=self._local_queue,
             since=clock(),
-            server_set=self._panel,
+            server_set=self._server_set,
             clock_estimate=clock_estimate,
             tally=self._tally,
         )
@@ -172,7 +172,7 @@ class BaseRedlock(lock_base.BaseLock[L]):
         return super()._user_error(error)
 
     async def _is_locked(self) -> bool:
-        server_set = self._panel
+        server_set = self._server_set
         there, call = (
             YesCount(len(server_set.names), server_set.majority),
             Command(("EXISTS", self._spec.keys[0]), acquire.ANSWER_LIMIT_S),
@@ -195,10 +195,10 @@ class BaseRedlock(lock_base.BaseLock[L]):
             return await error_map.record_of(busy.process, self._spec.keys[0])
         if not busy.named:
             return None
-        any_record = _Records(len(self._panel.names), 1)
+        any_record = _Records(len(self._server_set.names), 1)
         record = record_key(home(busy.process, self._spec.keys[0]), busy.process)
         get = control_records.fetch(record, acquire.ANSWER_LIMIT_S)
-        await Poll([get] * len(self._panel.names), any_record, self._spec.timeout)
+        await Poll([get] * len(self._server_set.names), any_record, self._spec.timeout)
         records = (answer.value for answer in any_record.answers.values() if isinstance(answer, Answer))
         return next(filter(None, records), None)
 

@@ -20,12 +20,12 @@ from holdfast.errors import HoldfastError, HoldfastWarning
 __all__ = ["Elected", "Election", "Term"]
 
 
-class SeatTerm(election.BaseTerm, Term):
+class TermLease(election.BaseTerm, Term):
     """The lease of an elected leader, for an election on one server."""
 
 
 class ElectionLock(election.BaseElectionLock, FairLock):
-    _lease_type = SeatTerm
+    _lease_type = TermLease
 
 
 class Election(election.BaseElection[Term]):
@@ -59,10 +59,12 @@ class Election(election.BaseElection[Term]):
     _lock_type = ElectionLock
 
     @staticmethod
-    def _quorum_seat() -> type[Any]:
-        from holdfast._api.sync_redlock import Seat as QuorumSeat  # Imported late: most elections have one server.
+    def _quorum_lock_type() -> type[Any]:
+        from holdfast._api.sync_redlock import (
+            ElectionLock as QuorumElectionLock,  # Imported late: most elections have one server.
+        )
 
-        return QuorumSeat
+        return QuorumElectionLock
 
     @property
     def lease(self) -> Term | None:

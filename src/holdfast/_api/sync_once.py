@@ -124,7 +124,7 @@ class Once(once_base.BaseOnce):
     def _look(self, job: Job, attempt: Attempt) -> tuple[Runner, Found | Load | Loading]:
         try:
             driver = self._caller.driver(job.entry.value)
-            found = driver.run(flight.get_or_lease(job.entry, self._wish, attempt))
+            found = driver.run(flight.get_or_lease(job.entry, self._policy, attempt))
         except (WireError, KeyConflict) as error:
             raise once_base.refuse(job, error) from error
         assert not isinstance(found, flight.Absent)

@@ -44,7 +44,7 @@ class Term(BaseQuorumLease, sync_lease.Term):
     """The lease of a leader that a majority of several servers has elected, for one term."""
 
 
-class Seat(Redlock):
+class ElectionLock(Redlock):
     """The lock of an election over several servers. Its holder leads."""
 
     _lease_type = Term  # type: ignore[assignment]

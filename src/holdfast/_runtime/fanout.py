@@ -300,6 +300,6 @@ class FanoutPool:
         return [sock for fanout in self._idle for sock in fanout.sockets()]
 
 
-def fleets_of(process: Process, endpoints: tuple[Endpoint, ...]) -> FanoutPool:
+def fanouts_of(process: Process, endpoints: tuple[Endpoint, ...]) -> FanoutPool:
     """Return the pool of fanouts of a process to these servers."""
     return process.own(endpoints, lambda: FanoutPool(endpoints, process))

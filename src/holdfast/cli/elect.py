@@ -75,7 +75,7 @@ def main(args: argparse.Namespace) -> int:
     if args.command is not None:
         if args.observe:
             args.parser.error("--observe does not campaign, so it takes no command")
-        return run.carry_out(args, Reign)
+        return run.carry_out(args, LeaderRun)
     urls = servers.settled(args, quiet=args.quiet)
     warnings.simplefilter("ignore")
     warnings.simplefilter("ignore" if args.quiet else "once", HoldfastWarning)
@@ -102,7 +102,7 @@ def leader(args: argparse.Namespace, urls: list[str], wait: float | None) -> Ele
     return Election(servers, args.name, candidate=args.candidate, value=args.value, ttl=args.ttl, wait=wait, **options)
 
 
-class Reign(run.Run):
+class LeaderRun(run.Run):
     """A run of a command that lasts as long as this candidate leads."""
 
     fences = ("HOLDFAST_FENCE", "HOLDFAST_TERM")

@@ -21,7 +21,7 @@ from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import from_client
 from holdfast._net.url import from_url
 from holdfast.doctor.facts import LEVELS, Facts, Finding, Level, Terms
-from holdfast.doctor.probe import gather
+from holdfast.doctor.probe import collect_facts
 from holdfast.doctor.rules import compare, judge
 from holdfast.doctor.targets import places, whole
 from holdfast.errors import ConfigError
@@ -79,7 +79,7 @@ def _endpoint(client: object) -> Endpoint:
 def _examine(endpoints: Sequence[Endpoint], terms: Terms) -> Report:
     there = [place for endpoint in endpoints for place in places(endpoint)]
     with ThreadPoolExecutor(max(1, min(32, len(there))), "holdfast-doctor") as threads:
-        found = list(threads.map(lambda place: gather(place, terms), there))
+        found = list(threads.map(lambda place: collect_facts(place, terms), there))
     servers: dict[str, Any] = {}
     facts: dict[str, Facts] = {}
     for number, one in enumerate(found):

@@ -66,7 +66,7 @@ class Line:
         return self._wire.exchange(pack(call, whole=True)) if is_noscript(reply) else reply
 
 
-def gather(place: Place, terms: Terms) -> Facts:
+def collect_facts(place: Place, terms: Terms) -> Facts:
     """All facts about a server. Raises nothing: that it cannot be reached is a fact, too."""
     endpoint = place.endpoint
     facts = Facts(endpoint.address, _way(place))

@@ -27,7 +27,7 @@ from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from holdfast.legacy import _migrating, _shared
 from holdfast.legacy._migrating import Both, at_once
-from holdfast.legacy._shared import BaseLock, BaseMigratingLease, BaseStampLease, Clock, Lasting, Unit
+from holdfast.legacy._shared import BaseLock, BaseMigratingLease, BaseStampLease, Clock, OwnedLease, Unit
 
 __all__ = ["Migrating", "MigratingLease", "TimestampLease", "TimestampLock"]
 
@@ -62,7 +62,7 @@ def _run(caller: Caller, stamp: Stamp, operation: Coroutine[Any, Any, T]) -> T:
     return caller.run(_shared.understood(operation, stamp), stamp.key, _shared.called(stamp))
 
 
-class _Returnable(Lasting, Protocol):
+class _Returnable(OwnedLease, Protocol):
     def release(self) -> None: ...
 
 

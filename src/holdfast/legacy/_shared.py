@@ -31,13 +31,13 @@ PAGE = "docs/legacy.md"
 _warned = Flag()
 
 
-class Lasting(Owned, Protocol):
+class OwnedLease(Owned, Protocol):
     """A lease of either kind."""
 
     def _is_over(self) -> bool: ...
 
 
-L = TypeVar("L", bound=Lasting)
+L = TypeVar("L", bound=OwnedLease)
 T = TypeVar("T")
 New = TypeVar("New", bound=BaseLease)
 Old = TypeVar("Old", bound="BaseStampLease")

@@ -19,7 +19,7 @@ from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from holdfast.legacy import _migrating, _shared
 from holdfast.legacy._migrating import Both
-from holdfast.legacy._shared import BaseLock, BaseMigratingLease, BaseStampLease, Clock, Lasting, Unit
+from holdfast.legacy._shared import BaseLock, BaseMigratingLease, BaseStampLease, Clock, OwnedLease, Unit
 
 __all__ = ["Migrating", "MigratingLease", "TimestampLease", "TimestampLock"]
 
@@ -51,7 +51,7 @@ async def _run(caller: AioCaller, stamp: Stamp, operation: Coroutine[Any, Any, T
     return await caller.run(_shared.understood(operation, stamp), stamp.key, _shared.called(stamp))
 
 
-class _Returnable(Lasting, Protocol):
+class _Returnable(OwnedLease, Protocol):
     async def release(self) -> None: ...
 
 

@@ -116,9 +116,9 @@ class BaseCache:
         self._load_ttl = options.seconds(load_ttl, "load_ttl", options.MIN_TTL)
         self._max_hold = None if max_hold is None else options.seconds(max_hold, "max_hold", options.MIN_TTL)
         self._timeout = min(caller.timeout, ANSWER, self._load_ttl / 3)  # Leaves time for a retry before a lease expires.
-        self._site: Callable[[str | bytes], EntrySpec] = functools.lru_cache(1024)(self._find)
+        self._entry_of: Callable[[str | bytes], EntrySpec] = functools.lru_cache(1024)(self._describe)
         self._about: Callable[[str | bytes], str] = functools.lru_cache(1024)(self._named)
-        self._all = self._find("*")  # The entry of the whole cache. A bad name or prefix is refused here.
+        self._all = self._describe("*")  # The entry of the whole cache. A bad name or prefix is refused here.
 
     @property
     def name(self) -> str:
@@ -155,7 +155,7 @@ class BaseCache:
             default,
         )
 
-    def _find(self, key: str | bytes) -> EntrySpec:
+    def _describe(self, key: str | bytes) -> EntrySpec:
         if not key:
             raise ConfigError("key must not be empty", parameter="key")
         return flight.entry_spec(
@@ -188,7 +188,7 @@ class BaseCache:
     # The steps of a call
 
     async def _get_or_load(self, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
-        entry = self._site(key)
+        entry = self._entry_of(key)
         if _running.get():
             self._refuse_own(entry, key)
         early = int(-self._beta * math.log(1.0 - random.random())) if self._beta else 0  # noqa: S311 (no secret)
@@ -238,7 +238,7 @@ class BaseCache:
         return UNSET
 
     async def _get(self, key: str | bytes, default: Any) -> Any:
-        entry = self._site(key)
+        entry = self._entry_of(key)
         if self._outage.error is None:
             value = self._hit(await self._read(entry))
             if value is not UNSET:
@@ -259,25 +259,25 @@ class BaseCache:
         return default
 
     async def _set(self, key: str | bytes, value: Any, how: How) -> None:
-        entry = self._site(key)
+        entry = self._entry_of(key)
         data = self._codec.encode(value, self._about(key))
         if len(data) > self._max_size:
             raise ConfigError(f"{self._about(key)}: {self._too_large(data)}", parameter="max_size")
         operation = flight.store(entry, self._codec.kind, data, ttl=how.ttl, stale=how.stale, tags=how.tags)
-        await self._insist(operation, entry)
+        await self._ask_anyway(operation, entry)
 
     async def _invalidate(self, keys: tuple[str | bytes, ...], tags: Iterable[str]) -> None:
         for key in keys:
-            entry = self._site(key)
-            await self._insist(flight.delete(entry), entry)
+            entry = self._entry_of(key)
+            await self._ask_anyway(flight.delete(entry), entry)
         if tags := checked_tags(tags):
-            await self._insist(flight.invalidate(self._all, tags), self._all)
+            await self._ask_anyway(flight.invalidate(self._all, tags), self._all)
 
     async def _clear(self) -> None:
-        await self._insist(flight.invalidate(self._all), self._all)
+        await self._ask_anyway(flight.invalidate(self._all), self._all)
 
     async def _delete(self, key: str | bytes) -> bool:
-        return await self._insist(flight.delete(self._site(key)), self._site(key))
+        return await self._ask_anyway(flight.delete(self._entry_of(key)), self._entry_of(key))
 
     def _given(self, record: Record, counted: tuple[str, ...]) -> Any:
         """Decode and return a stored value. Raises the exception if that was stored, Undecodable if the value
@@ -307,7 +307,7 @@ class BaseCache:
             raise  # The coroutine is dropped with its event loop, where nothing can be awaited: the lease expires.
         except self._errors as error:
             self._count("load_errors")
-            await self._land(load, codecs.ERROR, codecs.encode_error(error), how, clock() - started)
+            await self._store(load, codecs.ERROR, codecs.encode_error(error), how, clock() - started)
             raise
         except Exception as error:  # noqa: BLE001 (it is raised again, unless there is a stale value)
             self._count("load_errors")
@@ -324,9 +324,9 @@ class BaseCache:
         if len(data) > self._max_size:
             log.warning("%s: loaded, but not stored: %s", self._about(key), self._too_large(data))
             self._count("refused_writes")
-            await self._land(load, flight.MARK, b"", how, clock() - started)
+            await self._store(load, flight.MARK, b"", how, clock() - started)
         else:
-            await self._land(load, self._codec.kind, data, how, clock() - started)
+            await self._store(load, self._codec.kind, data, how, clock() - started)
         return value
 
     def _too_large(self, data: bytes) -> str:
@@ -345,7 +345,7 @@ class BaseCache:
             under.where = None  # For tasks and threads that the loader has started, and that go on.
             _running.reset(before)
 
-    async def _land(self, load: Load, kind: str, data: bytes, how: How, cost: float) -> None:
+    async def _store(self, load: Load, kind: str, data: bytes, how: How, cost: float) -> None:
         ttl, stale = (self._error_ttl, 0.0) if kind in {codecs.ERROR, flight.MARK} else (how.ttl, how.stale)
         operation = flight.store_loaded(load, kind, data, ttl=ttl, stale=stale, tags=how.tags, cost=cost)
         try:
@@ -433,7 +433,7 @@ class BaseCache:
             outage.ends()
         return answer
 
-    async def _insist(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
+    async def _ask_anyway(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
         """Run an operation on the server even if it was unreachable a moment ago: an invalidation must not be skipped."""
         try:
             return await self._do(operation, entry)

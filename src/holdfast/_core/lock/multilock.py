@@ -128,7 +128,7 @@ async def _in_order(parts: Sequence[Part], until: float | None, *, at_once: bool
             return None
         together = _alike(parts, number)
         if len(together) > 1 and number >= alone:
-            busy = await there(gather(together, until), together[0].home)
+            busy = await there(multi_acquire(together, until), together[0].home)
             if busy is None:
                 number += len(together)
                 continue
@@ -153,7 +153,7 @@ def _alike(parts: Sequence[Part], number: int) -> list[Part]:
     return list(parts[number:end])
 
 
-async def gather(parts: Sequence[Part], until: float | None) -> int | None:
+async def multi_acquire(parts: Sequence[Part], until: float | None) -> int | None:
     """Acquire all of these locks with one script if all are free. Return None if that succeeded.
 
     Otherwise none is acquired. The number returned is that of a lock that is probably busy: the caller acquires it alone, under
@@ -249,7 +249,7 @@ async def _give_back(left: Sequence[Part]) -> list[Exception]:
         alike = _alike(left, 0)
         known: list[bool | WireError | None] = [None] * len(alike)
         if len(alike) > 1 and all(part.giving() is not None for part in alike):
-            known = await there(scatter(alike), alike[0].home)
+            known = await there(multi_release(alike), alike[0].home)
         for part, what in zip(alike, known, strict=True):
             error = await there(part.given_back(what), part.home)
             if error is not None:
@@ -258,7 +258,7 @@ async def _give_back(left: Sequence[Part]) -> list[Exception]:
     return wrong
 
 
-async def scatter(parts: Sequence[Part]) -> list[bool | WireError]:
+async def multi_release(parts: Sequence[Part]) -> list[bool | WireError]:
     """Release these locks with one script. Return for each whether it was still held, or the error if that is unknown."""
     tokens = [turn for part in parts if (turn := part.giving()) is not None]
     args = tuple(value for token, revoke, _ in tokens for value in (token, "bury" if revoke else "release"))

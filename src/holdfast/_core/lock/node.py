@@ -312,7 +312,7 @@ class Node:
                 for renew, answer in zip(batch, answers, strict=True):
                     if not self.renewing.on_answer(renew, answer, sent, now):
                         lost.append(renew.held_lease)
-            local_queues = [self._gate_of(renew.held_lease) for renew in batch]
+            local_queues = [self._local_queue_of(renew.held_lease) for renew in batch]
         for held_lease in lost:
             self.keeper.safely(self.keeper.report, held_lease)
         for renew, local_queue in zip(batch, local_queues, strict=True):
@@ -432,7 +432,7 @@ class Node:
     def _on_asked(self, token: str) -> None:
         held_lease = self.renewing.get(token)
         if held_lease is not None:
-            local_queue = self._gate_of(held_lease)
+            local_queue = self._local_queue_of(held_lease)
             if local_queue is not None:
                 local_queue.on_asked()
             return
@@ -440,7 +440,7 @@ class Node:
         if len(self._asked_early) > EARLY_HINTS_MAX:
             del self._asked_early[next(iter(self._asked_early))]
 
-    def _gate_of(self, held_lease: HeldLease) -> Queue | None:
+    def _local_queue_of(self, held_lease: HeldLease) -> Queue | None:
         """Return the local queue of a lease; None if there never was one. The caller holds the mutex."""
         return held_lease.local_queue or self._local_queues.get((held_lease.spec.keys[0], held_lease.spec.prefix))
 

@@ -168,7 +168,7 @@ def fresh(values: list[bytes | None]) -> Record | None:
         return None  # written by another program
 
 
-def _read_look(raw: object) -> Seen | Conflict:
+def _read_get_or_lease(raw: object) -> Seen | Conflict:
     match raw:
         case [1 | codes.STALE as what, bytes(value), int(left)]:
             return Found(_record(value, left / 1000), what == codes.STALE)
@@ -184,7 +184,7 @@ def _read_look(raw: object) -> Seen | Conflict:
             return Revoked() if raw == [codes.NO_CLAIM] else in_the_way(raw)
 
 
-def _read_land(raw: object) -> int | Conflict:
+def _read_store(raw: object) -> int | Conflict:
     """Return the fence under which the value was stored; 0 if it was refused."""
     match raw:
         case [1, int(fence)]:
@@ -203,8 +203,8 @@ def _read_fence(raw: object) -> int | Conflict:
             return in_the_way(raw)
 
 
-GET_OR_LEASE: Script[Seen | Conflict] = Script("single_flight/get_or_lease", _read_look)
-STORE: Script[int | Conflict] = Script("single_flight/store", _read_land)
+GET_OR_LEASE: Script[Seen | Conflict] = Script("single_flight/get_or_lease", _read_get_or_lease)
+STORE: Script[int | Conflict] = Script("single_flight/store", _read_store)
 CANCEL_LOAD: Script[int] = Script("single_flight/cancel_load", whole_number)
 DELETE: Script[int] = Script("single_flight/delete", whole_number)
 INVALIDATE: Script[int | Conflict] = Script("single_flight/invalidate", _read_fence)

@@ -240,8 +240,8 @@ async def _fast_read(entry: EntrySpec, began: float) -> Record | None:
         call = entry.reading
         answer = await call
     except WireError as error:
-        lasting = isinstance(error, NotSent) or (isinstance(error, Refused) and not error.transient)
-        if lasting or await Now() + RETRY_AFTER_S >= began + entry.outage_budget:
+        permanent = isinstance(error, NotSent) or (isinstance(error, Refused) and not error.transient)
+        if permanent or await Now() + RETRY_AFTER_S >= began + entry.outage_budget:
             raise
         return None
     return fresh(answer.value)

@@ -10,9 +10,9 @@
 -- CODES    OTHER_FORMAT UNPROCLAIMED
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
-local lock, state, observers, ms, hope = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), ARGV[2]
+local lock, state, observers, ms, listener = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), ARGV[2]
 local VALUE = 65536  -- maximum length, in bytes, of a leader's value
-local HOPES = 10000  -- maximum number of observers to notify; others poll
+local MAX_LISTENERS = 10000  -- maximum number of observers to notify; others poll
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
 local fields = redis.pcall('HMGET', state, 'v', 'leader', 'term')
@@ -21,10 +21,10 @@ if fields[1] and fields[1] ~= '1' then return {OTHER_FORMAT, short(fields[1])} e
 local listed = redis.pcall('ZCARD', observers)
 if type(listed) == 'table' then return refused(observers, listed) end
 
-if hope ~= '' then
+if listener ~= '' then
   local now_ms = math.floor(now_us() / 1000)
-  if listed >= HOPES then listed = listed - redis.call('ZREMRANGEBYSCORE', observers, 0, now_ms) end
-  if listed < HOPES then redis.pcall('ZADD', observers, now_ms + ms, hope) end  -- if memory is full, the observer polls
+  if listed >= MAX_LISTENERS then listed = listed - redis.call('ZREMRANGEBYSCORE', observers, 0, now_ms) end
+  if listed < MAX_LISTENERS then redis.pcall('ZADD', observers, now_ms + ms, listener) end  -- if memory is full, the observer polls
   if redis.call('PTTL', observers) < ms then redis.call('PEXPIRE', observers, ms) end
 end
 if not holder then return {0} end

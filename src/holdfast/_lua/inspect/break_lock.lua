@@ -1,5 +1,5 @@
 -- Break a lock: revoke it from the holder that a person has seen and named by its mark.
--- KEYS     lock, state, queue, hopefuls; marker, on a server that may have one
+-- KEYS     lock, state, queue, listeners; marker, on a server that may have one
 -- ARGV     mark of the holder, as `scan` returns it; name of the person, without blanks
 -- RETURNS  {1, fence, 1 if the holder was notified, process that the lock was handed over to, or ''}
 --                                             revoked: the holder's fences are below this one, later ones above; the same reply
@@ -18,7 +18,7 @@
 -- INCLUDE  shared/_inbox
 -- INCLUDE  shared/_notify
 -- INCLUDE  lock/_handover
-local lock, state, queue, hopefuls, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local lock, state, queue, listeners, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
 local fields, refusal = read_lock(state, holder or '')
@@ -35,7 +35,7 @@ local process = string.match(holder, '^(%x[%x{}@]*)%.%x+[~*]?%d*$')
 fence = math.max((fields[1] or 0) + 1, now)
 redis.call('DEL', lock)
 redis.call('HSET', state, 'fence', fence, 'broken', ARGV[1] .. ' ' .. integer(fence))
-if process then bury(state, fields[2], holder) end
+if process then revoke(state, fields[2], holder) end
 keep_alive(state, queue, fields[4], 0, now)
 local heard = process and publish(inbox_of(lock, holder), BROKEN .. ' ' .. holder .. ' ' .. ARGV[2])
 local heir
@@ -43,7 +43,7 @@ local heir
 if waiters > 0 and not (marker and redis.call('EXISTS', marker) == 1) then
   heir = hand_over(lock, state, queue, now, false, fence)
 end
-for _, hope in ipairs(redis.call('ZRANGE', hopefuls, 0, 99)) do
-  notify(lock, hope)
+for _, listener in ipairs(redis.call('ZRANGE', listeners, 0, 99)) do
+  notify(lock, listener)
 end
 return {1, fence, type(heard) == 'number' and heard > 0 and 1 or 0, short(heir and string.match(heir, '^[^.]+'))}

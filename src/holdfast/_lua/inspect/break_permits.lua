@@ -32,7 +32,7 @@ end
 local told = 0
 for _, token in ipairs(found) do
   remove(p, {token})
-  p.dead = bury(p.state, p.dead, token)
+  p.dead = revoke(p.state, p.dead, token)
   local heard = publish(inbox_of(p.holders, token), BROKEN .. ' ' .. token .. ' ' .. ARGV[1])
   if type(heard) == 'number' and heard > 0 then told = 1 end
 end

@@ -1,5 +1,5 @@
 -- Return the holders and waiters of some locks. Writes nothing.
--- KEYS     lock, state, queue, hopefuls of each, one after the other
+-- KEYS     lock, state, queue, listeners of each, one after the other
 -- ARGV     maximum number of holders, and of waiters, to list for each lock
 -- RETURNS  {server time us, answer, answer, ...}; an answer is
 --          {type of the lock's key, format, last fence, number of waiters, holders, line, used, limit, name of the leader or ''}
@@ -39,19 +39,19 @@ local function sharing(lock, state)
   return found
 end
 
--- Return the waiters. A waiter for a lock on several servers (`hoping`) has no place that expires.
-local function standing(state, queue, hoping)
+-- Return the waiters. A waiter for a lock on several servers (`listening`) has no place that expires.
+local function standing(state, queue, listening)
   local found, members = {}, redis.call('ZRANGE', queue, 0, most - 1, 'WITHSCORES')
   for i = 1, #members, 2 do
     local process, weight = whose(members[i])
-    local at = not hoping and redis.pcall('HGET', state, 'at:' .. members[i])
+    local at = not listening and redis.pcall('HGET', state, 'at:' .. members[i])
     local left = type(at) == 'string' and math.max(0, whole(at, 0) - math.floor(now / 1000)) or -1
     found[#found + 1] = {process, whole(members[i + 1], 0), left, weight}
   end
   return found
 end
 
-local function look(lock, state, queue, hopefuls)
+local function look(lock, state, queue, listeners)
   local kind, held = 'string', redis.pcall('GET', lock)
   if type(held) == 'table' then kind = redis.call('TYPE', lock).ok end
   if not held then kind = 'none' end
@@ -65,12 +65,12 @@ local function look(lock, state, queue, hopefuls)
   elseif kind == 'hash' then
     format = short(redis.call('HGET', lock, 'v'))
   end
-  if redis.call('EXISTS', queue, hopefuls) > 0 then
-    local hoping = false
+  if redis.call('EXISTS', queue, listeners) > 0 then
+    local listening = false
     waiting = redis.pcall('ZCARD', queue)
-    if waiting == 0 then waiting, hoping = redis.pcall('ZCARD', hopefuls), true end
+    if waiting == 0 then waiting, listening = redis.pcall('ZCARD', listeners), true end
     if type(waiting) == 'table' then waiting = 0 end
-    if waiting > 0 and most > 1 then line = standing(state, hoping and hopefuls or queue, hoping) end
+    if waiting > 0 and most > 1 then line = standing(state, listening and listeners or queue, listening) end
   end
   local name = fields[5] and fields[5] == held and short(fields[6]) or ''
   return {kind, format, whole(fields[2], 0), waiting, holders, line, whole(fields[3], 0), whole(fields[4], 0), name}

@@ -52,7 +52,7 @@ end
 local _, digits = string.match(giver, '^(%x[%x{}@]*)%.(%x+)~?$')
 if ends > 0 and (not digits or (not last and #digits < 32)) then return {LOST} end
 redis.call('PEXPIRE', lock, ttl)
-bury(state, dead, giver)
+revoke(state, dead, giver)
 keep_alive(state, queue, fields[4], ttl, now)
 local first
 first, last = take(lock, state, heir, ttl, now, last)

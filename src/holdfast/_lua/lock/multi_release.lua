@@ -28,7 +28,7 @@ local function settle(lock, state, queue, token, mode, answer)
   if not fields then return end
   if mode == 'bury' then
     leave(state, queue, token)
-    bury(state, fields[2], token)
+    revoke(state, fields[2], token)
     keep_alive(state, queue, fields[4], 0, now_us())
   end
   if waiters > 0 and answer ~= NO_CLAIM then hand_over(lock, state, queue, now_us(), false, fields[1]) end

@@ -30,7 +30,7 @@ if not fields then return answer end
 
 if mode ~= 'release' then leave(state, queue, token) end
 if mode == 'bury' then
-  bury(state, fields[2], token)
+  revoke(state, fields[2], token)
   keep_alive(state, queue, fields[4], 0, now_us())
 end
 if waiters > 0 and answer ~= NO_CLAIM then

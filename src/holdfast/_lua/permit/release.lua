@@ -33,7 +33,7 @@ if redis.call('ZSCORE', p.holders, token) then
 end
 if mode ~= 'release' then leave(p.state, p.queue, token) end
 if mode == 'bury' then
-  bury(p.state, p.dead, token)
+  revoke(p.state, p.dead, token)
   keep_permits(p, 0)
 end
 if p.limit then serve(p, false) end

@@ -1,5 +1,5 @@
 -- Release one server's vote, and notify the longest-waiting client that the lock is free here.
--- KEYS     lock, state, hopefuls
+-- KEYS     lock, state, listeners
 -- ARGV     token; 'release': the lock | 'leave': the subscription, too | 'bury': and revoke the token; id of the subscription or ''
 -- RETURNS  1 it was held, and is released | 0 the lock was free | NO_CLAIM the key has another value, which stays
 -- SINCE    Redis 5
@@ -7,8 +7,8 @@
 --
 -- The first write is DEL (or ZREM): a script may go on writing when memory is full if its first write frees some.
 -- CODES    NO_CLAIM
-local lock, state, hopefuls = KEYS[1], KEYS[2], KEYS[3]
-local token, mode, hope = ARGV[1], ARGV[2], ARGV[3]
+local lock, state, listeners = KEYS[1], KEYS[2], KEYS[3]
+local token, mode, listener = ARGV[1], ARGV[2], ARGV[3]
 local holder = redis.pcall('GET', lock)
 local answer = holder and NO_CLAIM or 0
 if holder == token then
@@ -17,7 +17,7 @@ if holder == token then
 elseif type(holder) == 'table' then
   return NO_CLAIM
 end
-if mode == 'release' and redis.call('EXISTS', hopefuls) == 0 then return answer end
+if mode == 'release' and redis.call('EXISTS', listeners) == 0 then return answer end
 
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_notify
@@ -25,23 +25,23 @@ local WINDOW = 100  -- ms for which the lock is reserved for the notified client
 local now = now_us()
 local fields = redis.pcall('HMGET', state, 'dead', 'v', 'keep', 'next')
 if fields.err or (fields[2] and fields[2] ~= '1') then return answer end
-if type(redis.pcall('ZCARD', hopefuls)) == 'table' then return answer end
+if type(redis.pcall('ZCARD', listeners)) == 'table' then return answer end
 
 local gone = false
-if hope ~= '' then
-  redis.call('ZREM', hopefuls, hope)
-  gone = fields[4] and string.match(fields[4], '^%S+') == hope
+if listener ~= '' then
+  redis.call('ZREM', listeners, listener)
+  gone = fields[4] and string.match(fields[4], '^%S+') == listener
   if gone then redis.call('HDEL', state, 'next') end
 end
 if mode == 'bury' then
-  bury(state, fields[1], token)
-  keep_alive(state, hopefuls, fields[3], 0, now)
+  revoke(state, fields[1], token)
+  keep_alive(state, listeners, fields[3], 0, now)
 end
 if (mode ~= 'leave' and answer == 1) or (gone and answer ~= NO_CLAIM) then
   for _ = 1, 100 do
-    local first = redis.call('ZRANGE', hopefuls, 0, 0, 'WITHSCORES')
+    local first = redis.call('ZRANGE', listeners, 0, 0, 'WITHSCORES')
     if not first[1] then break end
-    redis.call('ZREM', hopefuls, first[1])
+    redis.call('ZREM', listeners, first[1])
     local heard = notify(lock, first[1])
     if type(heard) == 'number' and heard > 0 then
       local until_ms = integer(math.floor(now / 1000) + WINDOW)

@@ -1,5 +1,5 @@
 -- Ask one server for its vote: grant the lock to a token if it is free here, else return how long to wait.
--- KEYS     lock, state, hopefuls, marker
+-- KEYS     lock, state, listeners, marker
 -- ARGV     token; lease in ms; the fence that all servers are asked to issue (us; 0: this server's time); the longest lease in
 --          ms; digest of the list of servers; id of the caller's subscription, to be notified when the lock is free, or ''; ms for which it
 --          has waited; if the holder has used up its fences: how many more it wants, else '0'
@@ -19,7 +19,7 @@
 -- SINCE    Redis 5
 -- MODEL    models/quorum_fence.pml
 --
--- hopefuls (zset):  id of a subscription -> start of its wait (server us, computed from the client's own count). A hint: nothing is
+-- listeners (zset):  id of a subscription -> start of its wait (server us, computed from the client's own count). A hint: nothing is
 --                   granted from it. A new one notifies the holder's process, if it is another one: 'WANTED <holder's token>' in
 --                   its inbox. In the state, next = '<id> <since> <until, server ms>': the client notified last that the lock is
 --                   free. Until then no client that has waited less gets it; otherwise a holder that returns at once would always be
@@ -31,8 +31,8 @@
 -- INCLUDE  shared/_grant
 -- INCLUDE  shared/_inbox
 -- INCLUDE  shared/_marker
-local lock, state, hopefuls, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token, ttl, hint, hope = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[6]
+local lock, state, listeners, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, ttl, hint, listener = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[6]
 local AHEAD = 2000000  -- us by which the callers may move the fence ahead of this server's clock
 local now = now_us()
 
@@ -46,7 +46,7 @@ end
 local run, refusal = quarantine(marker, tonumber(ARGV[4]), ARGV[5], now)
 
 -- Fast path: the lock is free, nobody has subscribed, and it was used lately. Nearly every run ends here.
-if not refusal and redis.call('EXISTS', lock, hopefuls) == 0 then
+if not refusal and redis.call('EXISTS', lock, listeners) == 0 then
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'next')
   local last, dead, kept = whole(fields[1] or 0), fields[2], whole(fields[4])
   if fields[3] == '1' and last and kept and not fields[5] and not (dead and string.find(dead, token, 1, true)) then
@@ -61,8 +61,8 @@ if not refusal and redis.call('EXISTS', lock, hopefuls) == 0 then
 end
 
 local function others(key)
-  local hoping = redis.pcall('EXISTS', key)
-  return type(hoping) == 'number' and hoping or 0
+  local listening = redis.pcall('EXISTS', key)
+  return type(listening) == 'number' and listening or 0
 end
 
 local function vote()
@@ -77,17 +77,17 @@ local function vote()
   local more = tonumber(ARGV[8])
   if holder == token and last > 0 and more == 0 then
     extend(lock, ttl)
-    return {1, last - BLOCK + 1, last, now, others(hopefuls)}
+    return {1, last - BLOCK + 1, last, now, others(listeners)}
   end
 
   local wanted, next_since, next_until = string.match(fields[5] or '', '^(%S+) (%d+) (%d+)$')
-  local kept = wanted and wanted ~= hope and whole(next_until, 0) * 1000 > now and whole(next_since, 0) < since
+  local kept = wanted and wanted ~= listener and whole(next_until, 0) * 1000 > now and whole(next_since, 0) < since
   if (holder and holder ~= token) or kept then
     local process = string.match(holder or wanted, '^(%x[%x{}@]*)%.%x+~?$')
-    if hope ~= '' then
-      local new = redis.call('ZADD', hopefuls, since, hope)
-      redis.call('PEXPIRE', hopefuls, KEEP)
-      keep_alive(state, hopefuls, fields[4], ttl, now)
+    if listener ~= '' then
+      local new = redis.call('ZADD', listeners, since, listener)
+      redis.call('PEXPIRE', listeners, KEEP)
+      keep_alive(state, listeners, fields[4], ttl, now)
       if new == 1 and holder and process and process ~= string.match(token, '^[^.]+') then
         publish(inbox_of(lock, holder), WANTED .. ' ' .. holder)
       end
@@ -97,12 +97,12 @@ local function vote()
   end
 
   if wanted then redis.call('HDEL', state, 'next') end
-  if hope ~= '' then redis.call('ZREM', hopefuls, hope) end
-  keep_alive(state, hopefuls, fields[4], ttl, now)
+  if listener ~= '' then redis.call('ZREM', listeners, listener) end
+  keep_alive(state, listeners, fields[4], ttl, now)
   local first
   first, last = issue(last, math.max(BLOCK, more))
   if holder then extend(lock, ttl) else redis.call('SET', lock, token, 'PX', ttl) end
-  return {1, first, last, now, others(hopefuls)}
+  return {1, first, last, now, others(listeners)}
 end
 
 local answer = refusal or vote()

@@ -2,8 +2,8 @@
 -- MODEL    models/schedule.pml
 --
 -- base (hash):     v = format version, changes = a number that changes with each change by hand,
---                  seq:<hope> = number of the last request of the process that listens under this id, who:<hope> = "<since (server us)> <name>"
--- serving (zset):  listener id (hope) of each process that serves the schedule -> end of its registration (server ms)
+--                  seq:<listener> = number of the last request of the process that listens under this id, who:<listener> = "<since (server us)> <name>"
+-- serving (zset):  listener id of each process that serves the schedule -> end of its registration (server ms)
 -- job (hash):      v, def = definition, origin = name of the code that it runs, rev = last change of these (server us),
 --                  by = listener ids of the processes that declared it so, newest first,
 --                  last = last tick that was dealt with (server us), fence = last fence issued, paused,
@@ -57,16 +57,16 @@ local function tell_runners(base, serving, now_ms, me)
   forget(base, serving, now_ms)
   local line = redis.call('ZRANGE', serving, 0, -1, 'WITHSCORES')
   for i = 1, #line, 2 do
-    local hope, deadline = line[i], tonumber(line[i + 1])
-    if deadline >= now_ms and hope ~= me then
-      notify(base, hope)
+    local listener, deadline = line[i], tonumber(line[i + 1])
+    if deadline >= now_ms and listener ~= me then
+      notify(base, listener)
     end
   end
 end
 
 -- Store the name of a process that serves the schedule, and since when, for status queries.
-local function introduce(base, hope, host, now)
-  redis.call('HSET', base, 'who:' .. hope, integer(now) .. ' ' .. host)
+local function record_runner(base, listener, host, now)
+  redis.call('HSET', base, 'who:' .. listener, integer(now) .. ' ' .. host)
 end
 
 -- Return the last tick that was dealt with. After a small step back of the clock, no tick runs twice. After a correction by

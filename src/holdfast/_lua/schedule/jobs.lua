@@ -38,8 +38,8 @@ local function look(at)
   end
   local _, queued = string.gsub(fields[5] or '', ' ', '')
   local served = 0
-  for hope in string.gmatch(fields[7] or '', '%S+') do
-    local deadline = redis.pcall('ZSCORE', serving, hope)
+  for listener in string.gmatch(fields[7] or '', '%S+') do
+    local deadline = redis.pcall('ZSCORE', serving, listener)
     if type(deadline) == 'string' and tonumber(deadline) > now_ms then served = 1 end
   end
   return {short(fields[2]), whole(fields[3], 0), fields[4] and 1 or 0, queued, runs, entries, short(fields[6]), served}

@@ -1,6 +1,6 @@
 -- Register jobs of a schedule. The newest definition counts. Ticks of a new job or timetable count from its registration.
 -- KEYS     base, serving, jobs; then of each job: job
--- ARGV     listener id (hope); ms for which the process can be notified from now on; its name;
+-- ARGV     listener id; ms for which the process can be notified from now on; its name;
 --          '', 'strict': nothing is done if a process serves other code under the name of one of these jobs, or 'look': as
 --          'strict', but nothing is done at all; number of jobs; of each: name; definition; timetable; origin: name of the
 --          code that it runs
@@ -15,10 +15,10 @@
 -- INCLUDE  shared/_state
 -- INCLUDE  schedule/_job
 local base, serving, jobs = KEYS[1], KEYS[2], KEYS[3]
-local hope, host, mode = ARGV[1], ARGV[3], ARGV[4]
+local listener, host, mode = ARGV[1], ARGV[3], ARGV[4]
 local now = now_us()
 local now_ms = math.floor(now / 1000)
-local known = redis.call('HMGET', base, 'changes', 'v', 'who:' .. hope)
+local known = redis.call('HMGET', base, 'changes', 'v', 'who:' .. listener)
 if known[2] and known[2] ~= '1' then return {now, {OTHER_FORMAT, short(known[2])}} end
 redis.call('ZCARD', jobs)
 local line = redis.pcall('ZCARD', serving)
@@ -30,7 +30,7 @@ local BY = 30  -- maximum number of processes of one origin that are stored for 
 local function alive(by)
   local found = {}
   for other in string.gmatch(by or '', '%S+') do
-    local deadline = other ~= hope and redis.call('ZSCORE', serving, other)
+    local deadline = other ~= listener and redis.call('ZSCORE', serving, other)
     if deadline and tonumber(deadline) > now_ms then found[#found + 1] = other end
   end
   return found
@@ -54,7 +54,7 @@ local function register(job, name, def, when, origin)
   if not whole(fields[4] or 0) then return no_number(job, 'last', fields[4]) end
   local rev, last, before = whole(fields[3], 0), fields[4] and set_right(fields[4], now), ''
   local other, who = rival(job, origin)
-  local by = {hope}
+  local by = {listener}
   if fields[6] == origin then
     for i, process in ipairs(alive(fields[7])) do
       if i < BY then by[i + 1] = process end
@@ -80,8 +80,8 @@ if mode ~= '' then
   end
 end
 if mode == 'look' then return answers end
-redis.call('ZADD', serving, now_ms + ARGV[2], hope)
-if not known[3] then introduce(base, hope, host, now) end
+redis.call('ZADD', serving, now_ms + ARGV[2], listener)
+if not known[3] then record_runner(base, listener, host, now) end
 for i = 4, #KEYS do
   local a = 4 * (i - 4) + 5
   local answer = register(KEYS[i], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
@@ -90,5 +90,5 @@ end
 if news then changed(base, known[1]) end
 redis.call('PEXPIRE', jobs, KEEP_JOB)
 stay(base, serving)
-if news then tell_runners(base, serving, now_ms, hope) end
+if news then tell_runners(base, serving, now_ms, listener) end
 return answers

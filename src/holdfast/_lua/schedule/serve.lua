@@ -1,7 +1,7 @@
 -- Report and claim for jobs of a schedule: a process reports runs that have ended and ticks that are due, and asks whether there
 -- is a run for it. The first process that claims a tick gets it; the clocks of processes do not matter.
 -- KEYS     base, serving; then of each job: job, log, and of each of its slots: run, state, queue (which is never there)
--- ARGV     listener id (hope); number of this request, rising; end of its validity (server ms); ms for which the process
+-- ARGV     listener id; number of this request, rising; end of its validity (server ms); ms for which the process
 --          can be notified from now on; its name; then of each job:
 --          number of slots; revision; '<overlap> <misfire> <grace ms> <1: again after a crash> <keep ms> <ttl ms> <log size>';
 --          slot of a run that has ended, or ''; its token; '<status>', 'again': it was cut short, and has to begin again elsewhere |
@@ -24,19 +24,19 @@
 -- INCLUDE  shared/_grant
 -- INCLUDE  schedule/_job
 local base, serving = KEYS[1], KEYS[2]
-local hope, number, host = ARGV[1], tonumber(ARGV[2]), ARGV[5]
+local listener, number, host = ARGV[1], tonumber(ARGV[2]), ARGV[5]
 local now = now_us()
 local now_ms = math.floor(now / 1000)
-local known = redis.call('HMGET', base, 'seq:' .. hope, 'changes', 'v', 'who:' .. hope)
+local known = redis.call('HMGET', base, 'seq:' .. listener, 'changes', 'v', 'who:' .. listener)
 if known[3] and known[3] ~= '1' then return {OTHER_FORMAT, short(known[3])} end
 local before = whole(known[1] or 0)
-if not before then return no_number(base, 'seq:' .. hope, known[1]) end
+if not before then return no_number(base, 'seq:' .. listener, known[1]) end
 if now_ms > tonumber(ARGV[3]) or number <= before then return {0, now} end
 local line = redis.pcall('ZCARD', serving)
 if type(line) == 'table' then return refused(serving, line) end
-redis.call('HSET', base, 'v', '1', 'seq:' .. hope, integer(number))
-redis.call('ZADD', serving, now_ms + ARGV[4], hope)
-if not known[4] then introduce(base, hope, host, now) end
+redis.call('HSET', base, 'v', '1', 'seq:' .. listener, integer(number))
+redis.call('ZADD', serving, now_ms + ARGV[4], listener)
+if not known[4] then record_runner(base, listener, host, now) end
 stay(base, serving)
 if number == 1 then forget(base, serving, now_ms) end
 local notify = false
@@ -290,6 +290,6 @@ while at <= #KEYS do
 end
 if notify then
   changed(base, known[2])
-  tell_runners(base, serving, now_ms, hope)
+  tell_runners(base, serving, now_ms, listener)
 end
 return answers

@@ -7,12 +7,12 @@
 
 -- Notify one listener of a change: it then asks the server, and the reply decides what it does. `key`: any of the keys that it
 -- watches, for the prefix. Return the reply of PUBLISH.
-local function notify(key, hope)
-  return publish(inbox_of(key, hope), CHANGED .. ' ' .. hope)
+local function notify(key, listener)
+  return publish(inbox_of(key, listener), CHANGED .. ' ' .. listener)
 end
 
 -- Notify all listeners in a sorted set, and delete the set.
 local function tell(waiters)
-  for _, hope in ipairs(redis.pcall('ZRANGE', waiters, 0, -1)) do notify(waiters, hope) end  -- nothing, if the key has another type
+  for _, listener in ipairs(redis.pcall('ZRANGE', waiters, 0, -1)) do notify(waiters, listener) end  -- nothing, if the key has another type
   redis.call('DEL', waiters)
 end

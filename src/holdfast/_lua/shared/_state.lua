@@ -69,7 +69,7 @@ end
 -- Revoke a token, since a late copy of a request with it may still arrive. Return the list of revoked tokens with this one
 -- added. The
 -- list is capped: the newest hundred, 46 characters each. The caller keeps the state alive.
-local function bury(state, dead, token)
+local function revoke(state, dead, token)
   dead = string.sub((dead or '') .. token .. ' ', -100 * (#token + 1))
   redis.call('HSET', state, 'dead', dead)
   return dead

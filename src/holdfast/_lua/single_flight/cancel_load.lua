@@ -28,7 +28,7 @@ end
 if ARGV[2] == 'bury' then
   local fields = read_state(state, ARGV[1])
   if fields then
-    bury(state, fields[2], ARGV[1])
+    revoke(state, fields[2], ARGV[1])
     keep_alive(state, floors, whole(fields[4]), 0, now_us())
   end
 end

@@ -25,8 +25,8 @@
 -- INCLUDE  shared/_grant
 -- INCLUDE  single_flight/_values
 local value, load, state, floors, floor, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local token, lease, hope, stale = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
-local HOPES = 10000  -- maximum number of listeners; further callers ask again when the lease ends
+local token, lease, listener, stale = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local MAX_LISTENERS = 10000  -- maximum number of listeners; further callers ask again when the lease ends
 local PATIENCE = 2000  -- ms for which a subscription outlives the lease
 
 local now = now_us()
@@ -65,11 +65,11 @@ if not fields then return refusal end
 if fields[2] and string.find(fields[2], token, 1, true) then return {NO_CLAIM} end
 if holder and holder ~= token then
   local remaining = redis.call('PTTL', load)
-  if hope ~= '' then
+  if listener ~= '' then
     local until_ms = now_ms + math.max(remaining, 0) + PATIENCE
     if redis.call('TYPE', waiters).ok ~= 'zset' then redis.call('DEL', waiters) end
     redis.call('ZREMRANGEBYSCORE', waiters, 0, now_ms)
-    if redis.call('ZCARD', waiters) < HOPES then redis.call('ZADD', waiters, until_ms, hope) end
+    if redis.call('ZCARD', waiters) < MAX_LISTENERS then redis.call('ZADD', waiters, until_ms, listener) end
     if redis.call('PTTL', waiters) < until_ms - now_ms then redis.call('PEXPIRE', waiters, until_ms - now_ms) end
   end
   local began = whole(fields[1], now) - BLOCK + 1

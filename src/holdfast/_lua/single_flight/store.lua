@@ -60,7 +60,7 @@ end
 redis.call('DEL', load)
 redis.call('HDEL', state, 'of:' .. load)
 if ARGV[3] == 'bury' then
-  bury(state, fields[2], token)
+  revoke(state, fields[2], token)
   keep_alive(state, floors, redis.call('HGET', state, 'keep'), 0, now)  -- read again: it may have been set above, for longer
 end
 tell(waiters)

@@ -97,7 +97,7 @@ class AioSlot:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
-    def park(self, until: float | None) -> Awaitable[None]:
+    def wait_locally(self, until: float | None) -> Awaitable[None]:
         """Return a future that ends when the task is woken, or at local time ``until``. With coroutines, ten
         thousand waiters cost more."""
         self._woken = woken = self._loop.create_future()
@@ -115,7 +115,7 @@ class AioSlot:
         if not self._outcomes:
             if until is not None and self._clock() >= until:
                 return TimedOut()
-            await self.park(until)
+            await self.wait_locally(until)
         return self._outcomes.pop(0) if self._outcomes else None
 
 
@@ -235,21 +235,21 @@ class Runner:
         except asyncio.CancelledError:
             pass  # cancelled again: stop waiting; the caller raises the first cancellation
 
-    def _park(self, request: WaitLocally[Attempt]) -> Awaitable[None]:
+    def _wait_locally(self, request: WaitLocally[Attempt]) -> Awaitable[None]:
         slot = request.attempt.slot
         assert isinstance(slot, AioSlot)
-        return slot.park(request.attempt.until)
+        return slot.wait_locally(request.attempt.until)
 
     def _slot_of(self, listener: Subscriber) -> AioSlot:
         listener.slot = slot = listener.slot or self.slot()
         return slot  # type: ignore[return-value]
 
-    async def _enroll(self, request: Subscribe) -> None:
+    async def _subscribe(self, request: Subscribe) -> None:
         slot, process = self._slot_of(request.listener), self.process
         while not process.subscribe(self.servers, request.listener) and process.clock() < request.until:
             await slot.get(request.until)
 
-    def _hark(self, request: AwaitNotice) -> Awaitable[Outcome | None]:
+    def _await_notice(self, request: AwaitNotice) -> Awaitable[Outcome | None]:
         return self._slot_of(request.listener).get(request.until)
 
 
@@ -293,7 +293,7 @@ class Driver(Runner):
             case Run() | Command():
                 return self.call(request)
             case WaitLocally():
-                return self._park(request)
+                return self._wait_locally(request)
             case RegisterWaiter():
                 return self._register_waiter(request)
             case Wait():
@@ -301,9 +301,9 @@ class Driver(Runner):
             case Sleep():
                 return asyncio.sleep(request.seconds)
             case Subscribe():
-                return self._enroll(request)
+                return self._subscribe(request)
             case AwaitNotice():
-                return self._hark(request)
+                return self._await_notice(request)
             case Replicate():
                 # A lock with replicas can afford a thread. If the task is cancelled, the thread runs to its end: the script
                 # only renews, and has nothing to renew if the lock was released meanwhile.

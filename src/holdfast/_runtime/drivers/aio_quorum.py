@@ -69,13 +69,13 @@ class Driver(Runner):
             case Poll():
                 return self._poll(request)
             case WaitLocally():
-                return self._park(request)
+                return self._wait_locally(request)
             case Sleep():
                 return asyncio.sleep(request.seconds)
             case Subscribe():
-                return self._enroll(request)
+                return self._subscribe(request)
             case AwaitNotice():
-                return self._hark(request)
+                return self._await_notice(request)
             case RunOn():
                 return request.home.run(request.operation)  # type: ignore[no-any-return]
             case _:

@@ -100,7 +100,7 @@ class Runner:
                 "the lock meanwhile. In a signal handler, pass wait=0, or leave the work to another thread"
             )
 
-    def _park(self, request: WaitLocally[Attempt]) -> None:
+    def _wait_locally(self, request: WaitLocally[Attempt]) -> None:
         self.may_wait()
         slot = request.attempt.slot
         assert isinstance(slot, Slot)
@@ -115,12 +115,12 @@ class Runner:
         listener.slot = slot = listener.slot or self.slot()
         return slot  # type: ignore[return-value]
 
-    def _enroll(self, request: Subscribe) -> None:
+    def _subscribe(self, request: Subscribe) -> None:
         slot, process = self._slot_of(request.listener), self.process
         while not process.subscribe(self.servers, request.listener) and process.clock() < request.until:
             slot.take(request.until)
 
-    def _hark(self, request: AwaitNotice) -> Outcome | None:
+    def _await_notice(self, request: AwaitNotice) -> Outcome | None:
         return self._slot_of(request.listener).take(request.until)
 
 
@@ -143,7 +143,7 @@ class Driver(Runner):
             case Now():
                 return self._clock()
             case WaitLocally():
-                return self._park(request)
+                return self._wait_locally(request)
             case RegisterWaiter():
                 return self._register_waiter(request)
             case Wait():
@@ -153,9 +153,9 @@ class Driver(Runner):
             case Sleep():
                 return self.process.system.sleep(request.seconds)
             case Subscribe():
-                return self._enroll(request)
+                return self._subscribe(request)
             case AwaitNotice():
-                return self._hark(request)
+                return self._await_notice(request)
             case Unsubscribe():
                 return self.process.unsubscribe(self.servers, request.listener)
             case GetCoalescer():

@@ -18,7 +18,7 @@ from holdfast._core.requests import (
 )
 from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.drivers.sync import Runner
-from holdfast._runtime.fanout import fleets_of
+from holdfast._runtime.fanout import fanouts_of
 from holdfast._runtime.process import Process
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Driver(Runner):
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
         self.process = process
         self.endpoint = self.servers = endpoints
-        self._fanouts = fleets_of(process, endpoints)
+        self._fanouts = fanouts_of(process, endpoints)
 
     def do(self, request: QuorumRequest) -> Any:  # noqa: C901, PLR0911 - one for each kind of request
         match request:
@@ -42,13 +42,13 @@ class Driver(Runner):
             case Now():
                 return self.process.clock()
             case WaitLocally():
-                return self._park(request)
+                return self._wait_locally(request)
             case Sleep():
                 return self.process.system.sleep(request.seconds)
             case Subscribe():
-                return self._enroll(request)
+                return self._subscribe(request)
             case AwaitNotice():
-                return self._hark(request)
+                return self._await_notice(request)
             case Unsubscribe():
                 return self.process.unsubscribe(self.servers, request.listener)
             case GiveBack():

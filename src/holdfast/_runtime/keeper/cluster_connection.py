@@ -60,12 +60,12 @@ class ShardLine:
         """Send a call. The keeper thread calls ``then`` exactly once, with the typed reply or a WireError."""
         self._go_on(self._cluster.redirects(call), None, then)
 
-    def _go_on(self, journey: Redirects, reply: Answer[Any] | WireError | bool | None, then: Then) -> None:
+    def _go_on(self, redirects: Redirects, reply: Answer[Any] | WireError | bool | None, then: Then) -> None:
         try:
-            hop = journey.send(reply)  # type: ignore[arg-type]  # None starts it
+            hop = redirects.send(reply)  # type: ignore[arg-type]  # None starts it
             while hop is None:
                 self._cluster.refresh_soon()
-                hop = journey.send(False)
+                hop = redirects.send(False)
         except StopIteration as stop:
             then(stop.value.value, stop.value.sent)
             return
@@ -74,7 +74,7 @@ class ShardLine:
             return
 
         def on_answer(answer: Any, sent: float) -> None:
-            self._go_on(journey, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()), then)
+            self._go_on(redirects, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()), then)
 
         line = self._keeper.line_to(hop.endpoint)
         if hop.asking:

@@ -44,15 +44,15 @@ class LongLeases:
             now, connected, young = self._keeper.clock(), set(), []
             for node in self._nodes:
                 held = node.renewing.held_leases()
-                lasting = [held_lease for held_lease in held if now >= held_lease.since + LONG_S]
+                long = [held_lease for held_lease in held if now >= held_lease.since + LONG_S]
                 young += [held_lease.since for held_lease in held if now < held_lease.since + LONG_S]
-                if lasting:
+                if long:
                     connected.add(node)
-                    holders += [held_lease.holder() for held_lease in lasting]
-                    for prefix in {held_lease.spec.prefix for held_lease in lasting}:
+                    holders += [held_lease.holder() for held_lease in long]
+                    for prefix in {held_lease.spec.prefix for held_lease in long}:
                         node.be_reachable(prefix)
                     if node not in self._connected:
-                        node.connect(lasting[0].spec.keys[0])
+                        node.connect(long[0].spec.keys[0])
             self._connected, self._looks = connected, bool(connected or young)
             if self._looks:
                 self._keeper.later(max(PAUSE_S, min(young, default=now) + LONG_S - now), self._look)

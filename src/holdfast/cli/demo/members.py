@@ -41,7 +41,7 @@ def redlock(urls: Sequence[str], name: str) -> holdfast.Redlock:
     return holdfast.Redlock(named(urls), name, ttl=TTL, max_ttl=MAX_TTL, answer_within=WITHIN, wait=PATIENCE)
 
 
-def insist(lock: holdfast.Redlock) -> bool:
+def acquire_in_time(lock: holdfast.Redlock) -> bool:
     """Acquire a lock, trying again while too few servers can vote. Raises QuorumError after `PATIENCE` seconds."""
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -100,7 +100,7 @@ class Member:
     def hold(self, name: str) -> None:
         """Wait for the lock, acquire and keep it, and print the outcome."""
         lock = redlock(self._urls, name)
-        self._keep(lambda: insist(lock), lock)
+        self._keep(lambda: acquire_in_time(lock), lock)
 
     def ask(self, name: str) -> None:
         """Try once to acquire the lock, keep it if acquired, and print the outcome."""

@@ -20,7 +20,7 @@ from holdfast.testing.sim.world import Process
 WORK = 1.5
 """Seconds for which a holder works: less than its lease."""
 
-HORIZON = 60.0
+TIME_LIMIT = 60.0
 """Seconds for which a history is watched: thirty leases. A client that still waits then would wait for ever."""
 
 Successor = Literal["itself", "replica", "itself, late"]
@@ -72,7 +72,7 @@ class LadderWorld(Stepwise):
         self.successor = successor
         for name in ["primary", "replica"] if successor == "replica" else [f"S{number + 1}" for number in range(servers)]:
             TellingServer(self, name)
-        self.at(EPOCH + HORIZON, self.working.clear)
+        self.at(EPOCH + TIME_LIMIT, self.working.clear)
 
     def steps_now(self) -> list[Step]:
         """Return the steps whose order matters.

@@ -303,7 +303,7 @@ class Long(Theme):
             profile.count = rng.choice((profile.count, 30)) if profile.what == "latch" else profile.count
             profile.faults = [(profile.pace * at, kind, lasts) for at, kind, lasts in profile.faults]
             return
-        profile.horizon = 60_000.0
+        profile.time_limit = 60_000.0
         scale = rng.choice((30.0, 300.0, 600.0)) / profile.ttl
         profile.ttl *= scale
         profile.max_hold = profile.max_hold and scale * profile.max_hold

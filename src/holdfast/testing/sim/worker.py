@@ -126,9 +126,9 @@ class Worker:
             WaitLocally: self._wait_locally,
             RegisterWaiter: self._register_waiter,
             Wait: self._wait,
-            Subscribe: self._enroll,
-            AwaitNotice: self._hark,
-            Unsubscribe: self._withdraw,
+            Subscribe: self._subscribe,
+            AwaitNotice: self._await_notice,
+            Unsubscribe: self._unsubscribe,
             **process.keep_alive_handlers,
         }
         process.workers.append(self)
@@ -292,7 +292,7 @@ class Worker:
         """Return the servers whose notifications can wake this worker (simulated thread or task)."""
         return [self.process.server]
 
-    def _enroll(self, request: Subscribe) -> Any:
+    def _subscribe(self, request: Subscribe) -> Any:
         listener, process = request.listener, self.process
 
         def enough(_outcome: object = None) -> bool:
@@ -300,7 +300,7 @@ class Worker:
 
         return None if enough() else self._get(self._placed(listener), request.until, enough, None)
 
-    def _hark(self, request: AwaitNotice) -> Any:
+    def _await_notice(self, request: AwaitNotice) -> Any:
         return self._get(self._placed(request.listener), request.until, lambda _outcome: True, None)
 
     def _placed(self, listener: Subscriber) -> Slot:
@@ -308,7 +308,7 @@ class Worker:
         assert isinstance(slot, Slot)
         return slot
 
-    def _withdraw(self, request: Unsubscribe) -> None:
+    def _unsubscribe(self, request: Unsubscribe) -> None:
         for node in self.process.nodes.values():
             node.listeners.pop(request.listener.listener_id, None)
 

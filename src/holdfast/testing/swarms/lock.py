@@ -30,7 +30,7 @@ from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import Process, World
 from holdfast.testing.swarms.result import Run
 
-HORIZON = 600.0
+TIME_LIMIT = 600.0
 """Seconds of virtual time within which every worker must finish, whatever faults happen."""
 
 SET_BACK = 10.0
@@ -100,7 +100,7 @@ class Profile:
     guard: float = 0.0
     """Seconds of quarantine of the locks (no grants after a restart); the server was declared new. 0: no quarantine."""
     progress_within: float | None = None
-    horizon: float = HORIZON
+    time_limit: float = TIME_LIMIT
 
     @property
     def longest(self) -> float:
@@ -147,7 +147,7 @@ def draw(rng: random.Random) -> Profile:
             elif uniform() < 0.06:  # a worker that acquires the lock again and again
                 rounds = [Round(choice(names), None, 0.0, 0.0, gap=choice((0.0, 0.002))) for _ in range(20)]
             profile.workers.append((process, rounds))
-    _draw_sharing(rng, profile)
+    _draw_local_passing(rng, profile)
     kinds = rng.sample(sorted(FAULTS), choice((0, 1, 1, 2)))
     for kind in kinds:
         for _ in range(choice((1, 1, 2))):
@@ -155,7 +155,7 @@ def draw(rng: random.Random) -> Profile:
     return profile
 
 
-def _draw_sharing(rng: random.Random, profile: Profile) -> None:
+def _draw_local_passing(rng: random.Random, profile: Profile) -> None:
     """Draw how the lock is handed on inside a process: FairLocks, linger, limits of handing on, and one longer lease."""
     choice, uniform = rng.choice, rng.random
     fair = choice((0.0, 0.0, 0.0, 0.0, 0.5, 1.0))
@@ -337,7 +337,7 @@ def judged(
     """
     found: list[Violation] = []
     try:
-        if world.work(EPOCH + profile.horizon, int(STEPS * profile.horizon / HORIZON)):
+        if world.work(EPOCH + profile.time_limit, int(STEPS * profile.time_limit / TIME_LIMIT)):
             if before_end is not None:
                 before_end(world, profile)
             settle(world, profile)

@@ -20,7 +20,7 @@ from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.virtual_time import EPOCH, Stuck, Weather
 from holdfast.testing.sim.worker import Worker
 from holdfast.testing.sim.world import Face, Process, World
-from holdfast.testing.swarms.lock import ECHO, HORIZON, PROMPT, SET_BACK, STEPS, Round, nest, progress_within, waiting, work
+from holdfast.testing.swarms.lock import ECHO, PROMPT, SET_BACK, STEPS, TIME_LIMIT, Round, nest, progress_within, waiting, work
 from holdfast.testing.swarms.result import Run
 
 QUICK = 2e-6
@@ -191,7 +191,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
     world, profile, server_group = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:
-        if not world.work(EPOCH + HORIZON, STEPS):
+        if not world.work(EPOCH + TIME_LIMIT, STEPS):
             found.append(Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s: {waiting(world)}"))
         else:
             found += settle(world, profile, server_group)

@@ -23,7 +23,7 @@ from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import Face, Process, World
 from holdfast.testing.swarms.result import Run
 
-HORIZON = 900.0
+TIME_LIMIT = 900.0
 STEPS = 60_000
 
 END = 200.0
@@ -197,7 +197,7 @@ class Play:
         """Run the history to its end, and return the violations of the rules."""
         world, profile = self.world, self.profile
         try:
-            ended = world.work(EPOCH + profile.pace * HORIZON, int(profile.pace * STEPS))
+            ended = world.work(EPOCH + profile.pace * TIME_LIMIT, int(profile.pace * STEPS))
         except Stuck:
             ended = False
         found = []

@@ -54,8 +54,8 @@ class Profile:
     limit: int
     faults: list[tuple[float, str, float]] = field(default_factory=list)
     """The faults: seconds from the start at which each one strikes, its kind, and its duration in seconds."""
-    orders: list[tuple[float, str, str]] = field(default_factory=list)
-    """The orders of an operator: seconds from the start, the job, and "pause", "resume", "run" or "cancel"."""
+    commands: list[tuple[float, str, str]] = field(default_factory=list)
+    """The commands of an operator: seconds from the start, the job, and "pause", "resume", "run" or "cancel"."""
     stops: list[tuple[float, int]] = field(default_factory=list)
     """The orderly stops of processes: seconds from the start, and the index of the process."""
 
@@ -106,8 +106,8 @@ def draw(rng: random.Random) -> Profile:
     if uniform() < 0.3:
         for _ in range(choice((1, 2, 3))):
             what = choice(("pause", "resume", "run", "run", "cancel"))
-            profile.orders.append((profile.lasts * uniform(), choice(sorted(jobs)), what))
-        profile.orders.append((profile.lasts, choice(sorted(jobs)), "resume"))
+            profile.commands.append((profile.lasts * uniform(), choice(sorted(jobs)), what))
+        profile.commands.append((profile.lasts, choice(sorted(jobs)), "resume"))
     if uniform() < 0.3:
         profile.stops.append((profile.lasts * uniform(), rng.randrange(len(profile.arrivals))))
     return profile
@@ -134,7 +134,7 @@ class Play:
         for at, kind, lasts in profile.faults:
             world.at(EPOCH + at, self._strike, kind, lasts)
             self.last = max(self.last, EPOCH + at + lasts)
-        for at, job, what in profile.orders:
+        for at, job, what in profile.commands:
             world.at(EPOCH + at, self._order, job, what)
         for at, number in profile.stops:
             world.at(EPOCH + at, self._stop_one, number)

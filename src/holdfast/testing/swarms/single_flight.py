@@ -35,7 +35,7 @@ from holdfast.testing.sim.worker import Worker
 from holdfast.testing.sim.world import Face, Process, World
 from holdfast.testing.swarms.result import Run
 
-HORIZON = 600.0
+TIME_LIMIT = 600.0
 """Seconds of virtual time within which every worker must finish."""
 
 STEPS = 50_000
@@ -164,7 +164,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
     world, profile = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:
-        if world.work(EPOCH + HORIZON, STEPS):
+        if world.work(EPOCH + TIME_LIMIT, STEPS):
             settle(world, profile)
         else:
             found.append(Violation("S4", f"still waiting after {world.now - EPOCH:.0f} s and {world.steps} steps"))
