@@ -186,10 +186,7 @@ WAITING = (
         "refresh-counted-from-answer",
         "_core/lock/server_queue.py",
         "Waiting.on_refreshed",
-        Instead(
-            "Granted(fence, sent + ttl - margin(ttl), in_claim_window=False)",
-            "Granted(fence, now + ttl - margin(ttl), in_claim_window=False)",
-        ),
+        Instead("deadline = sent + ttl - margin(ttl)", "deadline = now + ttl - margin(ttl)"),
         "a grant by refresh counts from when the answer came",
     ),
 )

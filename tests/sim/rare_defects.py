@@ -97,4 +97,12 @@ RARE = (
         "permits are handed over to a process that hangs",
         "permits+unrenewed",
     ),
+    Mutation(
+        "refresh-counted-for-the-heir",
+        "_core/lock/server_queue.py",
+        "Waiting.on_refreshed",
+        Instead("ttl = min(waiter.requested_ttl, wanted)", "ttl = wanted"),
+        "an attempt that inherits a place during a refresh believes in its own lease, not in the requested one",
+        "lock+unequal",
+    ),
 )

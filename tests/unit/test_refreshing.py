@@ -6,7 +6,7 @@ import pytest
 
 from holdfast._core.lock.records import margin
 from holdfast._core.lock.replies import Busy, Held
-from holdfast._core.lock.server_queue import BATCH, REFRESH_EVERY_S, Waiting
+from holdfast._core.lock.server_queue import BATCH, REFRESH_EVERY_S, Waiting, refreshment
 from holdfast._core.requests import Conflict, Down, Gone, Granted, NotSent
 from unit.waiters import INFINITY, busy, enlisted, put, queued, sent_by, waiter
 
@@ -99,6 +99,21 @@ def test_held_by_answer_respects_max_hold() -> None:
     this = queued(waiting, waiter(max_hold=2.0))
     waiting.on_refreshed(waiting.due(1.0)[0].batch, [Held(6, 38)], 1.0, 1.2)
     assert put(this) == [Granted(6, 1.0 + 2.0 - margin(2.0), in_claim_window=False)]
+
+
+@pytest.mark.parametrize(("former", "heir", "short"), [(2.0, 30.0, True), (30.0, 2.0, False)])
+def test_a_place_that_is_inherited_during_a_refresh_has_the_lease_that_was_requested(
+    former: float, heir: float, *, short: bool
+) -> None:
+    """The server goes by the request: an heir that believed in a longer lease of its own would hold it beside the next."""
+    waiting = Waiting()
+    this = queued(waiting, waiter(ttl=former))
+    batch = waiting.due(1.0)[0].batch
+    request = refreshment(batch, b"inbox", 1.0)
+    assert request.args == (b"inbox", "p.1", int(1000 * former))
+    this.move_to(waiter("p.2", ttl=heir).attempt)
+    waiting.on_refreshed(batch, [Held(6, 38)], 1.0, 1.2)
+    assert put(this) == [Granted(6, 1.0 + 2.0 - margin(2.0), in_claim_window=short)]
 
 
 def test_held_but_answered_after_the_lease_is_asked_again() -> None:

@@ -387,6 +387,7 @@ class Waiter:
         "last_contact",
         "late",
         "refresh_at",
+        "requested_ttl",
         "told",
     )
 
@@ -398,6 +399,8 @@ class Waiter:
         self.busy = busy
         """Last reply that said "waiting"."""
         self.refresh_at = 0.0
+        self.requested_ttl = 0.0
+        """Lease, in seconds, that the latest refresh requested. An attempt that inherits the place may want another one."""
         self.hint = 0
         """Highest fence in a hand-over message that arrived before the reply that put this waiter into the queue."""
         self.hinted_at = -INFINITY
@@ -551,10 +554,11 @@ class HeldLease:
         self.stalled_at = INFINITY if spec.progress_within is None else grant.taken + spec.progress_within
         """Local time, in seconds, at which the holder counts as hung unless it reports progress before."""
         self.renew_at = INFINITY
-        if spec.renew and grant.in_claim_window:
-            self.renew_at = self.due_at(grant.taken + CLAIM_AFTER_S + 1 / spec.renew_grid)
-        elif spec.renew:
-            self.renew_at = self.due_at(grant.taken + (grant.deadline - grant.taken) * spec.renew_part)
+        if spec.renew:
+            after = (grant.deadline - grant.taken) * spec.renew_part
+            if grant.in_claim_window:
+                after = min(after, CLAIM_AFTER_S + 1 / spec.renew_grid)
+            self.renew_at = self.due_at(grant.taken + after)
         self.local_queue: Queue | None = None
         """Queue of the process for this lock, if the lock is on several servers; None: look it up by the key."""
         self.label = spec.label

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 
-from holdfast._core.lock.records import Attempt, Waiter, margin, scripts
+from holdfast._core.lock.records import Attempt, Waiter, margin, milliseconds, scripts
 from holdfast._core.lock.replies import CLAIM_WINDOW_S, Busy, Held, Reply
 from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, TimedOut, WireError
 from holdfast._core.struct import Struct
@@ -55,7 +55,7 @@ def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> Run[tupl
     keys = [key for waiter in batch for key in waiter.attempt.spec.keys]
     args: list[bytes | str | int] = [channel]
     for waiter in batch:
-        args += waiter.attempt.token, waiter.attempt.spec.first_ms
+        args += waiter.attempt.token, milliseconds(waiter.requested_ttl)
     return Run(scripts(spec).refresh, (*keys, *spec.granting[3:]), (*args, *spec.guarded), timeout)
 
 
@@ -221,6 +221,7 @@ class Waiting:
             batch = [waiter for waiter in batch if waiter.refresh_at <= now]
         for waiter in batch:
             waiter.in_flight = True
+            waiter.requested_ttl = waiter.attempt.spec.first_ttl
             waiter.asked_under = self.subscription(waiter.attempt.spec.prefix)
         alike: dict[tuple[object, float, bytes], list[Waiter]] = {}
         for waiter in batch:  # one request is one script, with one quarantine and one inbox
@@ -238,10 +239,14 @@ class Waiting:
             waiter.in_flight = False
             if self._waiters.get(waiter.attempt.token) is not waiter:
                 continue
-            ttl = waiter.attempt.spec.first_ttl
+            wanted = waiter.attempt.spec.first_ttl
+            ttl = min(waiter.requested_ttl, wanted)
+            deadline = sent + ttl - margin(ttl)
             match reply:
-                case Held(fence) if sent + ttl - margin(ttl) > now:
-                    self._settle(waiter, Granted(fence, sent + ttl - margin(ttl), in_claim_window=False))
+                case Held(fence) if deadline > now:
+                    # If another attempt has inherited the place since, the server may have granted less than that one wants:
+                    # as after a hand-over, the lease is short until it is renewed.
+                    self._settle(waiter, Granted(fence, deadline, in_claim_window=ttl < wanted))
                 case Held():
                     waiter.refresh_at = now  # the reply came so late that the lease may be over: ask again
                 case Busy():

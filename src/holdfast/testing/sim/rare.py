@@ -11,6 +11,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from holdfast._core.lock.replies import RELEASE
@@ -310,7 +311,7 @@ class Long(Theme):
         profile.renew = profile.renew and rng.random() < 0.5
         profile.linger = profile.linger if profile.renew else 0.0
         profile.workers = profile.workers[:7]
-        profile.odd = min(profile.odd, len(profile.workers) - 1)
+        profile.odd = frozenset(min(number, len(profile.workers) - 1) for number in profile.odd)
         for planned in (planned for _, rounds in profile.workers for planned in rounds[:2]):
             planned.hold = rng.choice((0.0, 1.0, profile.ttl, 3000.0)) * rng.random()
             planned.gap = rng.choice((0.0, 10.0, 2000.0)) * rng.random()
@@ -319,10 +320,41 @@ class Long(Theme):
         return Counter({"rare hours": world.now > EPOCH + 3600})
 
 
+class Unequal(Theme):
+    """A theme in which the workers of a process want leases of different lengths, often wait for a short time only, and miss
+    notifications. One inherits another's place in the queue while a refresh that grants the lock to that place is under way."""
+
+    name = "unequal"
+    unjudged: ClassVar[frozenset[str]] = PEACE | {"R6", "R16 refused"}
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"lock": {"rare unequal": 800}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.mishaps, profile.latency, profile.slow_share = 0.2, rng.choice((0.003, 0.02)), 0.2
+        profile.odd = frozenset(number for number in range(len(profile.workers)) if rng.random() < 0.5)
+        profile.fair = [False] * len(profile.fair)
+        profile.faults += [(rng.randrange(400), rng.choice(("unplug", "deaf")), 2 * rng.random()) for _ in range(6)]
+        profile.workers = [
+            (process, [self._changed(rng, planned, profile.ttl) for planned in (4 * rounds)[:12]])
+            for process, rounds in profile.workers
+        ]
+
+    @staticmethod
+    def _changed(rng: random.Random, planned: Any, ttl: float) -> Any:
+        return replace(planned, wait=rng.choice((None, 0.3, 1.0, 2.0)), hold=ttl * rng.choice((0.5, 1.5)) * rng.random())
+
+    def begin(self, seed: int, world: World) -> None:
+        world.mishap = mishaps(world, self._rng(seed, "mishaps").choice((0.2, 0.4)), ("slow",))
+
+    def counts(self, world: World) -> Counter[str]:
+        return Counter({"rare unequal": len({event.until - event.at for event in world.history if event.kind == "taken"}) > 1})
+
+
 THEMES: Mapping[str, Theme] = {
     theme.name: theme
     for theme in (
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
+        Unequal(),
     )
 }  # fmt: skip
 """The themes (rare faults added to whole histories), by name."""

@@ -92,8 +92,8 @@ class Profile:
     """The workers: index of the process of each one, and what it does in turn."""
     fair: list[bool] = field(default_factory=list)
     """True if the locks of a process are FairLocks, by index of the process."""
-    odd: int = -1
-    """Index of the worker whose lease is longer than those of the others; -1: none."""
+    odd: frozenset[int] = frozenset()
+    """Indexes of the workers whose leases are longer than those of the others."""
     linger: float = 0.0
     max_passes: int = 32
     max_pass_time: float = 0.01
@@ -105,7 +105,7 @@ class Profile:
     @property
     def longest(self) -> float:
         """The longest lease of all workers, in seconds."""
-        return self.ttl if self.odd < 0 else ODD * self.ttl
+        return ODD * self.ttl if self.odd else self.ttl
 
     @property
     def waits(self) -> float:
@@ -165,7 +165,7 @@ def _draw_local_passing(rng: random.Random, profile: Profile) -> None:
     profile.max_passes = choice((32, 32, 3, 1, 0))
     profile.max_pass_time = choice((0.01, 0.01, 0.1, 0.0))
     if uniform() < 0.1:
-        profile.odd = rng.randrange(len(profile.workers))
+        profile.odd = frozenset({rng.randrange(len(profile.workers))})
 
 
 def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int, list[Round]]]) -> float | None:
@@ -308,7 +308,7 @@ def build(
     make = _nested if nested else lock_of
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Worker(world.processes[of], str(number + 1))
-        mine = odd if number == profile.odd else specs
+        mine = odd if number in profile.odd else specs
         worker.start(program(rounds, partial(make, worker, mine, fair=profile.fair[of])))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
