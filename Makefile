@@ -1,7 +1,7 @@
 # make demo [SHOW=ladder] | test | uvloop | bench | soak | mutants | cron | pythons | dist | api | models | docs. Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 # Processes that run tests: more than processors, as many tests wait more than they compute.
-JOBS ?= 6
+JOBS ?= 8
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -14,11 +14,11 @@ demo: $(READY)
 	$(BIN)/holdfast demo $(SHOW)
 
 test: $(READY) lint types
-	$(BIN)/pytest -m "not soak and not cron" -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -m "not soak and not cron" --processes $(JOBS)
 
 # The asyncio tests once more, in the loops of uvloop.
 uvloop: $(READY)
-	HOLDFAST_TEST_LOOP=uvloop $(BIN)/pytest -m "not soak and not cron" -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/live tests/faults
+	HOLDFAST_TEST_LOOP=uvloop $(BIN)/pytest -m "not soak and not cron" --processes $(JOBS) tests/live tests/faults
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -33,27 +33,12 @@ if TYPE_CHECKING:
     from holdfast._local.server.process import PrivateServer
 
 
-LONGEST = (
-    *("sim/test_mutations", "sim/test_exhaustive", "faults/test_handler_points", "cli/test_bench", "docs/test_examples"),
-    *("chaos/test_chaos.", "sim/", "cli/test_matrix", "cli/test_demo.", "cli/test_run_descendants"),
-    *("faults/", "live/", "cli/", "docs/", "conformance/"),
-)
-"""How the names of files begin that are given to processes first, where there are several: then none is left with a long one
-when the others have done. Last are the many small files of tests/unit."""
+pytest_plugins = ["processes"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The fast ones first; or last, where that is sooner done."""
+    """Keep only the tests to which the chosen loop can make a difference."""
     choose(config, items)
-    several = hasattr(config, "workerinput")
-
-    def place(item: pytest.Item) -> int:
-        name = item.nodeid.removeprefix("tests/")
-        if not several:
-            return not name.startswith("unit/")
-        return next((number for number, start in enumerate(LONGEST) if name.startswith(start)), len(LONGEST))
-
-    items.sort(key=place)
 
 
 def pytest_collection_finish() -> None:

@@ -153,7 +153,7 @@ def report(_: argparse.Namespace) -> None:
 
 
 def cover(args: argparse.Namespace) -> None:
-    quick = ["-m", "not soak and not cron", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "mutants.covering"]
+    quick = ["-m", "not soak and not cron", "-q", "-p", "no:cacheprovider", "-p", "mutants.covering"]
     subprocess.run([sys.executable, "-m", "pytest", *quick, *args.paths], cwd=layers.TESTS.parent, check=False)
     layers.cover_swarms()
 

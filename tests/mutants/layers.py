@@ -119,7 +119,7 @@ def run_tests(root: Path, names: list[str]) -> int:
     import pytest
 
     _prefer(root)
-    return int(pytest.main(["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", *names]))
+    return int(pytest.main(["-x", "-q", "--tb=line", "-p", "no:cacheprovider", *names]))
 
 
 def run_histories(root: Path, names: list[str]) -> int:
