@@ -53,7 +53,9 @@ def try_out(name: str, program: Path) -> int:
         subprocess.run([*pip, "--upgrade", "pip>=25.1"], check=True)
         subprocess.run([*pip, "--editable", f"{ROOT}[server]", "--group", "dev"], check=True, cwd=ROOT)
         ready.touch()
-    return subprocess.run([python, "-m", "pytest", "-q", "-m", "not soak", "--processes", "2", *QUICK], cwd=ROOT, check=False).returncode
+    return subprocess.run(
+        [python, "-m", "pytest", "-q", "-m", "not soak", "--processes", "2", *QUICK], cwd=ROOT, check=False
+    ).returncode
 
 
 def main(wanted: list[str]) -> int:

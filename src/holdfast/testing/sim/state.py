@@ -89,6 +89,7 @@ class Fingerprint:
         self._ms = int(world.servers[0].wall() * 1000) if world.servers else 0
         self._several = len(world.servers) > 1
         self._met: dict[int, int] = {}
+        self._spans: dict[int, tuple[int, int, int, int]] = {}
         self._flat: list[Any] = []
         self._ranked: list[int] = []
         self._world(world)
@@ -119,19 +120,34 @@ class Fingerprint:
         self._all(values)
 
     def _all(self, values: Iterable[Any]) -> None:
-        """Add each of the values to the fingerprint; the most frequent types without a call of `add`, to save time."""
-        flat, add = self._flat, self.add
+        """Add each of the values to the fingerprint; the most frequent types without a further call, to save time."""
+        flat, now, several = self._flat, self._now, self._several
         for value in values:
             kind = type(value)
-            if (
-                value is None
-                or kind is bool
-                or ((kind is str or kind is bytes) and len(value) < 12)
-                or (kind is int and -1 < value < MILLISECONDS)
-            ):
+            if value is None or kind is bool:
                 flat.append(value)
-            else:
-                add(value)
+            elif kind is float and not several:
+                number = round((value - now) * 1e6) if ABSOLUTE < value < 1e15 else value
+                flat.append("minus one" if number == -1 else number)
+            elif (kind is int and -1 < value < MILLISECONDS) or ((kind is str or kind is bytes) and len(value) < 12):
+                flat.append(value)
+            elif (writer := WRITERS.get(kind)) is None:
+                self.add(value)
+            elif writer is not _nothing:
+                writer(self, value)
+
+    def _again(self, value: Any, writer: Callable[[Fingerprint, Any], None]) -> None:
+        """Add an object that may occur several times in a state: copy what was added for it the first time."""
+        flat, ranked = self._flat, self._ranked
+        span = self._spans.get(id(value))
+        if span is not None:
+            flat += flat[span[0] : span[1]]
+            ranked += ranked[span[2] : span[3]]
+            return
+        begin, first = len(flat), len(ranked)
+        writer(self, value)
+        if not self._several:  # with several servers, an object that `_once` adds has two forms, which a copy would mix up
+            self._spans[id(value)] = begin, len(flat), first, len(ranked)
 
     def _float(self, value: float) -> None:
         if self._several and MICROSECONDS <= value < 1e18:
@@ -403,6 +419,15 @@ def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, 
     return write
 
 
+def _copied(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
+    """Return a writer that adds an object in full each time, by copying what it has added for this object before."""
+
+    def write(fingerprint: Fingerprint, value: Any) -> None:
+        fingerprint._again(value, writer)  # noqa: SLF001
+
+    return write
+
+
 WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     type(None): _plain,
     bool: _plain,
@@ -413,13 +438,13 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     dict: Fingerprint._dict,  # noqa: SLF001
     **dict.fromkeys((tuple, list, deque), Fingerprint._items),  # noqa: SLF001
     set: lambda fingerprint, members: fingerprint._put(*sorted(members)),  # noqa: SLF001
-    Waiter: Fingerprint._waiter,  # noqa: SLF001
-    HeldLease: Fingerprint._held_lease,  # noqa: SLF001
-    Attempt: Fingerprint._attempt,  # noqa: SLF001
+    Waiter: _copied(Fingerprint._waiter),  # noqa: SLF001
+    HeldLease: _copied(Fingerprint._held_lease),  # noqa: SLF001
+    Attempt: _copied(Fingerprint._attempt),  # noqa: SLF001
     Grant: Fingerprint._grant,  # noqa: SLF001
     AskServer: Fingerprint._lead,  # noqa: SLF001
     Slot: lambda fingerprint, slot: fingerprint.add(slot.outcomes),
-    Lease: Fingerprint._lease,  # noqa: SLF001
+    Lease: _copied(Fingerprint._lease),  # noqa: SLF001
     LoadLease: Fingerprint._held_lease,  # noqa: SLF001
     Load: Fingerprint._load,  # noqa: SLF001
     CoalescedWaiter: Fingerprint._listener,  # noqa: SLF001
