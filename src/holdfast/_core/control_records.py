@@ -50,27 +50,27 @@ def parse(raw: object, longest: int = LONGEST) -> Any:
     if isinstance(raw, str):
         raw = raw.encode("utf-8", "surrogatepass")
     if not isinstance(raw, bytes):
-        raise Malformed(f"not text, but {type(raw).__name__}")
+        raise Malformed(f"the record is of type {type(raw).__name__}, not text")
     if len(raw) > longest:
-        raise Malformed(f"longer than {longest} bytes")
+        raise Malformed(f"the record is longer than {longest} bytes")
     try:
         value = json.loads(raw.decode(), parse_int=_whole, parse_float=_finite, parse_constant=_finite)
         if b"\\u" in raw:  # a lone surrogate, which cannot be printed, can only be written with this escape
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        raise Malformed("not JSON that a control record may contain") from None
+        raise Malformed("the record is not valid JSON") from None
     return value
 
 
 def _whole(text: str) -> int:
     if len(text) > DIGITS + 1:
-        raise Malformed("a number has too many digits")
+        raise Malformed("a number in the record has too many digits")
     return int(text)
 
 
 def _finite(text: str) -> float:
     if len(text) > 40 or not abs(number := float(text)) < _INFINITY:
-        raise Malformed("a number is not finite")
+        raise Malformed("a number in the record is not finite")
     return number
 
 
@@ -78,36 +78,36 @@ def table(raw: object, longest: int = LONGEST) -> dict[str, Any]:
     """Return the JSON object in ``raw`` as a dict. Raises Malformed if the text is not one."""
     value = parse(raw, longest)
     if not isinstance(value, dict):
-        raise Malformed("not a JSON object")
+        raise Malformed("the record is not a JSON object")
     return value
 
 
 def text(value: object, longest: int) -> str:
     """Return ``value`` if it is a string of at most ``longest`` characters. Raises Malformed otherwise."""
     if not isinstance(value, str) or len(value) > longest:
-        raise Malformed("not a string, or too long")
+        raise Malformed("a value in the record is not a string, or is too long")
     return value
 
 
 def whole(value: object, least: int, most: int) -> int:
     """Return ``value`` if it is a whole number from ``least`` to ``most``. Raises Malformed otherwise."""
     if type(value) is not int or not least <= value <= most:
-        raise Malformed("not a whole number, or out of range")
+        raise Malformed("a value in the record is not a whole number, or is out of range")
     return value
 
 
 def digits(value: str) -> int:
-    """Return the whole number in a word of a record that a script wrote and that is not JSON. Raises Malformed."""
+    """Convert a word from a record in plain text, as scripts write some, to a whole number. Raises Malformed."""
     figures = value.removeprefix("-")
     if not (figures.isascii() and figures.isdigit() and len(figures) <= DIGITS):
-        raise Malformed("not a whole number")
+        raise Malformed("a word in the record is not a whole number")
     return int(value)
 
 
 def number(value: object) -> float:
     """Return ``value`` as a float if it is a number. Raises Malformed otherwise."""
     if type(value) not in {int, float}:
-        raise Malformed("not a number")
+        raise Malformed("a value in the record is not a number")
     return float(value)  # type: ignore[arg-type]
 
 
@@ -118,7 +118,7 @@ class Waiting(NamedTuple):
     """A thread or task that waits for a lock while it holds others, as read from its process record."""
 
     lock: str
-    """Key of the lock."""
+    """Key of the lock for which the thread or task waits."""
     since: float
     """Unix time, in seconds, at which the wait began, by the clock of the waiter's machine."""
     owner: str
@@ -168,7 +168,7 @@ def read(raw: object) -> Record | None:
 
 def _waiting(told: object) -> Waiting:
     if not isinstance(told, dict) or not isinstance(holds := told.get("holds"), list):
-        raise Malformed("not a wait")
+        raise Malformed("a wait in the record is not an object with a list of keys")
     return Waiting(
         text(told.get("lock"), LONGEST),
         number(told.get("since")),

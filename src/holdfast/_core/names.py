@@ -141,7 +141,7 @@ def side_key(key: bytes, what: bytes) -> bytes:
     if hash_tag(key):
         return key + b":" + what
     if b"}" in key:
-        raise ConfigError("key: a } must end a hash tag, as in {tag}: else its side keys get another slot", parameter="key")
+        raise ConfigError("key must not contain a } without a hash tag such as {tag}; use another key", parameter="key")
     # Another ending than above, because the keys `a` and `{a}` are two locks.
     return b"{" + key + b"}:" + what + b":raw"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Dropped(BaseException):
-    """Raised inside an operation whose caller has gone, at the request that it awaits, so that it cleans up."""
+    """Raised inside an operation whose caller has gone, so that the operation cleans up."""
 
 
 UNDONE = object()
@@ -22,10 +22,9 @@ def _nothing(_request: object) -> object:
 def drop(operation: Coroutine[Any, Any, Any], do: Callable[[Any], Any] = _nothing, *, begun: bool = True) -> None:
     """End an operation that was interrupted between two steps, or whose event loop is closed, and let it clean up.
 
-    ``do`` carries out the requests of the clean-up that it can, and returns `UNDONE` for the others, which the caller makes up
-    for. ``begun``: False for an operation that is a clean-up itself. `close` is no alternative: it leaves behind an inner
-    coroutine that awaits during its clean-up, and when that is collected, "coroutine ignored GeneratorExit" is printed on
-    stderr.
+    ``do`` carries out the requests of the clean-up, and returns `UNDONE` for those left to the caller. ``begun``: False
+    for an operation that is a clean-up itself. ``operation.close()`` would leave behind an inner coroutine that awaits during
+    its clean-up, and Python would print "coroutine ignored GeneratorExit" on stderr.
     """
     reply: Any = None
     error: BaseException | None = Dropped() if begun else None

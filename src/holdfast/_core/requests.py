@@ -572,14 +572,14 @@ ServerAwaited = (
     | AwaitNotice
 )
 ServerRequest = ServerInstant | ServerAwaited
-"""The requests of an operation on one server, or in a Cluster."""
+"""A request of an operation on one server, or in a Cluster."""
 
 QuorumInstant = Now | NewToken | GiveBack | Unsubscribe
 QuorumAwaited = Poll | RunOn | Sleep | WaitLocally[Any] | Subscribe | AwaitNotice
 QuorumRequest = QuorumInstant | QuorumAwaited
-"""The requests of an operation on several servers that vote."""
+"""A request of an operation on several servers that vote."""
 
 ClientInstant = Now | RandomFraction
 ClientAwaited = CallClient | CallUser | Sleep
 ClientRequest = ClientInstant | ClientAwaited
-"""The requests of a transaction."""
+"""A request of a transaction."""

@@ -40,7 +40,7 @@ class Stamp:
     unit: int
     """Number of the lock's time units in a second: 1 or 1000."""
     server: bool
-    """True if the server's clock counts, False if this machine's does."""
+    """True if the lock goes by the server's clock, False if by the clock of this machine."""
     timeout: float
     """Longest wait for one reply, in seconds."""
 
@@ -70,15 +70,15 @@ class Theirs(NamedTuple):
     """The result that another client holds the timestamp lock."""
 
     remaining: float
-    """Seconds until the time in the key, by the clock that counts."""
+    """Seconds until the time in the key, by the lock's clock (the server's or this machine's)."""
 
 
 class Moment(NamedTuple):
-    """One moment, by the local clock and by the clock that counts for a timestamp lock."""
+    """One moment, by the local clock and by the clock of a timestamp lock (the server's or this machine's)."""
 
     local: float
     wall: float
-    """Unix time, in seconds, by the clock that counts; read after ``local``."""
+    """Unix time, in seconds, by the lock's clock; read after ``local``."""
 
 
 def _read_clock(raw: object) -> float:
@@ -91,7 +91,7 @@ CLOCK: Script[float] = Script("timestamp/clock", _read_clock)
 
 
 def read(stamp: Stamp, raw: bytes) -> float:
-    """Return the Unix time, in seconds with fractions, that a value stands for. Raises Strange if it is no time in the unit.
+    """Return the Unix time, in seconds with fractions, that a value stands for. Raises Strange if the value is not one.
 
     Errors do not show the value, which may be another lock's secret.
     """
@@ -108,7 +108,7 @@ def read(stamp: Stamp, raw: bytes) -> float:
 
 
 async def moment(stamp: Stamp) -> Moment:
-    """Return the present time by the clock that counts for the lock. Raises WireError."""
+    """Return the present time by the lock's clock (the server's or this machine's). Raises WireError."""
     local = await Now()
     if stamp.server:
         return Moment(local, (await Run(CLOCK, (stamp.key,), ("",), stamp.timeout)).value)
@@ -116,7 +116,10 @@ async def moment(stamp: Stamp) -> Moment:
 
 
 def _believed(stamp: Stamp, hold: Hold, now: Moment, ttl: float) -> None:
-    """Set the end of the lock to ``ttl`` seconds from now; by both clocks if they may be set, and the earlier one counts."""
+    """Set the time until which the holder may rely on the lock to ``ttl`` seconds from now, less the drift margin.
+
+    If this machine's Unix clock counts, it may be set meanwhile. Then the lock ends by both clocks, whichever is first.
+    """
     hold.until = now.local + ttl - margin(ttl)
     hold.ends = float("inf") if stamp.server else now.wall + ttl
 

@@ -1,4 +1,4 @@
-"""Explain a name conflict in a ConfigError: what sort of object uses the name, until when, and what to do."""
+"""Explain a name conflict in a ConfigError: what kind of object uses the name, until when, and what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = {
     b"latch": "latch",
     b"barrier": "barrier",
 }
-"""Names of the sorts of objects, by the first word of the format on the server; a lock's format has no word."""
+"""Names of the kinds of objects, by the first word of their format on the server; the format of a lock has no word."""
 
 KINDS_OF: dict[str, tuple[bytes, ...]] = {
     "lock": (b"string", b"none"),
@@ -24,7 +24,7 @@ KINDS_OF: dict[str, tuple[bytes, ...]] = {
     "read-write lock": (b"zset", b"none"),
 }
 KINDS_OF |= dict.fromkeys(("event", "latch", "barrier"), (b"hash",))
-"""Redis types that the key of each sort of object may have."""
+"""Redis types that the key of each kind of object may have."""
 
 LONGEST = 40
 """Largest number of bytes in the name of a format."""
@@ -42,7 +42,7 @@ class Look(NamedTuple):
     left: int
     """Milliseconds until the key expires."""
     kept: int
-    """Milliseconds until the state expires; until then the name cannot be used for another sort of object."""
+    """Milliseconds until the state expires; until then the name cannot be used for another kind of object."""
 
 
 Ask = Callable[[Command], Coroutine[Any, Any, Any]]

@@ -160,7 +160,7 @@ class Wait(NamedTuple):
     """A thread or task that waits for a lock while it holds others."""
 
     lock: str
-    """Key of the lock."""
+    """Key of the lock for which the thread or task waits."""
     owner: int
     """Id of the thread or task."""
     since: float
