@@ -88,16 +88,16 @@ def test_what_evicts_forgets_and_never_ends(new_server: NewServer) -> None:
 def test_a_full_server(new_server: NewServer) -> None:
     server = new_server("--maxmemory", "100b")
     report = examine(server.url)
-    assert found(report, "problem", "to take a lock is refused: .*OOM.*raise maxmemory")
+    assert found(report, "problem", "to acquire a lock is refused: .*OOM.*raise maxmemory")
 
 
 @pytest.mark.parametrize(
     ("missing", "level", "pattern"),
     [
-        ("-set", "problem", "to take a lock is refused: .*'set'.*holdfast acl"),
+        ("-set", "problem", "to acquire a lock is refused: .*'set'.*holdfast acl"),
         ("-zadd", "problem", "to wait for it is refused: .*'zadd'"),
         ("-subscribe", "problem", "to listen is refused: NOPERM"),
-        ("-exists", "problem", "to ask whether a lock is held is refused"),
+        ("-exists", "problem", "to check whether a lock is held is refused"),
         ("-publish", "warning", "a message that a script published did not arrive"),
         ("-pubsub", "note", "NUMSUB is refused"),
         ("-ping", "problem", "reach: NOPERM .*`holdfast acl` prints"),
@@ -136,12 +136,12 @@ def test_replicas() -> None:
             assert ("ok", "1 replicas have acknowledged a write") in [(f.level, f.what) for f in report.findings]
             report = examine(replica.url)
             assert found(report, "problem", "this is a replica")
-            assert found(report, "problem", "to take a lock is refused: .*READONLY.*name the primary")
+            assert found(report, "problem", "to acquire a lock is refused: .*READONLY.*name the primary")
             assert found(examine(primary.url, replicas=2), "problem", "1 of 2 replicas have acknowledged")
         until(lambda: client.info("replication")["connected_slaves"] == 0)
         report = examine(primary.url)
         assert found(report, "problem", "min-replicas-to-write is 1, but only 0 replicas keep up")
-        assert found(report, "problem", "to take a lock is refused: .*NOREPLICAS.*mend the replicas")
+        assert found(report, "problem", "to acquire a lock is refused: .*NOREPLICAS.*repair the replicas")
 
 
 def test_who_cannot_be_reached(server: PrivateServer, new_server: NewServer) -> None:
@@ -151,7 +151,7 @@ def test_who_cannot_be_reached(server: PrivateServer, new_server: NewServer) -> 
     reasons = {
         "redis://127.0.0.1:1": "Connection refused",
         f"redis://127.0.0.1:{locked.port}": "NOAUTH.*put user and password",
-        f"redis://:canary-3@127.0.0.1:{locked.port}": "WRONGPASS.*mend user and password",
+        f"redis://:canary-3@127.0.0.1:{locked.port}": "WRONGPASS.*correct user and password",
         f"{stopped.url}?socket_timeout=0.2": "no answer",
     }
     report = examine([*reasons, server.url])

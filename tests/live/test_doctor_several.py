@@ -46,7 +46,7 @@ def test_each_primary_of_a_cluster_is_looked_at(three: Cluster) -> None:
             "replicas: no replica",
             "version: it was started less than a lease ago",
         }
-        assert [finding.what for finding in report.together] == ["3 primaries, who have all slots"]
+        assert [finding.what for finding in report.together] == ["3 primaries own all slots"]
         assert all(facts.heard and facts.listed for facts in report.facts.values())
     clients[0].close()
     assert [left_behind(node) for node in three.nodes] == [[], [], []]
@@ -85,7 +85,7 @@ def test_slots_that_nobody_has_are_missed(three: Cluster) -> None:
     try:
         with closing(redis.RedisCluster(host="127.0.0.1", port=int(str(node.port)), require_full_coverage=False)) as client:
             report = examine(client)
-        assert found(report, "problem", "nobody has 1 of its 16384 slots")
+        assert found(report, "problem", "1 of its 16384 slots have no owner")
     finally:
         three.call(node, "CLUSTER", "ADDSLOTS", "7")
         three.wait_ok()
@@ -95,9 +95,9 @@ def test_a_cluster_is_not_taken_for_a_server_nor_a_server_for_a_cluster(three: C
     assert found(examine(f"redis://127.0.0.1:{three.nodes[0].port}"), "problem", "one server of a Cluster.*redis.cluster://")
     report = examine(f"redis+cluster://127.0.0.1:{server.port}")
     assert found(report, "problem", "reach: .*cluster support disabled.*starts with redis://")
-    assert found(examine("redis+cluster://127.0.0.1:1"), "problem", "reach: cluster at 127.0.0.1:1: nobody answers")
+    assert found(examine("redis+cluster://127.0.0.1:1"), "problem", "reach: cluster at 127.0.0.1:1: no server answers")
     for clients, replicas in (([three.url, server.url], 0), (three.url, 1)):
-        with pytest.raises(holdfast.ConfigError, match="Cluster is looked at alone"):
+        with pytest.raises(holdfast.ConfigError, match="Cluster must be checked alone"):
             examine(clients, replicas=replicas)
 
 

@@ -1,11 +1,11 @@
-"""Whether a server is fit for locks: what it is, what it allows, what it forgets, and what to do about it.
+"""The doctor: checks whether a server is fit for locks, and tells the remedy for each problem.
 
-`examine` asks and judges; ``holdfast doctor`` prints what it finds. It changes nothing on the server but under a name of its
-own, of which nothing is left. A fact that a managed server refuses to tell is a note, not a failure.
+`examine` asks and judges; ``holdfast doctor`` prints the findings. It writes only to keys of its own on the server, and
+removes them. If a managed server refuses a question, that is a note, not a failure.
 
-    places    which servers, and what names can be tried there
-    asking    what is asked, and really tried (`facts` is what comes of it)
-    judging   from facts to findings, without asking anybody
+targets   the servers to check, and names of locks that can be tried there
+probe     the questions to a server, and the lock that is really tried (`facts` has the answers)
+rules     from facts to findings, without any request
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ __all__ = ["Finding", "Report", "examine"]
 
 @dataclass(frozen=True)
 class Report:
-    """The findings. ``servers``: findings by the address of each server; ``together``: those about several, or a Cluster."""
+    """The findings of `examine`. ``servers``: findings by the address of each server; ``together``: those about
+    several servers."""
 
     servers: dict[str, list[Finding]]
     together: list[Finding]
@@ -39,21 +40,21 @@ class Report:
 
     @property
     def findings(self) -> list[Finding]:
-        """All of them."""
+        """Return all findings."""
         return [finding for findings in self.servers.values() for finding in findings] + self.together
 
     @property
     def level(self) -> Level:
-        """The worst of all: ``ok``, ``note``, ``warning`` or ``problem``."""
+        """Return the worst level of all findings: ``ok``, ``note``, ``warning`` or ``problem``."""
         return max((finding.level for finding in self.findings), key=LEVELS.index, default="ok")
 
 
 @hides_client()
 def examine(client: object, *, ttl: float = 30.0, replicas: int = 0, prefix: str = "hf:") -> Report:
-    """Look whether a server is fit for locks, or several of them for one lock.
+    """Check whether a server is fit for locks, or several servers for one lock.
 
-    ``client``: a client of either face, a URL, or a list of these. Of a Cluster, all primaries are looked at. ``ttl``: the
-    shortest lease in use, in seconds; ``replicas``, ``prefix``: as they are to be given to locks. Blocks for some
+    ``client``: a sync or asyncio client, a URL, or a list of these. For a Cluster, all primaries are checked. ``ttl``:
+    the shortest lease in use, in seconds; ``replicas``, ``prefix``: the values that locks will use. Blocks for some
     tenths of a second. Raises ConfigError.
     """
     clients = list(client) if isinstance(client, list | tuple) else [client]
@@ -61,7 +62,7 @@ def examine(client: object, *, ttl: float = 30.0, replicas: int = 0, prefix: str
     seconds = options.seconds(ttl, "ttl", options.MIN_TTL)
     endpoints = [_endpoint(one) for one in clients]
     if any(endpoint.cluster is not None for endpoint in endpoints) and (replicas or len(clients) > 1):
-        raise ConfigError("client: a Cluster is looked at alone, and without replicas, as locks there are", parameter="client")
+        raise ConfigError("client: a Cluster must be checked alone, and its locks support no replicas", parameter="client")
     return _examine(endpoints, Terms(seconds, replicas, len(clients) > 1, prefix))
 
 
@@ -72,7 +73,7 @@ def _endpoint(client: object) -> Endpoint:
         import inspect
 
         if inspect.iscoroutinefunction(endpoint.client.execute_command):
-            raise ConfigError("client: this one can only be asked in its event loop; give its URL", parameter="client")
+            raise ConfigError("client: an asyncio client works only in its event loop; pass a URL", parameter="client")
     return endpoint
 
 

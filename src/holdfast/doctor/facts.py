@@ -1,4 +1,4 @@
-"""The facts about one server, and the plans of its user."""
+"""The facts about one server, the findings about it, and the user's plans for locks."""
 
 from __future__ import annotations
 
@@ -9,65 +9,65 @@ from typing import Literal
 Level = Literal["ok", "note", "warning", "problem"]
 
 LEVELS: tuple[Level, ...] = ("ok", "note", "warning", "problem")
-"""From good to bad. A warning: locks work, but not as well, or as surely, as they could. A problem: they do not."""
+"""Levels of findings, from good to bad. Warning: locks work, but less well or less safely. Problem: locks do not work."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """One result of a check: an aspect of a server, and its level."""
 
     level: Level
     topic: str
     what: str
-    """The finding."""
+    """The finding, in a few words."""
     why: str = ""
-    """Its consequence for locks."""
+    """Consequence of the finding for locks."""
     remedy: str = ""
-    """The remedy, in one line."""
+    """Remedy in one line."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The plans of the user for the locks."""
+    """The user's plans for locks on the checked servers."""
 
     ttl: float = 30.0
     """The shortest lease in use, in seconds."""
     replicas: int = 0
-    """How many replicas are to have a lock before it counts (``replicas=``)."""
+    """Number of replicas that must have a lock before it counts (the lock's option ``replicas=``)."""
     redlock: bool = False
-    """The server is one of several that hold a lock together."""
+    """True if the server is one of several that hold a lock together."""
     prefix: str = "hf:"
 
 
 @dataclass
 class Keys:
-    """The result of a look at the keys of locks."""
+    """Counts of the keys of locks on a server."""
 
     seen: int = 0
     endless: int = 0
-    """Of those, without an expiry."""
+    """Number of these keys that have no expiry."""
     examples: list[bytes] = field(default_factory=list)
     complete: bool = False
-    """Whether all keys of the server were looked at."""
+    """True if all keys of the server were counted."""
 
 
 @dataclass
 class Connection:
-    """How the server is reached."""
+    """The way in which the server is reached."""
 
     host: str = "localhost"
-    """Empty: over a unix socket."""
+    """Host of the server; empty for a Unix socket."""
     db: int = 0
     tls: bool = False
     verified: bool = True
-    """Over TLS, whether its certificate is."""
+    """True unless TLS is used without verification of the server's certificate."""
     password: bool = False
     timeout: float = 5.0
     """Seconds that the client waits for an answer (``socket_timeout``)."""
     cluster: bool = False
-    """As one of a Cluster."""
+    """True if the server is part of a Cluster."""
     pool: int | None = None
-    """Size of the client's pool, where its own connections are used; else None."""
+    """Size of the client's connection pool, if the client's own connections are used; otherwise None."""
 
     @property
     def local(self) -> bool:
@@ -76,34 +76,34 @@ class Connection:
 
 @dataclass
 class Facts:
-    """The answers of one server. None: it was not asked, or does not tell."""
+    """The answers of one server. A fact is None if the server was not asked, or refused to answer."""
 
     address: str
     connection: Connection = field(default_factory=Connection)
     error: str = ""
-    """Why it cannot be reached; if so nothing else is known."""
+    """Reason why the server cannot be reached; then all other facts are missing. Empty if it answers."""
     round_trip: float | None = None
-    """Seconds for one command, the median of several."""
+    """Seconds for the round trip of one command, the median of several."""
     ahead: float | None = None
-    """Seconds by which its clock is ahead of ours."""
+    """Seconds by which the server's clock is ahead of this machine's clock."""
     doubt: float = 0.0
     """Seconds by which `ahead` may be wrong."""
     info: Mapping[str, str] | None = None
     config: Mapping[str, str] | None = None
     runs: tuple[str, ...] = ()
-    """The run ids that two connections have seen."""
+    """The server's run ids, as two connections have reported them."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Operations that the server refused to a lock on a key of our own, each with its reply."""
     heard: bool | None = None
-    """Whether a message that a script published has arrived."""
+    """True if a message that a script published has arrived."""
     listed: bool | None = None
-    """Whether the server tells who listens to a channel (PUBSUB NUMSUB)."""
+    """True if the server reports the subscribers of a channel (PUBSUB NUMSUB)."""
     acknowledged: int | str | None = None
-    """How many replicas have acknowledged a write (WAIT), or why it was refused."""
+    """Number of replicas that have acknowledged a write (WAIT), or the error by which WAIT was refused."""
     keys: Keys | None = None
 
     def number(self, name: str) -> int:
-        """A number of INFO; 0 if it is not there."""
+        """Return a number from the server's INFO; 0 if it is missing."""
         text = (self.info or {}).get(name, "")
         return int(text) if text.isdecimal() else 0
 

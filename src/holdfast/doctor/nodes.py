@@ -1,4 +1,5 @@
-"""Servers that hold locks together, as ``holdfast nodes`` shows them: which of them vote, and what each of them has."""
+"""The servers that hold locks together, as ``holdfast nodes`` shows them: which of them vote, and how many locks
+each has."""
 
 from __future__ import annotations
 
@@ -24,22 +25,24 @@ from holdfast.doctor.targets import PATIENCE
 
 @dataclass
 class Node:
-    """One of several servers. None: not known."""
+    """One of several servers that hold locks together. A value is None if it is unknown."""
 
     name: str
     facts: Facts
     marker: tuple[str, float, float, str] | None = None
-    """Marker that it stores: run id, start of its count (s), longest lease (s), digest of the servers."""
+    """The server's marker: its run id, the start of its count (s), the longest lease (s), and the digest of the list
+    of servers."""
     now: float = 0.0
-    """Its clock, in seconds."""
+    """Time of the server's clock, in seconds (Unix time)."""
     holds: int | None = None
-    """How many locks are held there."""
+    """Number of locks that are held on this server."""
     more: bool = False
-    """There may be more: the server has too many keys to look at all of them."""
+    """True if there may be more locks than `holds`, because the server has too many keys to count them all."""
 
 
 def look(endpoints: Sequence[Endpoint], server_set: ServerSet, prefix: str) -> list[Node]:
-    """Asks all of them at the same time. Raises nothing: a server that is away is one."""
+    """Ask all servers at the same time, and return a node for each. Raises nothing: an unreachable server becomes a
+    node with an error."""
     with ThreadPoolExecutor(len(endpoints), "holdfast-nodes") as threads:
         return list(
             threads.map(lambda name, endpoint: _look(name, endpoint, prefix, server_set.marker), server_set.names, endpoints)
@@ -72,7 +75,7 @@ def _look(name: str, endpoint: Endpoint, prefix: str, marker: bytes) -> Node:
 
 
 def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
-    """Number of locks, as far as time allows, and whether there may be more."""
+    """Return the number of locks on a server, and True if there may be more because the time limit was reached."""
     found, cursor, end = 0, b"0", time.monotonic() + LOOK
     pattern = literal(prefix.encode()) + b"{*}"
     while True:
@@ -86,12 +89,12 @@ def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
 
 
 def vote(node: Node, server_set: ServerSet) -> tuple[bool, str]:
-    """Whether the server votes, and if not, why, and for how long."""
+    """Return True if the server votes; otherwise False and the reason, with the seconds until it votes."""
     if node.facts.error:
         return False, node.facts.error
     if node.marker is None:
-        waits = f"votes {server_set.longest:g} s after it is first asked"
-        return False, f"is new, or has forgotten everything: {waits}. Only if it is new: holdfast nodes init"
+        waits = f"votes {server_set.longest:g} s after the first request"
+        return False, f"is new, or has lost its data: {waits}. Only if it is new: holdfast nodes init"
     run, since, lease, servers = node.marker
     if lease != server_set.longest:
         return False, f"its users have agreed on max_ttl={lease:g}"
@@ -99,13 +102,13 @@ def vote(node: Node, server_set: ServerSet) -> tuple[bool, str]:
         return False, "its users have agreed on another list of servers"
     wait = math.ceil(lease * 1010) / 1000 + 0.002
     if node.facts.info is not None and node.facts.info.get("run_id") != run:
-        return False, f"was started again: votes {wait:.0f} s after it is first asked"
+        return False, f"was restarted: votes {wait:.0f} s after the first request"
     left = since + wait - node.now
-    return (False, f"may have forgotten votes; votes again in {left:.0f} s") if left > 0 else (True, "votes")
+    return (False, f"may have lost votes; votes again in {left:.0f} s") if left > 0 else (True, "votes")
 
 
 def skews(nodes: Sequence[Node]) -> dict[str, float]:
-    """Seconds by which each clock is ahead of the median of the others."""
+    """Return the seconds by which each server's clock is ahead of the median of the others."""
     known = {node.name: node.facts.ahead for node in nodes if node.facts.ahead is not None}
     found = {}
     for name, ahead in known.items():
@@ -116,7 +119,7 @@ def skews(nodes: Sequence[Node]) -> dict[str, float]:
 
 
 def row(node: Node, server_set: ServerSet, skew: float | None) -> dict[str, object]:
-    """Return the facts about a server, for programs."""
+    """Return the facts about a server as a dict for JSON."""
     info = node.facts.info or {}
     votes, why = vote(node, server_set)
     return {

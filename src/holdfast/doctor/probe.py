@@ -1,4 +1,5 @@
-"""Asks one server for its facts, and tries each ability that a lock needs. Refused facts are left out."""
+"""Questions to one server: its facts, and a trial of each operation that a lock needs. Facts that it refuses are
+left out."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from holdfast.doctor.facts import Connection, Facts, Keys, Terms
 from holdfast.doctor.targets import PATIENCE, Place
 
 LOOK = 0.5
-"""Seconds to look at keys: a server may have hundreds of millions."""
+"""Most seconds to count keys, because a server may have hundreds of millions."""
 
 SETTINGS = (
     "maxmemory-policy", "maxclients", "timeout", "save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write",
@@ -32,13 +33,13 @@ SETTINGS = (
 
 
 class Wire(Protocol):
-    """One connection, or a client in its place."""
+    """A connection to a server, or a client used in its place."""
 
     def exchange(self, packed: bytes) -> Any: ...
 
 
 class _Client:
-    """The user's client, where its connections cannot be opened without it."""
+    """The user's client, used if its connections cannot be opened without it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         from holdfast._net.client_adapter import ClientCalls
@@ -50,24 +51,24 @@ class _Client:
 
 
 class Line:
-    """Asks, and hears of refusals as answers."""
+    """A connection for questions to a server, which returns a refusal as a reply."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     def ask(self, *parts: bytes | str | int) -> Any:
-        """The reply; a ReplyError is one. Raises WireError."""
+        """Send a command and return its reply, which may be a ReplyError. Raises WireError."""
         return self._wire.exchange(pack(Command(parts, PATIENCE)))
 
     def run(self, script: Script[Any], keys: tuple[bytes, ...], *args: bytes | str | int) -> Any:
-        """The raw reply of a script."""
+        """Run a script and return its raw reply, which may be a ReplyError. Raises WireError."""
         call = Run(script, keys, args, PATIENCE)
         reply = self._wire.exchange(pack(call))
         return self._wire.exchange(pack(call, whole=True)) if is_noscript(reply) else reply
 
 
 def collect_facts(place: Place, terms: Terms) -> Facts:
-    """All facts about a server. Raises nothing: that it cannot be reached is a fact, too."""
+    """Return all facts about a server. Raises nothing: if the server cannot be reached, that is a fact, too."""
     endpoint = place.endpoint
     facts = Facts(endpoint.address, _way(place))
     first: Blocking | None = None
@@ -91,7 +92,7 @@ def collect_facts(place: Place, terms: Terms) -> Facts:
         facts.keys = look_at_keys(line, terms.prefix)
     except WireError as error:
         facts.error = str(error) + access.advice(error)
-    except Exception as error:  # noqa: BLE001 - a client of the user's own make may raise anything
+    except Exception as error:  # noqa: BLE001 - a client of the user's own class may raise anything
         facts.error = f"{type(error).__name__}: {error}"
     finally:
         if first is not None:
@@ -127,7 +128,7 @@ def _text(reply: object) -> str:
 
 
 def read_info(reply: object) -> dict[str, str] | None:
-    """Return the fields of INFO; None if it is refused."""
+    """Return the fields of INFO as a dict; None if INFO was refused."""
     if isinstance(reply, ReplyError):
         return None
     return dict(re.findall(r"^(\w+):(.*?)\r?$", _text(reply), re.MULTILINE))
@@ -137,7 +138,7 @@ def _ask_about_itself(line: Line, facts: Facts) -> None:
     facts.info = read_info(line.ask("INFO"))
     facts.runs = (facts.info["run_id"],) if facts.info and "run_id" in facts.info else ()
     config = {}
-    for name in SETTINGS:  # one by one: several at once are of Redis 7
+    for name in SETTINGS:  # asked one by one, because several at once need Redis 7
         reply = line.ask("CONFIG", "GET", name)
         if isinstance(reply, ReplyError):
             break
@@ -147,7 +148,7 @@ def _ask_about_itself(line: Line, facts: Facts) -> None:
 
 
 def clock(line: Line, facts: Facts) -> None:
-    """Round trip, and the difference of the clocks."""
+    """Measure the round trip and the difference of the clocks, and store both in ``facts``."""
     trips = []
     for _ in range(7):
         start = time.monotonic()
@@ -164,8 +165,11 @@ def clock(line: Line, facts: Facts) -> None:
 
 
 def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
-    """As locks do: taken by one process, asked for by another, of which the first is told, and handed over. All under a name of
-    our own, of which nothing is left."""
+    """Try a lock as locks are used: acquired by one process, wanted by another, of which the first is notified, and
+    handed over.
+
+    All this uses keys of our own, which are removed at the end. Refused operations are stored in ``facts``.
+    """
     names = place.names(terms.prefix)
     keys, inbox_name = names.keys, channel(start(terms.prefix), names.ours)
     holder, waiter = (f"{process}.{secrets.token_hex(16)}" for process in (names.ours, names.theirs))
@@ -181,7 +185,7 @@ def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
         return reply
 
     try:
-        taken = tried("to take a lock", line.run(ACQUIRE, keys, holder, 10_000, 0))
+        taken = tried("to acquire a lock", line.run(ACQUIRE, keys, holder, 10_000, 0))
         if isinstance(taken, list):
             facts.acknowledged = _acknowledged(line, terms)
             tried("to renew it", line.run(RENEW, keys, holder, 10_000, 1))
@@ -190,7 +194,7 @@ def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
             if inbox is not None and isinstance(listed, list):
                 facts.listed = not isinstance(line.ask("PUBSUB", names.numsub, inbox_name), ReplyError)
                 facts.heard = None if "to wait for it" in refused else _hears(inbox)
-            tried("to give it back", line.run(RELEASE, keys, holder, "release"))
+            tried("to release it", line.run(RELEASE, keys, holder, "release"))
     finally:
         if inbox is not None:
             inbox.close()
@@ -198,15 +202,16 @@ def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
             for token in (holder, waiter):
                 line.run(RELEASE, keys, token, "leave")
             line.ask("DEL", *keys)
-    tried("to say who we are", line.ask("SET", names.record, "doctor", "PX", 1000))
-    tried("to ask who holds a lock", line.ask("GETRANGE", names.record, "0", "4096"))
-    tried("to ask whether a lock is held", line.ask("EXISTS", keys[0]))
-    tried("to remove what it has said", line.ask("DEL", names.record))
+    tried("to write a process record", line.ask("SET", names.record, "doctor", "PX", 1000))
+    tried("to read who holds a lock", line.ask("GETRANGE", names.record, "0", "4096"))
+    tried("to check whether a lock is held", line.ask("EXISTS", keys[0]))
+    tried("to delete the process record", line.ask("DEL", names.record))
     facts.refused = refused
 
 
 def _acknowledged(line: Line, terms: Terms) -> int | str | None:
-    """How many replicas have what was just written."""
+    """Return the number of replicas that have the last write; the error text if WAIT is refused; None if no replicas
+    are wanted."""
     if not terms.replicas:
         return None
     reply = line.ask("WAIT", terms.replicas, 1000)
@@ -214,7 +219,7 @@ def _acknowledged(line: Line, terms: Terms) -> int | str | None:
 
 
 def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: dict[str, str]) -> Blocking | None:
-    """Open a second connection and subscribe. A client object brings its own connections, which are not tested."""
+    """Open a second connection and subscribe. Return None for a client object, whose own connections are not tested."""
     if endpoint.client is not None:
         return None
     connection = Blocking(endpoint, PATIENCE)
@@ -235,7 +240,7 @@ def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: di
 
 
 def _hears(inbox: Blocking) -> bool:
-    """Whether what was published when somebody joined the queue has arrived."""
+    """Return True if the message has arrived that was published when a waiter joined the queue."""
     inbox.set_timeout(1.0)
     try:
         return any(isinstance(reply, list) and reply[0] in {b"message", b"smessage"} for reply in inbox.receive())
@@ -244,7 +249,7 @@ def _hears(inbox: Blocking) -> bool:
 
 
 def look_at_keys(line: Line, prefix: str) -> Keys | None:
-    """At those of locks, as far as time allows. None if the server does not let us."""
+    """Count the keys of locks, within LOOK seconds. Return None if the server refuses."""
     found, cursor, end = Keys(), b"0", time.monotonic() + LOOK
     markers = {marker_key(start(prefix)), guard_key(start(prefix))}
     while time.monotonic() < end:
@@ -253,7 +258,7 @@ def look_at_keys(line: Line, prefix: str) -> Keys | None:
             return None
         cursor, page = reply
         for key in page:
-            if key in markers:  # what is remembered of the longest lease is to stay
+            if key in markers:  # the marker of the longest lease has no expiry on purpose
                 continue
             left = line.ask("PTTL", key)
             if isinstance(left, ReplyError):

@@ -1,4 +1,5 @@
-"""Find a name of a lock for each server, with which the doctor can test it. In a Cluster, each server has only some names."""
+"""The servers for the doctor to check, and names of locks that it can try there. In a Cluster, each server has only
+some names."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from holdfast._net.slots import SLOTS, id_within, slot_of
 from holdfast.doctor.facts import Finding
 
 PATIENCE = 2.0
-"""Seconds to wait for an answer."""
+"""Seconds to wait for each answer."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """Of a lock of our own, of two processes that want it, and of what one of them says about itself."""
+    """Names for one trial: the keys of a lock of our own, the ids of two processes that want it, and the key of a
+    process record."""
 
     keys: tuple[bytes, bytes, bytes]
     ours: str
@@ -30,13 +32,13 @@ class Names:
 
 @dataclass(frozen=True)
 class Place:
-    """One server to look at, perhaps one of a Cluster."""
+    """One server to check, which may be part of a Cluster."""
 
     endpoint: Endpoint
     cluster: Topology | None = None
 
     def names(self, prefix: str) -> Names:
-        """New ones, the keys of which this server has."""
+        """Return new names for a trial, whose keys are on this server."""
 
         def of_lock(text: str) -> tuple[bytes, bytes, bytes]:
             return lock_keys(f"doctor:{text}", prefix, None)
@@ -51,9 +53,9 @@ class Place:
         return Names(keys, id_within(ours, slot), id_within(theirs, slot), record, "SSUBSCRIBE", "SHARDNUMSUB")
 
     def _own(self, key: Callable[[str], bytes]) -> str:
-        """Any text whose key this server has."""
+        """Return a random text whose key is on this server."""
         text = os.urandom(6).hex()
-        for _ in range(20 * SLOTS):  # enough for a server that has one slot
+        for _ in range(20 * SLOTS):  # enough tries even for a server that has only one slot
             if self.cluster is None or self.cluster.owner(slot_of(key(text))) is self.endpoint:
                 break
             text = os.urandom(6).hex()
@@ -61,25 +63,25 @@ class Place:
 
 
 def places(endpoint: Endpoint) -> list[Place]:
-    """The server; or all primaries of a Cluster, where they can be had."""
+    """Return the server as a list; for a Cluster, all its primaries, as far as they can be determined."""
     cluster = endpoint.cluster
     if cluster is None:
         return [Place(endpoint)]
     try:
         cluster.refresh(PATIENCE)
     except WireError:
-        return [Place(endpoint)]  # it is looked for once more, and said why not
+        return [Place(endpoint)]  # the next request to the Cluster fails, too, and reports the reason
     owners = dict.fromkeys(owner for slot in range(SLOTS) if (owner := cluster.owner(slot)) is not None)
     return [Place(owner, cluster) for owner in owners]
 
 
 def whole(found: list[Place]) -> list[Finding]:
-    """Whether a Cluster serves all locks."""
+    """Return the finding whether a Cluster serves all slots, and thus all locks; empty for other servers."""
     cluster = found[0].cluster if found else None
     if cluster is None:
         return []
     absent = sum(cluster.owner(slot) is None for slot in range(SLOTS))
     if not absent:
-        return [Finding("ok", "cluster", f"{len(found)} primaries, who have all slots")]
-    said = f"nobody has {absent} of its {SLOTS} slots"
-    return [Finding("problem", "cluster", said, "locks in these are refused, or all", "see CLUSTER INFO; assign them")]
+        return [Finding("ok", "cluster", f"{len(found)} primaries own all slots")]
+    said = f"{absent} of its {SLOTS} slots have no owner"
+    return [Finding("problem", "cluster", said, "their locks, or all locks, are refused", "see CLUSTER INFO; assign the slots")]

@@ -1,10 +1,11 @@
-"""The timestamp lock, as it is deployed in the field (SETNX, GET, GETSET), and the way from there to `holdfast.Lock`.
+"""The timestamp lock, as it is deployed in the field (SETNX, GET, GETSET), and the migration from it to
+`holdfast.Lock`.
 
-The locks here are for threads; `holdfast.legacy.aio` has the same names for asyncio. ``docs/legacy.md`` says what is
-wrong with such locks.
+The locks of this module are for threads; `holdfast.legacy.aio` has the same names for asyncio. ``docs/legacy.md``
+explains the dangers of such locks.
 
-_shared      what both faces share
-_migrating   one lock made of both kinds
+_shared      the part common to both APIs
+_migrating   one lock composed of a new and an old one
 """
 
 from __future__ import annotations
@@ -36,22 +37,27 @@ if not TYPE_CHECKING:
 
 
 class TimestampLease(BaseStampLease):
-    """One acquisition of a `TimestampLock`: what ``with`` gives. It has no fence: its key has no room for one."""
+    """One acquisition of a `TimestampLock`, the target of ``with``. It has no fence, because the key has no room for
+    one."""
 
     def __init__(self, caller: Caller, stamp: Stamp, hold: Hold) -> None:
         super().__init__(current(), stamp, hold)
         self._caller = caller
 
     def renew(self, ttl: float | None = None) -> None:
-        """Have the lock for ``ttl`` seconds from now (default: as long as last); never adds to what is left.
+        """Renew the lease for ``ttl`` seconds from now (default: the same as before). The time left is replaced, not
+        extended.
 
         Raises LeaseLost, NotHeld or ServerError.
         """
         _run(self._caller, self._stamp, self._renew(ttl))
 
     def release(self) -> None:
-        """Give the lock back, if its time has not passed and what stands in the key is its own. Raises LeaseLost otherwise,
-        NotHeld the second time, ServerError if the server cannot be reached (the lock then ends by itself)."""
+        """Release the lock, if its time has not passed and the value in the key is this holder's.
+
+        Raises LeaseLost otherwise, NotHeld if it was released before, and ServerError if the server cannot be reached
+        (the lock then ends by itself).
+        """
         _run(self._caller, self._stamp, self._release())
 
 
@@ -70,15 +76,17 @@ L = TypeVar("L", bound=_Returnable)
 
 
 class Base(BaseLock[L]):
-    """The methods of a threading.Lock."""
+    """The methods of a threading.Lock, for locks of this package."""
 
     def _take(self, wait: float | None) -> L:
-        """Raises LockTimeout."""
+        """Acquire the lock within ``wait`` seconds (None: without limit), and return the lease. Raises LockTimeout."""
         raise NotImplementedError
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
-        this object's ``wait`` says. Raises ServerError."""
+        """Acquire the lock, as threading.Lock does. Return False if it stayed busy. Raises ServerError.
+
+        Without arguments, the call waits as long as this object's ``wait`` allows.
+        """
         try:
             self._taken(threading.get_ident(), self._take(acquire_wait(self._wait, blocking, timeout)))
         except LockTimeout:
@@ -86,23 +94,27 @@ class Base(BaseLock[L]):
         return True
 
     def release(self) -> None:
-        """Give the lock back; any thread may. Raises NotHeld (a RuntimeError) if it is not held, LeaseLost, ServerError."""
+        """Release the lock; any thread may do this. Raises NotHeld (a RuntimeError) if it is not held, LeaseLost,
+        ServerError."""
         lease = self.lease
         if lease is None:
             raise self._not_held()
         lease.release()
 
     def __enter__(self) -> L:
-        """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
+        """Acquire the lock within ``wait`` seconds. Raises LockTimeout, ServerError."""
         return self._enter(threading.get_ident(), self._take(self._wait))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Give back the lease of this ``with``, and no other. LeaseLost is raised if the body succeeded, else noted on
-        its exception; a server that cannot be reached is a warning."""
+        """Release the lease of this ``with``, and no other.
+
+        LeaseLost is raised if the body succeeded, otherwise it becomes a note on the body's exception. An unreachable
+        server causes only a warning.
+        """
         try:
             self._left(threading.get_ident()).release()
         except NotHeld:
-            pass  # given back inside the body, or taken by the process that forked this one
+            pass  # released inside the body, or acquired by the process that forked this one
         except LeaseLost as lost:
             if error is None:
                 raise
@@ -114,19 +126,19 @@ class Base(BaseLock[L]):
 class TimestampLock(Base[TimestampLease]):
     """The lock whose key holds the time at which it expires, as it is deployed in many languages: SETNX, GET, GETSET.
 
-    For the time until all who use the key have moved to `holdfast.Lock`. It excludes, and is excluded by, every client of that
-    algorithm, as long as their clocks agree. Fits wherever a threading.Lock does. Warns once per process.
+    Use it until all users of the key have moved to `holdfast.Lock`. It excludes, and is excluded by, every client of this
+    algorithm, as long as their clocks agree. It can replace a threading.Lock. It warns once per process.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``, ``local://``).
-        key: as the others call it.
-        ttl: seconds of the lease, 0.05 at least; the same for all who use the key. Renewed by hand only.
-        wait: seconds to wait for a busy lock; None: for ever; 0: not at all.
-        unit: in what the others count: "s" or "ms".
-        clock: "own": this machine's, as the others do; "server": the server's, where nobody goes by another one.
+        key: the key that the other users of the lock use.
+        ttl: seconds of the lease, 0.05 at least; the same for all users of the key; renewed only by `TimestampLease.renew`.
+        wait: seconds to wait for a busy lock; None: without limit; 0: not at all.
+        unit: unit of the times that the other users store: "s" or "ms".
+        clock: "own": this machine's clock, as the others use theirs; "server": the server's clock, if all users use that.
 
     Raises:
-        ConfigError: an option is out of range, nothing was sent; or, later: what is in the key is no time in this unit.
+        ConfigError: an option is invalid, and nothing was sent; or, later: the value in the key is no time in this unit.
     """
 
     _warns = True
@@ -151,7 +163,7 @@ class TimestampLock(Base[TimestampLease]):
             _shared.warn_once()
 
     def locked(self) -> bool:
-        """True while the time in the key has not passed. Asks the server; raises ServerError."""
+        """Return True while the time in the key has not passed. Asks the server; raises ServerError."""
         return _run(self._caller, self._stamp, timestamp.locked(self._stamp))
 
     def _take(self, wait: float | None) -> TimestampLease:
@@ -160,47 +172,49 @@ class TimestampLock(Base[TimestampLease]):
             _shared.granted(_run(self._caller, self._stamp, timestamp.acquire(self._stamp, hold, wait)), self._stamp, since)
             return TimestampLease(self._caller, self._stamp, hold)
         except BaseException:
-            if hold.values:  # interrupted when it was ours already
+            if hold.values:  # interrupted after the lock was acquired
                 _run(self._caller, self._stamp, timestamp.release(self._stamp, hold))
             raise
 
 
 class MigratingLease(BaseMigratingLease[sync_lock.Lease, TimestampLease]):
-    """One acquisition of a `Migrating` lock: what ``with`` gives."""
+    """One acquisition of a `Migrating` lock, the target of ``with``."""
 
     def __init__(self, lock: Migrating, both: Both[sync_lock.Lease, TimestampLease]) -> None:
         super().__init__(both)
         self._lock = lock
 
     def renew(self, ttl: float | None = None) -> None:
-        """Have both for ``ttl`` seconds from now (default: as long as last). Raises LeaseLost, NotHeld or ServerError."""
+        """Renew both leases for ``ttl`` seconds from now (default: the same as before). Raises LeaseLost, NotHeld or
+        ServerError."""
         self._both.new.renew(ttl)
         self._both.old.renew(ttl)
 
     def release(self) -> None:
-        """Give both back. Raises LeaseLost if one was lost before, NotHeld the second time, ServerError."""
+        """Release both locks. Raises LeaseLost if one was lost before, NotHeld if both were released before,
+        ServerError."""
         at_once(_migrating.give_back(self._lock._new, self._lock._old, self._both))  # noqa: SLF001
 
 
 class Migrating(Base[MigratingLease]):
-    """The lock for the time between: a `TimestampLock` and a `holdfast.Lock` in one.
+    """The lock for a migration: a `TimestampLock` and a `holdfast.Lock` in one.
 
-    Its holder excludes clients that know only one of the two. It takes the new lock first, then the key of the old one, and
-    gives them back the other way round. When one of them is lost, so is the whole. The new one is renewed while held, the old
-    one by hand only: so the whole is held for ``ttl`` seconds, unless `MigratingLease.renew` is called.
+    Its holder excludes clients that use only one of the two. It acquires the new lock first, then the key of the old one, and
+    releases them in the reverse order. When one of them is lost, the whole lease is lost. The new lock is renewed while held,
+    the old one only by `MigratingLease.renew`: without that call, the lease lasts ``ttl`` seconds.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``, ``local://``).
-        key: of the old lock, as the others call it.
-        name: of the new lock; None: as the key.
-        ttl: seconds of the lease, 0.05 at least; the same for all who use the key.
-        wait: seconds to wait for a busy lock; None: for ever; 0: not at all.
-        unit: in what the others count: "s" or "ms".
-        clock: "own": this machine's, as the others do; "server": the server's, where nobody goes by another one.
+        key: key of the old lock, as its other users call it.
+        name: name of the new lock; None: the same as the key.
+        ttl: seconds of the lease, 0.05 at least; the same for all users of the key.
+        wait: seconds to wait for a busy lock; None: without limit; 0: not at all.
+        unit: unit of the times that the other users store: "s" or "ms".
+        clock: "own": this machine's clock, as the others use theirs; "server": the server's clock, if all users use that.
         prefix: start of the new lock's keys on the server.
 
     Raises:
-        ConfigError: an option is out of range, nothing was sent; or, later: what is in the key is no time in this unit.
+        ConfigError: an option is invalid, and nothing was sent; or, later: the value in the key is no time in this unit.
     """
 
     @hides_client()
@@ -224,12 +238,12 @@ class Migrating(Base[MigratingLease]):
 
     @property
     def name(self) -> str:
-        """Name of the new lock."""
+        """Return the name of the new lock."""
         name: str = self._new.lock(0).name
         return name
 
     def locked(self) -> bool:
-        """True while anybody holds one of the two. Asks the server; raises ServerError."""
+        """Return True while any client holds one of the two locks. Asks the server; raises ServerError."""
         return self._old.locked() or self._new.lock(0).locked()
 
     def _take(self, wait: float | None) -> MigratingLease:
@@ -237,11 +251,11 @@ class Migrating(Base[MigratingLease]):
 
 
 class _New:
-    """The new lock, as a half."""
+    """The new lock, as one half of a `Migrating` lock."""
 
     def __init__(self, client: object, name: str | bytes, ttl: float, prefix: str) -> None:
         self._options = client, name, ttl, prefix
-        self.lock(0)  # checks them
+        self.lock(0)  # checks the options
 
     def lock(self, wait: float | None) -> sync_lock.Lock:
         client, name, ttl, prefix = self._options
@@ -258,7 +272,7 @@ class _New:
 
 
 class _Old(TimestampLock):
-    """The old one. Leaving needs no warning."""
+    """The old lock, as one half of a `Migrating` lock. It gives no warning, because its user is migrating."""
 
     _warns = False
 

@@ -1,7 +1,8 @@
-"""One lock made of two: the new one first, then the timestamp lock; given back the other way round.
+"""One lock composed of two: the new lock is acquired first, then the timestamp lock; they are released in the reverse
+order.
 
-Written once: to the algorithm it makes no difference whether its halves answer at once (threads), are awaited (asyncio), or are
-simulated. It asks no server itself.
+The algorithm is written once. Its halves may answer at once (threads), be awaited (asyncio), or be simulated. It sends
+no request itself.
 """
 
 from __future__ import annotations
@@ -18,29 +19,30 @@ Old = TypeVar("Old")
 
 
 class Half(Protocol[L]):
-    """One of both locks, for one who takes it."""
+    """One of the two locks, as the algorithm uses it."""
 
     async def take(self, wait: float | None) -> L:
-        """Take it within so many seconds. Raises LockTimeout."""
+        """Acquire the lock within ``wait`` seconds (None: without limit). Raises LockTimeout."""
 
     async def give_back(self, lease: L) -> None:
-        """Raises LeaseLost if it was lost."""
+        """Release the lock. Raises LeaseLost if it was lost."""
 
     def holds(self, lease: L) -> bool:
-        """It is not lost."""
+        """Return True while the lease is not lost."""
 
 
 class Both(NamedTuple, Generic[New, Old]):
-    """The two leases of a holder."""
+    """The leases of both locks of one holder."""
 
     new: New
     old: Old
 
 
 async def take(new: Half[New], old: Half[Old], wait: float | None, clock: Callable[[], float]) -> Both[New, Old]:
-    """Take both within ``wait`` seconds (None: for ever). Raises LockTimeout.
+    """Acquire both locks within ``wait`` seconds (None: without limit). Raises LockTimeout.
 
-    Those who know the new lock wait for that, in the order in which they came; only who has it asks for the old one.
+    Clients that know the new lock wait for it in the order of their arrival. Only its holder tries to acquire the old
+    lock.
     """
     until = None if wait is None else clock() + wait
 
@@ -57,11 +59,11 @@ async def take(new: Half[New], old: Half[Old], wait: float | None, clock: Callab
         except BaseException:
             await _undo(new, old, first, second)
             raise
-        await _undo(new, old, first, second)  # the new one was lost while the old one was waited for: from the start
+        await _undo(new, old, first, second)  # the new lock was lost during the wait for the old one: start again
 
 
 async def give_back(new: Half[New], old: Half[Old], both: Both[New, Old]) -> None:
-    """Give both back, the old one first: whoever gets the new one next finds it free."""
+    """Release both locks, the old one first, so that the next holder of the new lock finds it free."""
     try:
         await old.give_back(both.old)
     finally:
@@ -82,9 +84,9 @@ async def _undo(new: Half[New], old: Half[Old], first: New, second: Old | None) 
 
 
 def at_once(operation: Coroutine[Any, Any, T]) -> T:
-    """Return the result of an operation whose halves answer at once."""
+    """Return the result of an operation that never has to wait, because its halves answer at once."""
     try:
         operation.send(None)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
-    raise AssertionError("it has to wait for something")
+    raise AssertionError("the operation has to wait, but its halves must answer at once")

@@ -32,7 +32,7 @@ _warned = Flag()
 
 
 class OwnedLease(Owned, Protocol):
-    """A lease of either kind."""
+    """A lease of a timestamp lock or of a migrating lock."""
 
     def _is_over(self) -> bool: ...
 
@@ -44,12 +44,12 @@ Old = TypeVar("Old", bound="BaseStampLease")
 
 
 def make_stamp(timeout: float, key: str | bytes, ttl: float, unit: object, clock: object) -> Stamp:
-    """Checked options of a timestamp lock. Raises ConfigError, which names the parameter."""
+    """Return the checked options of a timestamp lock. Raises ConfigError, which names the parameter."""
     raw = raw_key(key)
     ttl = seconds(ttl, "ttl", MIN_TTL)
     if unit not in UNITS:
         raise ConfigError(
-            f"unit must be 's' or 'ms', in which the times of the other users count, not {unit!r}", parameter="unit"
+            f"unit must be 's' or 'ms', the unit in which other users store the time, not {unit!r}", parameter="unit"
         )
     if clock not in CLOCKS:
         raise ConfigError(f"clock must be 'own' or 'server', not {clock!r}", parameter="clock")
@@ -57,19 +57,20 @@ def make_stamp(timeout: float, key: str | bytes, ttl: float, unit: object, clock
 
 
 def warn_once() -> None:
-    """Once per process, at the user's line: this lock is for those who need it."""
+    """Warn of the dangers of timestamp locks, once per process, at the user's line."""
     if not _warned.is_set():
         _warned.set()
         warnings.warn(
-            "TimestampLock is only as good as the clocks of all its users: one that is ahead steals a live lock, and its own "
-            f"lock outlives it. {PAGE} shows how, and how to move to holdfast.Lock, which goes by no client's clock",
+            "TimestampLock is only as good as the clocks of all its users: a client whose clock is ahead steals a live lock, "
+            f"and its own lock outlives its lease. {PAGE} explains this, and how to move to holdfast.Lock, which depends on no "
+            "client's clock",
             HoldfastWarning,
             of_the_user(),
         )
 
 
 class BaseLock(Generic[L]):
-    """State of a lock object of either kind and either face."""
+    """The state of a lock object, common to both kinds of locks and both APIs."""
 
     def __init__(self, key: bytes, wait: object) -> None:
         self._wait = checked_wait(wait)
@@ -79,12 +80,12 @@ class BaseLock(Generic[L]):
 
     @property
     def key(self) -> str:
-        """The key that holds the time."""
+        """Return the key that holds the expiry time."""
         return self._text
 
     @property
     def lease(self) -> L | None:
-        """The lease of the latest acquisition by this object, until it is given back."""
+        """Return the lease of the latest acquisition by this object; None if there is none, or it was released."""
         lease = self._current
         return None if lease is None or lease._is_over() else lease  # noqa: SLF001
 
@@ -92,7 +93,7 @@ class BaseLock(Generic[L]):
         return f"<holdfast.{type(self).__module__.removeprefix('holdfast.')}.{type(self).__name__} {self._text!r}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a lock cannot be pickled: another process makes its own, with the same key ({self._text!r})")
+        raise TypeError(f"a lock cannot be pickled: create one with the same key ({self._text!r}) in the other process")
 
     def _not_held(self) -> NotHeld:
         return NotHeld(f"lock {self._text!r} is not held by this object", name=self._text, key=self._text)
@@ -107,16 +108,16 @@ class BaseLock(Generic[L]):
         return lease
 
     def _left(self, owner: int) -> L:
-        """The lease of the ``with`` that ends."""
+        """Remove and return the lease of the ``with`` block that ends."""
         lease = self._entered.innermost(owner)
         self._entered.remove(lease)
         again = self.lease
-        # Given back and taken again inside the body, as a Condition does: that is given back.
+        # If the lock was released and acquired again inside the body, as a Condition does, the newer lease is released.
         return again if lease._is_over() and again is not None and again._owner == lease._owner else lease  # noqa: SLF001
 
 
 class BaseStampLease:
-    """Facts of one acquisition of a timestamp lock, for both faces."""
+    """The facts of one acquisition of a timestamp lock, common to both APIs."""
 
     _owner = 0
 
@@ -125,51 +126,51 @@ class BaseStampLease:
         self._stamp = stamp
         self._hold = hold
         self._over = False
-        """Given back."""
+        """True if the lease was released."""
         self._lost = ""
-        """Why it is lost."""
+        """Reason why the lease is lost; empty if it is not."""
         self._ttl = stamp.ttl
 
     @property
     def key(self) -> str:
-        """The key that holds the time."""
+        """Return the key that holds the expiry time."""
         return self._stamp.key.decode(errors="backslashreplace")
 
     def __repr__(self) -> str:
-        state = "given back" if self._over else f"{self.remaining():.1f} s left"
+        state = "released" if self._over else f"{self.remaining():.1f} s left"
         return f"<holdfast lease of the timestamp lock {self.key!r}, {state}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a lease cannot be pickled: it belongs to the process that took the lock {self.key!r}")
 
     def remaining(self) -> float:
-        """Seconds for which the lease may still be relied on, if clocks agree; 0.0 when it is over. Asks no server."""
+        """Return the seconds until the lease ends, if all clocks agree; 0.0 when it is over. Asks no server."""
         if self._is_over() or self._lost:
             return 0.0
         return max(0.0, min(self._hold.until - local_clock(), self._hold.ends - wall()))
 
     def check(self) -> None:
-        """Raise LeaseLost if its time has passed, NotHeld if it was given back. Asks no server."""
+        """Raise LeaseLost if the time of the lease has passed, NotHeld if it was released. Asks no server."""
         if self._is_over():
             raise self._not_held()
         if not self.remaining():
             raise self._lease_lost(self._lost or "its time has passed, and it was not renewed")
 
     def _is_over(self) -> bool:
-        """Given back; or held by the process that forked this one."""
+        """Return True if the lease was released, or belongs to the process that forked this one."""
         return self._over or not self._process.here
 
     async def _release(self) -> None:
-        """Operation behind `release`. Raises WireError too."""
+        """Run the operation behind `release`. Raises WireError, too."""
         if self._is_over():
             raise self._not_held()
         in_time = bool(self.remaining())
         self._over = True
         if not await timestamp.release(self._stamp, self._hold):
-            raise self._lease_lost(self._lost or (_TAKEN if in_time else "its time had passed when it was given back"))
+            raise self._lease_lost(self._lost or (_TAKEN if in_time else "its time had passed when it was released"))
 
     async def _renew(self, ttl: float | None) -> None:
-        """Operation behind `renew`. Raises WireError too."""
+        """Run the operation behind `renew`. Raises WireError, too."""
         self.check()
         ttl = self._ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL)
         if not await timestamp.renew(self._stamp, self._hold, ttl):
@@ -178,12 +179,12 @@ class BaseStampLease:
         self._ttl = ttl
 
     def _not_held(self) -> NotHeld:
-        why = "belongs to the process that forked this one" if not self._process.here else "was given back already"
+        why = "belongs to the process that forked this one" if not self._process.here else "was released already"
         return NotHeld(f"lease of the timestamp lock {self.key!r} {why}", name=self.key, key=self.key)
 
     def _lease_lost(self, reason: str) -> LeaseLost:
         return LeaseLost(
-            f"lease of the timestamp lock {self.key!r} was lost: {reason}; somebody else may hold the lock now",
+            f"lease of the timestamp lock {self.key!r} was lost: {reason}; another client may hold the lock now",
             name=self.key,
             key=self.key,
             fence=0,
@@ -192,13 +193,13 @@ class BaseStampLease:
 
 
 _TAKEN = (
-    "another value is in its key: of a client whose clock is ahead of ours, or of one that lost the race for the lock when its "
-    "time had passed, and has overwritten ours"
+    "its key has another value: that of a client whose clock is ahead of ours, or of one that lost the race for the expired "
+    "lock, and has overwritten our value"
 )
 
 
 class BaseMigratingLease(Generic[New, Old]):
-    """Facts of one acquisition of both locks, for both faces."""
+    """The facts of one acquisition of both locks of a migration, common to both APIs."""
 
     _owner = 0
 
@@ -207,17 +208,17 @@ class BaseMigratingLease(Generic[New, Old]):
 
     @property
     def fence(self) -> int:
-        """That of the new lock: greater than that of every earlier holder of it. The old lock alone has none."""
+        """Return the fence of the new lock, greater than that of each earlier holder. The old lock alone has no fence."""
         return self._both.new.fence
 
     @property
     def key(self) -> str:
-        """The key that holds the time."""
+        """Return the key of the old lock, which holds the expiry time."""
         return self._both.old.key
 
     @property
     def name(self) -> str:
-        """Name of the new lock."""
+        """Return the name of the new lock."""
         return self._both.new.name
 
     def __repr__(self) -> str:
@@ -227,11 +228,11 @@ class BaseMigratingLease(Generic[New, Old]):
         raise TypeError(f"a lease cannot be pickled: it belongs to the process that took the lock {self.name!r}")
 
     def remaining(self) -> float:
-        """Seconds for which both may still be relied on; 0.0 when one of them is over. Asks no server."""
+        """Return the seconds until the first of both leases ends; 0.0 when one of them is over. Asks no server."""
         return min(self._both.new.remaining(), self._both.old.remaining())
 
     def check(self) -> None:
-        """Raise LeaseLost if one of both is lost, NotHeld if they were given back. Asks no server."""
+        """Raise LeaseLost if one of both leases is lost, NotHeld if they were released. Asks no server."""
         self._both.old.check()
         self._both.new.check()
 
@@ -240,11 +241,12 @@ class BaseMigratingLease(Generic[New, Old]):
 
 
 def granted(theirs: Theirs | None, stamp: Stamp, since: float) -> None:
-    """Return the outcome of acquiring a timestamp lock since local time ``since``. Raises LockTimeout."""
+    """Raise LockTimeout if the lock stayed busy. ``theirs``: its other holder, or None; ``since``: local time of the
+    first try."""
     if theirs is not None:
         key, waited = stamp.key.decode(errors="backslashreplace"), local_clock() - since
         raise LockTimeout(
-            f"{called(stamp)} is busy: its time passes in {theirs.remaining:.1f} s; waited {waited:.1f} s, try again later",
+            f"{called(stamp)} is busy: its time ends in {theirs.remaining:.1f} s; waited {waited:.1f} s, try again later",
             name=key,
             key=key,
             waited=waited,
@@ -254,7 +256,7 @@ def granted(theirs: Theirs | None, stamp: Stamp, since: float) -> None:
 
 
 async def understood(operation: Coroutine[Any, Any, T], stamp: Stamp) -> T:
-    """An operation whose refusal of what is in the key is told in the user's words."""
+    """Await an operation. If it refuses the value in the key, raise ConfigError in the user's words."""
     try:
         return await operation
     except Strange as strange:
@@ -262,5 +264,5 @@ async def understood(operation: Coroutine[Any, Any, T], stamp: Stamp) -> T:
 
 
 def called(stamp: Stamp) -> str:
-    """The lock, for messages."""
+    """Return the description of a timestamp lock for messages."""
     return f"timestamp lock {stamp.key.decode(errors='backslashreplace')!r}"
