@@ -339,7 +339,7 @@ class ClientLine:
         self._keeper.call(lambda: self._settle(job, answer))
 
     def _listen(self) -> None:
-        """Run the inbox: subscribe on request, and deliver the published messages to the keeper."""
+        """Subscribe on request, and deliver the published messages to the keeper, until the connection is closed."""
         pubsub: Any = None
         subscribing: _Job | None = None
         while not self._closed:

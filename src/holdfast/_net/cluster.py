@@ -64,8 +64,8 @@ class Part(Endpoint):
 
 
 class Shard(Part):
-    """The endpoint of the locks that one server owned at their first use. Slot ``anchor`` has the inbox for their
-    notifications."""
+    """The endpoint of the locks that one server owned at their first use. Notifications come from the server of slot
+    ``anchor``."""
 
     __slots__ = ("anchor", "sharded")
 
@@ -73,7 +73,7 @@ class Shard(Part):
         super().__init__(cluster)
         self.anchor = anchor
         self.sharded = sharded
-        """True if the inbox is a channel of sharded pub/sub."""
+        """True if the process receives its notifications by sharded pub/sub."""
 
     @property
     def address(self) -> str:
@@ -81,7 +81,7 @@ class Shard(Part):
         return owner.address if owner is not None else self.cluster.address
 
     def find(self, timeout: float) -> Endpoint:
-        """Return the server that owns the inbox's slot now. Raises NotSent."""
+        """Return the server that now owns slot ``anchor``, where the process receives notifications. Raises NotSent."""
         self.cluster.refresh(timeout)
         owner = self.cluster.owner(self.anchor)
         if owner is None:
@@ -89,7 +89,7 @@ class Shard(Part):
         return owner
 
     def near(self, key: bytes) -> bool:
-        """Return True if the server of this key also has the inbox, as far as is known."""
+        """Return True if the key is on the server from which this shard receives notifications, as far as is known."""
         cluster = self.cluster
         return cluster.stale or cluster.owner(slot_of(key)) is cluster.owner(self.anchor)
 

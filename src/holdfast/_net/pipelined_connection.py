@@ -100,12 +100,11 @@ class PipelinedConnection:
 
             self._not_now += (ssl.SSLWantReadError, ssl.SSLWantWriteError)
         self._lent: Waiter | None = None
-        """Waiter that reads the socket instead of the selector."""
+        """Waiter that watches the socket instead of the selector; None: the socket is not lent."""
         self.returned = False
-        """True if the waiter has stopped reading, so that the selector can have the socket again."""
+        """True if the waiter has stopped watching the lent socket, so that the selector may watch it again."""
         self._whole_first = whole_first
-        """If set, the text of each script is sent at its first use on a connection, because nobody may read a
-        NOSCRIPT reply."""
+        """True to send a script's text at its first use on a connection, because nobody may wait for a NOSCRIPT reply."""
         self._told: set[str] = set()
         self._out = b""
         self._queued: list[_Request] = []
@@ -353,8 +352,7 @@ class PipelinedConnection:
             return False  # nothing to read; or it was closed just now
 
     def lend_socket(self, waiter: Waiter) -> socket.socket | None:
-        """Lend the socket to a waiter, which then reads it instead of the selector. Return None if that is not
-        possible.
+        """Lend the socket to a waiter, which then watches it instead of the selector; return None if not possible.
 
         The caller holds the keeper's mutex, as for `reclaim`.
         """

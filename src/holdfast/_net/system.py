@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class Looper(Protocol):
-    """The keeper (background thread), as the system runs it: it takes turns, and waits for its selector in between."""
+    """The keeper (background thread), as the system runs it: a loop of due work and waits for a selector."""
 
     selector: selectors.BaseSelector
 
     def run(self) -> None:
-        """Take turns until the keeper is stopped."""
+        """Run the keeper's loop until the keeper is stopped."""
 
     def before_wait(self) -> float | None:
         """Do the work that is due, and return the seconds to wait for the selector; None to wait without a limit."""

@@ -211,7 +211,7 @@ class Fanout:
 
 
 class _Count:
-    """Passes the answers of a poll to its tally, until the tally has decided."""
+    """Counter of the answers to one poll, which passes each of them to the poll's tally until the outcome is decided."""
 
     def __init__(self, poll: Poll, send_until_answered: Callable[[GiveBack], None]) -> None:
         self._tally = poll.counter
@@ -235,7 +235,7 @@ class _Count:
 
 
 class FanoutPool:
-    """The fanouts of a process to the same servers: as many as threads that send to them at the same time."""
+    """A pool of fanouts (each a set of connections to the same servers), one for each thread that sends at the same time."""
 
     def __init__(self, endpoints: tuple[Endpoint, ...], process: Process) -> None:
         self._endpoints = endpoints

@@ -73,8 +73,8 @@ class AioSlot:
         self.waits: tuple[int, float] | None = None
 
     def put(self, outcome: Outcome | None, /) -> bool:
-        """Add an outcome and wake the task. Return False if the loop is closed: then nobody waits, and a claim
-        window ends by itself."""
+        """Add an outcome and wake the task. Return False if the loop is closed: then nobody waits, and the
+        short lease of a hand-over expires."""
         if outcome is not None:
             self._outcomes = [*(self._outcomes or []), outcome]
         try:

@@ -1,5 +1,4 @@
-"""The keeper's connections for the locks of a Cluster: requests go to the owner of a slot, and the inbox is on one
-owner."""
+"""The keeper's connections for a Cluster shard: one that sends each request to its slot's owner, one for notifications."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ class Lines(Protocol):
 
 
 def inbox_address_of(shard: Endpoint, process_id: str) -> InboxAddress:
-    """Return the address of the inbox for a shard of a Cluster."""
+    """Return the channel address for notifications from a shard of a Cluster."""
     assert isinstance(shard, Shard)
     return InboxAddress(shard.identity(process_id), "SSUBSCRIBE" if shard.sharded else "SUBSCRIBE", slot_of, shard.near)
 
@@ -101,8 +100,7 @@ class ShardLine:
 
 
 class ShardInbox(PipelinedConnection):
-    """The inbox connection of a Cluster shard: it reconnects to the server that owns the inbox's slot, if the slot
-    moves."""
+    """The connection for notifications from a Cluster shard. If its slot moves, it reconnects to the new owner."""
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         def on_answer(answer: Any, sent: float) -> None:

@@ -27,7 +27,7 @@ class LineKeeper(ConnectionKeeper, Protocol):
 
 
 def inbox_address_of(endpoint: Endpoint, process_id: str) -> InboxAddress | None:
-    """Return the address of the inbox for an endpoint of a Cluster; None for a single server."""
+    """Return the channel address for notifications from an endpoint of a Cluster; None for a single server."""
     if endpoint.cluster is None:
         return None
     from holdfast._runtime.keeper import cluster_connection
@@ -42,7 +42,7 @@ def line_to(
     on_closed: Callable[[], None] | None,
     system: System,
 ) -> AnyLine:
-    """Return a new connection of the keeper to an endpoint: with ``on_push`` the inbox, otherwise one for requests."""
+    """Return a new connection of the keeper to an endpoint: with ``on_push`` for notifications, otherwise for requests."""
     if endpoint.cluster is None:
         return transport.line_to(keeper, endpoint, on_push, on_closed, system=system)
     from holdfast._runtime.keeper.cluster_connection import ShardInbox, ShardLine

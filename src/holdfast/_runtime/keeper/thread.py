@@ -146,8 +146,8 @@ class Keeper:
             return quorum_nodes.local_queue(spec)
 
     def register_waiter(self, endpoint: Endpoint, waiter: Waiter) -> bool:
-        """Register a waiter for notifications. Return True if the inbox already listens; otherwise its slot gets
-        None when it does."""
+        """Register a waiter for notifications. Return True if the keeper is subscribed already; otherwise
+        the waiter's slot gets None when the keeper is."""
         now = self.clock()
         with self.mutex:
             node = self._node(endpoint)
@@ -176,7 +176,7 @@ class Keeper:
             abort_wait(self._node(endpoint).waiting if isinstance(endpoint, Endpoint) else None, attempt, error)
 
     def lend_socket(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
-        """Lend the inbox's socket to the only waiter. Return None if the keeper needs the socket itself."""
+        """Lend the socket for notifications to a waiter, which then watches it. Return None if it is not the only waiter."""
         with self.mutex:
             node = self._node(endpoint)
             inbox = self._inbox(node)
@@ -184,7 +184,7 @@ class Keeper:
             return inbox.lend_socket(waiter) if only and inbox is not None else None
 
     def return_socket(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
-        """Note that the waiter no longer watches the lent socket, if it was lent to it.
+        """Note that a waiter no longer watches the socket that the keeper has lent to it.
 
         If ``soon`` is not set, the keeper is not woken for it: the waiter has its lock, and the wake-up would disturb
         it. The next turn, within a second, is early enough.
@@ -204,8 +204,8 @@ class Keeper:
             self.wake_by(waiter.refresh_at)
 
     def subscribe(self, endpoint: Endpoint, listener: Subscriber) -> bool:
-        """Notify a listener of messages from this server. Return True if the inbox already listens; otherwise it is
-        woken when it does."""
+        """Notify a listener of messages from this server. Return True if the keeper is subscribed already;
+        otherwise the listener is woken when the keeper is."""
         with self.mutex:
             node = self._node(endpoint)
             node.want_record(self.clock(), listener.prefix, needs_record=listener.needs_record)
@@ -306,7 +306,7 @@ class Keeper:
 
     @staticmethod
     def _inbox(node: Node) -> PipelinedConnection | None:
-        """Return the inbox connection of a node, if it has a socket that can be lent."""
+        """Return a node's connection for notifications, if it has a socket that can be lent to a waiter."""
         return node.inbox if isinstance(node.inbox, PipelinedConnection) else None
 
     def _link(
@@ -363,7 +363,7 @@ class Keeper:
         return True
 
     def run(self) -> None:
-        """Take turns until `stop` is called. This is the body of the keeper's thread."""
+        """Run the keeper's loop until `stop` is called, in the keeper's own thread."""
         while not self._stopping:
             try:
                 self._turns()
