@@ -12,8 +12,8 @@ from holdfast._runtime.drivers.aio import close
 
 if TYPE_CHECKING:
     from holdfast._api.aio_barrier import Barrier
-    from holdfast._api.aio_deadlock import find_deadlocks
-    from holdfast._api.aio_election import Election
+    from holdfast._api.aio_deadlock import Cycle, CycleWaiter, find_deadlocks
+    from holdfast._api.aio_election import Elected, Election
     from holdfast._api.aio_event import CountDownLatch, Event
     from holdfast._api.aio_inspect import Inspector
     from holdfast._api.aio_multilock import MultiLease, MultiLock
@@ -24,39 +24,58 @@ if TYPE_CHECKING:
     from holdfast._api.aio_semaphore import BoundedSemaphore, Semaphore
     from holdfast._api.aio_ticket import RedeemedLock, redeem
     from holdfast._api.aio_transaction import Transaction, transaction
-    from holdfast._api.cache.aio_cache import Cache
+    from holdfast._api.cache.aio_cache import Cache, CacheStatistics, Memoized
+    from holdfast._api.inspect import Broken, Holder, LockInfo, Waiter
+    from holdfast._api.once import Outcome, Running
+    from holdfast._api.statistics import LockStatistics
+    from holdfast._api.ticket import Ticket
     from holdfast._api.transactional import transactional
     from holdfast.schedule.aio import Schedule
 
 __all__ = [
-    "Barrier", "BoundedSemaphore", "Cache", "CountDownLatch", "Election", "Event", "FairLock", "Inspector", "Lease", "Lock",
-    "MultiLease", "MultiLock", "Once", "RLock", "RWLock", "RedeemedLock", "Redlock", "Schedule", "Semaphore", "Term",
-    "Transaction", "close", "find_deadlocks", "locked", "once", "redeem", "transaction", "transactional",
+    "Barrier", "BoundedSemaphore", "Broken", "Cache", "CacheStatistics", "CountDownLatch", "Cycle", "CycleWaiter", "Elected",
+    "Election", "Event", "FairLock", "Holder", "Inspector", "Lease", "Lock", "LockInfo", "LockStatistics", "Memoized",
+    "MultiLease", "MultiLock", "Once", "Outcome", "RLock", "RWLock", "RedeemedLock", "Redlock", "Running", "Schedule",
+    "Semaphore", "Term", "Ticket", "Transaction", "Waiter", "close", "find_deadlocks", "locked", "once", "redeem",
+    "transaction", "transactional",
 ]  # fmt: skip
 
 _LATER = {
     "Barrier": "holdfast._api.aio_barrier",
     "BoundedSemaphore": "holdfast._api.aio_semaphore",
+    "Broken": "holdfast._api.inspect",
     "Cache": "holdfast._api.cache.aio_cache",
+    "CacheStatistics": "holdfast._api.cache.options",
     "CountDownLatch": "holdfast._api.aio_event",
+    "Cycle": "holdfast._core.deadlock.cycles",
+    "CycleWaiter": "holdfast._core.deadlock.cycles",
+    "Elected": "holdfast._core.election",
     "Election": "holdfast._api.aio_election",
     "Event": "holdfast._api.aio_event",
+    "find_deadlocks": "holdfast._api.aio_deadlock",
+    "Holder": "holdfast._api.inspect",
+    "Inspector": "holdfast._api.aio_inspect",
+    "LockInfo": "holdfast._api.inspect",
+    "LockStatistics": "holdfast._api.statistics",
+    "Memoized": "holdfast._api.cache.aio_cache",
     "MultiLease": "holdfast._api.aio_multilock",
     "MultiLock": "holdfast._api.aio_multilock",
-    "RLock": "holdfast._api.aio_rlock",
-    "RWLock": "holdfast._api.aio_rwlock",
-    "Redlock": "holdfast._api.aio_redlock",
-    "Schedule": "holdfast.schedule.aio",
-    "Semaphore": "holdfast._api.aio_semaphore",
-    "Transaction": "holdfast._api.aio_transaction",
-    "find_deadlocks": "holdfast._api.aio_deadlock",
-    "Inspector": "holdfast._api.aio_inspect",
     "Once": "holdfast._api.aio_once",
     "once": "holdfast._api.aio_once",
-    "RedeemedLock": "holdfast._api.aio_ticket",
+    "Outcome": "holdfast._api.once",
     "redeem": "holdfast._api.aio_ticket",
+    "RedeemedLock": "holdfast._api.aio_ticket",
+    "Redlock": "holdfast._api.aio_redlock",
+    "RLock": "holdfast._api.aio_rlock",
+    "Running": "holdfast._api.once",
+    "RWLock": "holdfast._api.aio_rwlock",
+    "Schedule": "holdfast.schedule.aio",
+    "Semaphore": "holdfast._api.aio_semaphore",
+    "Ticket": "holdfast._api.ticket",
+    "Transaction": "holdfast._api.aio_transaction",
     "transaction": "holdfast._api.aio_transaction",
     "transactional": "holdfast._api.transactional",
+    "Waiter": "holdfast._api.inspect",
 }
 """Module of each public name that is imported at its first use, because locks do not need it."""
 

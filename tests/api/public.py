@@ -44,16 +44,10 @@ MODULES = (
     "holdfast.testing.checkers",
     "holdfast.testing.machine",
 )
-RETURNED = {
-    "holdfast._api.inspect": ("LockInfo", "Holder", "Waiter", "Broken"),
-    "holdfast._api.once": ("Outcome", "Running"),
-    "holdfast._api.cache.sync_cache": ("Memoized",),
-}
-"""Types of what public functions return that have no public name of their own."""
-
-GIVEN = {"Lease", "MultiLease", "Term", "TimestampLease", "MigratingLease", "Running", "Memoized", "Elected", "Outcome"} | set(
-    RETURNED["holdfast._api.inspect"]
-)
+GIVEN = {
+    "Broken", "CacheStatistics", "Cycle", "CycleWaiter", "Elected", "Holder", "Lease", "LockInfo", "Memoized",
+    "MigratingLease", "MultiLease", "Outcome", "RunLease", "Running", "Term", "TimestampLease", "Waiter",
+}  # fmt: skip
 """Classes whose objects users get, and do not make."""
 
 SPECIAL = {
@@ -192,11 +186,16 @@ def thing_lines(name: str, thing: object) -> Iterator[str]:
 def names() -> str:
     """Return names.txt."""
     lines = ["# What is public, written by `make api`."]
-    places = {module: public(importlib.import_module(module)) for module in MODULES}
-    for module, listed in [*places.items(), *RETURNED.items()]:
-        lines += ["", f"## {module}" + (" (without a public name)" if module in RETURNED else ""), ""]
-        for name in listed:
-            lines += thing_lines(name, getattr(importlib.import_module(module), name))
+    written_before: dict[int, str] = {}
+    for module in map(importlib.import_module, MODULES):
+        lines += ["", f"## {module.__name__}", ""]
+        for name in public(module):
+            thing = getattr(module, name)
+            if inspect.isclass(thing) and id(thing) in written_before:
+                lines.append(f"class {name}: as {written_before[id(thing)]}")
+            else:
+                lines += thing_lines(name, thing)
+                written_before[id(thing)] = f"{module.__name__}.{name}"
     return "\n".join(lines) + "\n"
 
 

@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from types import ModuleType
+
+import pytest
+
+import holdfast
 from api import public
+from holdfast import aio, schedule
+
+OF_OTHERS = {
+    "Any", "AsyncIterator", "Awaitable", "Callable", "Coroutine", "Event", "Exception", "Generic", "Iterable", "Iterator",
+    "Literal", "Mapping", "None", "Pipeline", "Redis", "Self", "Never", "T", "P", "F", "L",
+}  # fmt: skip
+"""Names in annotations that are not holdfast's."""
+
+UNNAMED = {
+    "Decorator": "a protocol: what `locked` and `once` return is used as a decorator, and nothing else",
+    "Function": "the type of a decorated function",
+    "WriteSide": "a type variable, for which each API has a class of its own",
+}
+"""Names in annotations of public functions that users need not import, each with the reason."""
 
 
 def test_names_and_signatures() -> None:
@@ -11,3 +31,14 @@ def test_names_and_signatures() -> None:
 
 def test_help() -> None:
     assert public.helps() == public.HELP.read_text(), "run `make api`, and review what it changes"
+
+
+@pytest.mark.parametrize("api", [holdfast, aio], ids=["sync", "asyncio"])
+def test_users_can_import_the_types_of_all_results(api: ModuleType) -> None:
+    (section,) = re.findall(rf"^## {re.escape(api.__name__)}\n(.*?)(?=^## |\Z)", public.names(), re.MULTILINE | re.DOTALL)
+    returned = {
+        name
+        for result in re.findall(r"\) -> (.*)|^    \.\w+ -> (.*)", section, re.MULTILINE)
+        for name in re.findall(r"\b[A-Z]\w*", "".join(result))
+    }
+    assert sorted(returned - OF_OTHERS - UNNAMED.keys() - {*api.__all__, *schedule.__all__}) == []

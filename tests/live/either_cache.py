@@ -10,7 +10,7 @@ from typing import Any
 
 import holdfast
 from holdfast import aio
-from holdfast._api.cache.options import Statistics
+from holdfast._api.cache.options import CacheStatistics
 
 
 class Either:
@@ -47,8 +47,8 @@ class Either:
     def clear(self) -> None:
         self._run(self.cache.clear())
 
-    def statistics(self) -> Statistics:
-        found: Statistics = self.cache.statistics()
+    def statistics(self) -> CacheStatistics:
+        found: CacheStatistics = self.cache.statistics()
         return found
 
 

@@ -13,7 +13,7 @@ import holdfast
 import holdfast.schedule
 from holdfast import errors
 from holdfast._api.sync_barrier import BrokenBarrier
-from holdfast._api.sync_deadlock import Cycle, Waiter
+from holdfast._api.sync_deadlock import Cycle, CycleWaiter
 from holdfast.errors import (
     CommandFailed,
     ConfigError,
@@ -46,7 +46,11 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
         "remaining": 9.5,
         "since": 3.5,
     },
-    Deadlock: {"name": "x", "key": "hf:{x}", "cycle": Cycle((Waiter("hf:{x}", "hf:{y}", "host", 7, "me", "MainThread", 1.5),))},
+    Deadlock: {
+        "name": "x",
+        "key": "hf:{x}",
+        "cycle": Cycle((CycleWaiter("hf:{x}", "hf:{y}", "host", 7, "me", "MainThread", 1.5),)),
+    },
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
     NoCandidate: {"name": "x", "key": "hf:{x}", "candidate": "b", "candidates": ("c",)},
     BrokenBarrier: {"name": "x", "key": "hf:{x}", "reason": "died", "by": "host:7 (me)"},

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from holdfast._api.caller import AioCaller
 from holdfast._core.deadlock import cycles
-from holdfast._core.deadlock.cycles import Cycle, Link
+from holdfast._core.deadlock.cycles import Cycle, CycleWaiter, Link
 from holdfast._core.names import records, start
 
-__all__ = ["find_deadlocks"]
+__all__ = ["Cycle", "CycleWaiter", "find_deadlocks"]
 
 
 async def find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:

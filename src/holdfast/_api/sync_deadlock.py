@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from holdfast._api.caller import Caller
 from holdfast._core.deadlock import cycles
-from holdfast._core.deadlock.cycles import Cycle, Link, Waiter
+from holdfast._core.deadlock.cycles import Cycle, CycleWaiter, Link
 from holdfast._core.names import records, start
 from holdfast._net.redaction import hides_client
 
-__all__ = ["Cycle", "Waiter", "find_deadlocks"]
+__all__ = ["Cycle", "CycleWaiter", "find_deadlocks"]
 
 
 @hides_client()

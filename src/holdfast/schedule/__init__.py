@@ -6,7 +6,7 @@ claimed.
 """
 
 from holdfast.schedule.command import Command, JobFailed
-from holdfast.schedule.run import Cancelled, Run, current
+from holdfast.schedule.run import Cancelled, Run, RunLease, current
 from holdfast.schedule.schedule import Job, JobStatus, Record, Runner
 from holdfast.schedule.sync import Schedule
 from holdfast.schedule.timetable import Cron, Every, Timetable
@@ -21,6 +21,7 @@ __all__ = [
     "JobStatus",
     "Record",
     "Run",
+    "RunLease",
     "Runner",
     "Schedule",
     "Timetable",

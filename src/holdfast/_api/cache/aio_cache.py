@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, Never, ParamSpec, TypeVar
 from holdfast._api import options
 from holdfast._api.cache.cache import BaseCache
 from holdfast._api.cache.memoize import BaseMemoized
-from holdfast._api.cache.options import UNSET, Unset, checked_tags
+from holdfast._api.cache.options import UNSET, CacheStatistics, Unset, checked_tags
 from holdfast._api.caller import AioCaller
 from holdfast._api.templates import checked_ignore
 from holdfast._core.requests import WireError
@@ -17,6 +17,8 @@ from holdfast._core.single_flight.entry import MAX_SIZE
 from holdfast._core.single_flight.flight import EntrySpec
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError
+
+__all__ = ["Cache", "CacheStatistics", "Memoized"]
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -18,9 +18,9 @@ from holdfast import codecs
 from holdfast._api import error_map, options
 from holdfast._api.cache.options import (
     UNSET,
+    CacheStatistics,
     Figures,
     How,
-    Statistics,
     Unset,
     checked_busy,
     checked_own_tags,
@@ -129,7 +129,7 @@ class BaseCache:
         face = "aio." if self._face == "asyncio" else ""
         return f"<holdfast.{face}Cache {self._name!r} on {self._caller.address}>"
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> CacheStatistics:
         """Return the counts of this cache object: hits, stale hits, misses, loads, waits and others. Asks no server."""
         return self._figures.now()
 

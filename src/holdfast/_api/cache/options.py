@@ -30,7 +30,7 @@ Busy = Literal["raise", "load"]
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class CacheStatistics:
     """Counts of one cache object since its creation."""
 
     hits: int
@@ -57,10 +57,10 @@ class Statistics:
 
 
 class Figures:
-    """The counters behind `Statistics`, which threads may change at the same time."""
+    """The counters behind `CacheStatistics`, which threads may change at the same time."""
 
     def __init__(self) -> None:
-        self._counts = dict.fromkeys(Statistics.__slots__, 0)
+        self._counts = dict.fromkeys(CacheStatistics.__slots__, 0)
 
     def count(self, *what: str) -> None:
         """Add one to each of the named counters."""
@@ -68,9 +68,9 @@ class Figures:
         for name in what:
             counts[name] += 1  # No mutex: the interpreter never switches threads here, and signal handlers count too.
 
-    def now(self) -> Statistics:
+    def now(self) -> CacheStatistics:
         """Return a snapshot of all counters."""
-        return Statistics(**self._counts)
+        return CacheStatistics(**self._counts)
 
 
 class How(NamedTuple):

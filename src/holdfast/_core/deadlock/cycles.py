@@ -55,7 +55,7 @@ class Link(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Waiter:
+class CycleWaiter:
     """One thread or task in a deadlock: it waits for one lock of the cycle and holds another one."""
 
     lock: str
@@ -81,7 +81,7 @@ class Cycle:
     """A deadlock: each waiter waits for a lock that the next one holds, and the last for a lock that the first one holds.
     The waiter that has waited longest comes first."""
 
-    waiters: tuple[Waiter, ...]
+    waiters: tuple[CycleWaiter, ...]
 
     def __str__(self) -> str:
         return "deadlock: " + "; ".join(map(str, self.waiters))
@@ -96,13 +96,13 @@ def shown(cycle: Chain) -> Cycle:
     return Cycle(tuple(_waiter(link, before) for link, before in zip(cycle, (cycle[-1], *cycle[:-1]), strict=True)))
 
 
-def _waiter(link: Link, before: Link) -> Waiter:
+def _waiter(link: Link, before: Link) -> CycleWaiter:
     # Any client that can write a record chooses these characters, and a terminal may obey control characters.
     host, label, thread, lock, holds = (
         "".join(c if c.isprintable() else "?" for c in text[:300])
         for text in (link.host, link.label, link.who, link.lock, before.lock)
     )
-    return Waiter(lock, holds, host, link.pid, label, thread, link.since)
+    return CycleWaiter(lock, holds, host, link.pid, label, thread, link.since)
 
 
 Chain = tuple[Link, ...]
