@@ -370,7 +370,8 @@ class TestGuardian:
             "_guard._Guardian._act = late\n"
             "sys.exit(main(sys.argv[1:]))"
         )
-        run = ["run", "--json", "--ttl", "2", name, "--", "sh", "-c", "echo; exec sleep 60"]
+        # `holdfast` acts a tenth of the lease before its end: on a busy machine 0.2 s were not always enough.
+        run = ["run", "--json", "--ttl", "5", name, "--", "sh", "-c", "echo; exec sleep 60"]
         process = hf_on(server.url).popen([sys.executable, "-c", script, *run])
         line(process)
         server.kill()
