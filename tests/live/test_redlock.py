@@ -238,11 +238,11 @@ def test_locks_and_leases_stay_in_their_process(five: Group, face: Face, name: s
 @pytest.mark.parametrize(
     ("servers", "why"),
     [
-        ([], "between 3 and 99"),
+        ([], "expected 3 to 99 servers"),
         (["redis://a"], "holdfast.Lock"),
         (["redis://a", "redis://b"], "both are needed"),
         ([f"redis://a:{port}" for port in range(1, 5)], "odd number"),
-        ([f"redis://a:{port}" for port in range(1, 102)], "between 3 and 99"),
+        ([f"redis://a:{port}" for port in range(1, 102)], "expected 3 to 99 servers"),
         (["redis://a", "redis://b", "redis://a"], "a:6379 is in the list twice"),
         (["redis://a", "rediss://b", "redis://c"], "TLS"),
         ("redis://a", "must be a list"),
@@ -401,7 +401,7 @@ def test_too_few_servers(three: Group, face: Face, name: str) -> None:
         away, here, silent = error.nodes.values()
         assert here == "granted"
         assert silent == "no answer in time"
-        assert "takes 2 of its 3 servers" in str(error)
+        assert "needs 2 of its 3 servers" in str(error)
         assert away in str(error)
         with pytest.raises(QuorumError, match="cannot be checked"):
             face.call(lock.locked)

@@ -40,9 +40,9 @@ class System:
     """The real operating system."""
 
     clock: Callable[[], float] = staticmethod(clock)
-    """Return the local time in seconds, from `holdfast._clock`."""
+    """Function that returns the local time in seconds, from `holdfast._clock`."""
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
-    """Return the time in seconds of the clock that event loops use."""
+    """Function that returns the time in seconds of the clock that event loops use."""
     sleep: Callable[[float], None] = staticmethod(time.sleep)
     urandom: Callable[[int], bytes] = staticmethod(os.urandom)
     lock: Callable[[], Any] = staticmethod(threading.Lock)
