@@ -318,7 +318,7 @@ def test_over_several_servers(new_server: NewServer) -> None:
     with two as term:
         assert term.fence > first
         for refused in (two.leader, lambda: next(two.observe()), lambda: two.hand_over("one"), lambda: two.proclaim("x")):
-            with pytest.raises(ConfigError, match="not on several independent ones"):
+            with pytest.raises(ConfigError, match="not several independent ones"):
                 refused()
 
 

@@ -120,7 +120,7 @@ def test_a_short_lease_is_warned_of(make: Any) -> None:
 @BOTH
 @pytest.mark.parametrize("several", [[URL, URL], (), {"a": URL}], ids=repr)
 def test_several_servers(make: Any, several: object) -> None:
-    with pytest.raises(ConfigError, match="not on several"):
+    with pytest.raises(ConfigError, match="not several independent"):
         make(several, "x", keep=60)
 
 
