@@ -174,7 +174,7 @@ def test_answers_of_a_minority_are_lost(five: Five, both_faces: tuple[Face, Face
 def test_the_votes_of_a_majority_are_lost(five: Five, face: Face, name: str, fault: Action) -> None:
     """Nobody can know who holds it: an error that says what each of them did, and no vote is left anywhere."""
     rules = [five.proxies[number].on("vote", action=fault, times=100) for number in MAJORITY]
-    with at_most(1.6 * WITHIN), pytest.raises(holdfast.QuorumError, match="takes 3 of its 5") as error:
+    with at_most(1.6 * WITHIN), pytest.raises(holdfast.QuorumError, match="needs 3 of its 5") as error:
         face.call(five.lock(face, name).acquire)
     assert set(error.value.nodes) == {url.removeprefix("redis://") for url in five.urls}
     assert sorted(error.value.nodes.values())[:2] == ["granted", "granted"] or fault != "lose"
