@@ -20,13 +20,13 @@ import holdfast.aio
 from cli.commands import Holdfast
 from conformance.box import KEYS, LOCK, QUEUE, SCRIPTS, STATE, Box, token
 from conformance.conftest import SERVERS
+from conformance.test_multilock_scripts import SEVERAL_CASES
+from conformance.test_permit_scripts import PERMIT_CASES
+from conformance.test_rendezvous_scripts import MEETING_CASES
+from conformance.test_schedule_scripts import CASES as OF_A_SCHEDULE
 from conformance.test_scripts_everywhere import CASES, arguments
-from conformance.test_scripts_of_a_schedule import CASES as OF_A_SCHEDULE
-from conformance.test_scripts_of_flight import FLIGHT_CASES
-from conformance.test_scripts_of_flight import STATE as FLIGHT_STATE
-from conformance.test_scripts_of_meetings import MEETING_CASES
-from conformance.test_scripts_of_permits import PERMIT_CASES
-from conformance.test_scripts_of_several import SEVERAL_CASES
+from conformance.test_single_flight_scripts import FLIGHT_CASES
+from conformance.test_single_flight_scripts import STATE as FLIGHT_STATE
 from holdfast import _lua, fencing
 from holdfast._api import access
 from holdfast._core.lock.ports import InboxAddress

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from conformance import test_scripts, test_scripts_of_flight, test_scripts_while_held, test_trace
+from conformance import test_scripts, test_scripts_while_held, test_single_flight_scripts, test_trace
 from conformance.box import PREFIXES, Box
 from conformance.conftest import SERVERS
 from holdfast._local.server import private
@@ -79,7 +79,7 @@ def contracts(module: ModuleType) -> dict[str, Any]:
     return {name: test for name, test in tests.items() if "box" in inspect.signature(test).parameters}
 
 
-CONTRACTS = [contracts(module) for module in (test_scripts, test_scripts_while_held, test_trace, test_scripts_of_flight)]
+CONTRACTS = [contracts(module) for module in (test_scripts, test_scripts_while_held, test_trace, test_single_flight_scripts)]
 for found in CONTRACTS:
     globals().update(found)
 

@@ -11,7 +11,7 @@ import redis
 import holdfast
 from conformance.box import KEYS, LOCK, SCRIPTS, STATE, Box, token
 from conformance.conftest import SERVERS
-from conformance.test_scripts_of_flight import FLIGHT_CASES
+from conformance.test_single_flight_scripts import FLIGHT_CASES
 from holdfast._core import requests
 from holdfast._core.lock import replies
 from holdfast._local.server import private

@@ -1,7 +1,8 @@
-"""Draw docs/design/architecture.svg, the rooms of the package and who imports whom; or list the files of a capability.
+"""Draw docs/design/architecture.svg, the rooms of the package and who imports whom; or list the files of capabilities.
 
     PYTHONPATH=tests python -m docs.architecture              draw the picture
-    PYTHONPATH=tests python -m docs.architecture election     list all files that are named so, in every room
+    PYTHONPATH=tests python -m docs.architecture election     list the files of a capability, floor by floor
+    PYTHONPATH=tests python -m docs.architecture --all        list the files of every capability
 
 Each arrow stands for imports that exist, at run time or for types.
 """
@@ -11,7 +12,9 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 import holdfast
@@ -42,6 +45,64 @@ ACQUIRE = {  # the step: (its file, what happens there)
     6: ("_lua/lock/acquire.lua", "The server grants the lock, or queues the waiter."),
     7: ("_runtime/keeper/thread.py", "The keeper renews the lease from now on."),
 }
+
+
+FLOORS = {
+    "api": ("src/holdfast/_api", "src/holdfast/schedule", "src/holdfast/legacy", "src/holdfast/fencing.py"),
+    "core": ("src/holdfast/_core",),
+    "lua": ("src/holdfast/_lua",),
+    "cli": ("src/holdfast/cli",),
+    "simulation": ("src/holdfast/testing/sim",),
+    "swarm": ("src/holdfast/testing/swarms",),
+    "scenarios": ("src/holdfast/testing/scenarios",),
+    "judge": ("src/holdfast/testing/judge",),
+    "models": ("models",),
+    "tests": ("tests",),
+    "docs": ("docs",),
+}
+"""The files and folders of each floor."""
+
+
+class Capability(NamedTuple):
+    """A capability of the glossary, with the one name that its files have on every floor."""
+
+    floors: str
+    """The floors that have files of the capability."""
+    public: str = ""
+    """Names of public classes and of pages that have the algorithm of the capability, as file names."""
+    commands: str = ""
+    """Names of commands that are about the capability, as file names of the command line and its tests."""
+
+
+CAPABILITIES = {
+    "lock": Capability(
+        "api core lua cli simulation swarm scenarios models tests docs", "fair_lock rlock lease locks", "acquire release run"
+    ),
+    "permit": Capability("api core lua cli simulation swarm judge models tests docs", "semaphore semaphores rwlock", "permits"),
+    "quorum": Capability("api core lua cli simulation swarm scenarios models tests docs", "redlock", "nodes"),
+    "election": Capability("api core lua cli simulation swarm scenarios models tests docs", "", "elect"),
+    "multilock": Capability("api core simulation swarm scenarios models tests docs"),
+    "ticket": Capability("api core cli simulation swarm scenarios models tests docs", "tickets"),
+    "single_flight": Capability(
+        "api core lua cli simulation swarm scenarios models tests docs", "cache once memoize", "stampede"
+    ),
+    "rendezvous": Capability("api core lua simulation swarm scenarios judge models tests docs", "event events barrier latch"),
+    "schedule": Capability("api core lua cli simulation swarm judge models tests docs", "", "jobs"),
+    "transaction": Capability("api core tests docs", "transactions transactional"),
+    "deadlock": Capability("api core tests docs", "deadlocks"),
+    "inspect": Capability("api core lua cli tests docs", "inspector inspecting", "ls show watch wait"),
+    "break_lock": Capability("core lua cli swarm tests", "break_permits"),
+    "fencing": Capability("api lua tests"),
+    "timestamp": Capability("api core lua models tests docs", "legacy"),
+}
+"""Each capability by its name. A public class whose algorithm is shared is listed under the algorithm's name."""
+
+OTHER_NAMES = {
+    "ballot", "board", "book", "breakages", "breaking", "campaign", "contest", "contests", "crossings", "ear", "flights",
+    "gate", "gates", "gathering", "gatherings", "heard", "hearing", "leading", "meeting", "meetings", "optimism", "optimists",
+    "panel", "reign", "reigns", "relays", "sharing", "site", "visitor",
+}  # fmt: skip
+"""Words that named capabilities or their parts before they had one name each."""
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -106,18 +167,68 @@ def check_steps() -> None:
             raise SystemExit(f"{file} is no more: the steps of an acquire in {__file__} name it")
 
 
-def files_of(capability: str) -> list[str]:
-    """List the files and folders of the repository that are named after a capability, with what lies in such folders."""
-    found = []
-    for top in ("src", "tests", "docs", "models"):
-        for path in sorted((ROOT / top).rglob("*")):
-            parts = [part.partition(".")[0].removeprefix("test_") for part in path.relative_to(ROOT).parts]
-            named = any(
-                part == capability or part.startswith(f"{capability}_") or part.endswith(f"_{capability}") for part in parts
-            )
-            if named and path.is_file() and path.suffix != ".pyc":
-                found.append(path.relative_to(ROOT).as_posix())
+def _fits(word: str, names: dict[str, str]) -> str:
+    """Return the value of the name that a word is, begins with or ends with; of several, the first and longest one."""
+    fits = [
+        (not word.startswith(name), -len(name), name)
+        for name in names
+        if word == name or word.startswith(f"{name}_") or word.endswith(f"_{name}")
+    ]
+    return names[min(fits)[2]] if fits else ""
+
+
+@cache
+def _parts() -> dict[str, str]:
+    """Return the capability of each module in its folder of `_core`, if the name of the module is of this capability alone."""
+    found: dict[str, set[str]] = {}
+    for path in (PACKAGE / "_core").glob("*/*.py"):
+        found.setdefault(path.stem, set()).add(path.parent.name)
+    return {stem: min(folders) for stem, folders in found.items() if len(folders) == 1 and min(folders) in CAPABILITIES}
+
+
+@cache
+def capability_of(path: Path) -> str:
+    """Return the capability of a file, given by its path in the repository, or "" if the file is of none.
+
+    The name of the capability in the name of the file counts most, then that of its folder, then names of public classes.
+    Commands count on the command line, and names of modules of `_core` in tests.
+    """
+    word = path.name.partition(".")[0].lstrip("_")
+    for prefix in ("test_", "demo_", "sync_", "aio_"):
+        word = word.removeprefix(prefix)
+    own = {name: name for name in CAPABILITIES}
+    folder = next((part for part in reversed(path.parts[:-1]) if part in CAPABILITIES), "")
+    public = {word: name for name, capability in CAPABILITIES.items() for word in capability.public.split()}
+    if word in public:
+        return folder or public[word]
+    found = _fits(word, own) or folder or _fits(word, public)
+    found = found or next((public[part] for part in path.parts[:-1] if part in public), "")
+    if not found and "cli" in path.parts:
+        commands = {word: name for name, capability in CAPABILITIES.items() for word in capability.commands.split()}
+        found = commands.get(word.partition("_")[0], "")
+    if not found and path.parts[:2] in {("tests", "unit"), ("tests", "faults"), ("tests", "sim")}:
+        found = next((name for part, name in _parts().items() if word == part or word.startswith(f"{part}_")), "")
     return found
+
+
+def files_of(capability: str) -> dict[str, list[str]]:
+    """Return the files of a capability on each floor that has some."""
+    found = {}
+    for floor, places in FLOORS.items():
+        paths = [path for place in places for path in [ROOT / place, *sorted((ROOT / place).rglob("*"))] if path.is_file()]
+        ours = [path.relative_to(ROOT) for path in paths if path.suffix in {".py", ".lua", ".pml", ".md"}]
+        files = [path.as_posix() for path in ours if path.stem != "__init__" and capability_of(path) == capability]
+        if files:
+            found[floor] = files
+    return found
+
+
+def listed(capability: str) -> str:
+    """Return the files of a capability as text, with the floor of each."""
+    lines = [capability]
+    for floor, files in files_of(capability).items():
+        lines += [f"  {floor if number == 0 else '':11} {file}" for number, file in enumerate(files)]
+    return "\n".join(lines)
 
 
 def _edge(here: str, there: str) -> tuple[float, float, float, float]:
@@ -164,7 +275,7 @@ def svg() -> str:
 
 if __name__ == "__main__":
     check_steps()
-    for name in sys.argv[1:]:
-        print(*files_of(name), sep="\n")
+    for name in CAPABILITIES if "--all" in sys.argv else sys.argv[1:]:
+        print(listed(name))
     if not sys.argv[1:]:
         PICTURE.write_text(svg(), encoding="utf-8")

@@ -10,7 +10,7 @@ import pytest
 
 from faults.faces import Admin, until
 from holdfast import LeaseLost, ServerError
-from live.permits import Face
+from live.permit_apis import Face
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -16,7 +16,7 @@ import holdfast
 from faults.peer import Peer
 from faults.proxy import Proxy
 from holdfast import Barrier, BrokenBarrier, ConfigError, ServerError, aio
-from live.meeting import FACES, Either
+from live.rendezvous import FACES, Either
 from live.witness import in_thread, until, until_in_loop
 
 if TYPE_CHECKING:

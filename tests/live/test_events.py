@@ -20,7 +20,7 @@ from faults.peer import Peer
 from faults.proxy import Proxy
 from holdfast import ConfigError, CountDownLatch, Event, ServerError, aio
 from holdfast._core.rendezvous import latch as core
-from live.meeting import FACES, Either
+from live.rendezvous import FACES, Either
 from live.witness import Monitor, in_thread, until, until_in_loop
 
 if TYPE_CHECKING:

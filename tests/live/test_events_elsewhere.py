@@ -12,7 +12,7 @@ import holdfast
 from holdfast import BrokenBarrier, aio
 from holdfast._local.server.process import PrivateServer
 from live.clusters import Cluster, cluster
-from live.meeting import FACES, Either
+from live.rendezvous import FACES, Either
 from live.sentinels import Sentinels
 from live.test_cache_elsewhere import Tunnelled
 from live.witness import until

@@ -14,7 +14,7 @@ import holdfast
 from holdfast import LeaseLost, LockTimeout, RWLock, aio
 from holdfast._core.permit import RELEASE
 from holdfast._local.server.process import PrivateServer
-from live.permits import Face
+from live.permit_apis import Face
 from live.test_semaphore import crash
 from live.witness import queue_length, until
 

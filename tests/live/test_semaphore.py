@@ -19,7 +19,7 @@ import redis
 import holdfast
 from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, aio
 from holdfast._local.server.process import PrivateServer
-from live.permits import Face
+from live.permit_apis import Face
 from live.witness import in_thread, queue_length, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=:holdfast.errors.HoldfastWarning")

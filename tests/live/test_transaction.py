@@ -13,7 +13,7 @@ import holdfast
 from faults.proxy import Proxy
 from holdfast import CommandFailed, ConfigError, ServerError, TransactionConflict
 from holdfast._local.server.process import PrivateServer
-from live.optimists import KINDS, Optimist, done, play
+from live.transactions import KINDS, Optimist, done, play
 from live.witness import until_in_loop
 
 

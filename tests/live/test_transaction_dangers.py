@@ -19,7 +19,7 @@ from holdfast import CommandFailed, ConfigError, ServerError, TransactionConflic
 from holdfast._local.server.process import PrivateServer
 from holdfast._net.client_pipeline import Reconnected, Tripwire
 from holdfast._runtime.drivers import sync_client
-from live.optimists import KINDS, Optimist, done, play
+from live.transactions import KINDS, Optimist, done, play
 from live.witness import in_thread, until, until_in_loop
 
 

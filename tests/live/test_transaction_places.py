@@ -12,8 +12,8 @@ import redis
 import holdfast
 from holdfast import ConfigError, ServerError, aio
 from live.clusters import Cluster
-from live.optimists import KINDS, Optimist, done
 from live.sentinels import Sentinels
+from live.transactions import KINDS, Optimist, done
 
 
 @pytest.fixture

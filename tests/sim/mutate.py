@@ -51,15 +51,15 @@ SEEDS = 30_000
 
 SWARM = {
     "lock": "swarm",
-    "several": "several",
+    "multilock": "multilock",
     "quorum": "quorum",
-    "flight": "flight",
+    "single_flight": "single_flight",
     "schedule": "schedule",
     "election": "election",
-    "meetings": "meetings",
+    "rendezvous": "rendezvous",
     "ticket": "ticket",
-    "permits": "permits",
-    "break": "break",
+    "permit": "permit",
+    "break_lock": "break_lock",
 }
 """What the record calls each of the swarms."""
 
@@ -69,8 +69,8 @@ FEWER = {"election": 300, "election+forgetful": 3000, "election+jumping": 3000}
 SCENARIOS = {
     "lock": ("scenarios.lock", "QUICK"),
     "quorum": ("scenarios.quorum", "QUORUM_SCENARIOS"),
-    "meetings": ("scenarios.rendezvous", "RENDEZVOUS_SCENARIOS"),
-    "permits": ("scenarios.lock", "PERMITS"),
+    "rendezvous": ("scenarios.rendezvous", "RENDEZVOUS_SCENARIOS"),
+    "permit": ("scenarios.lock", "PERMITS"),
     "election": ("scenarios.election", "ELECTION_SCENARIOS"),
 }
 """Where the small scenarios are that are searched after the seeds: module and name."""
@@ -81,7 +81,7 @@ TIMES, USUAL = 5, 100
 ROTATING, ANEW = 1500, 4
 """Histories that the search by turns usually needs; and what it costs besides, for each defect, in histories."""
 
-WEIGHT = {"quorum": 5, "election": 4, "schedule": 2, "meetings": 2, "ticket": 2}
+WEIGHT = {"quorum": 5, "election": 4, "schedule": 2, "rendezvous": 2, "ticket": 2}
 """Swarms whose histories take so many times as long as the others'."""
 
 SCHEDULES = 5000

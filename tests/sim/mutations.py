@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from mutants.defects import Mutation
 from mutants.operators import Instead, Nth
-from sim.break_defects import BREAKING
+from sim.break_lock_defects import BREAKING
 from sim.election_defects import ELECTION
-from sim.flight_defects import FLIGHT
-from sim.gate_defects import GATES
 from sim.hung_defects import HUNG
-from sim.meeting_defects import MEETINGS
+from sim.local_queue_defects import GATES
+from sim.multilock_defects import SEVERAL
 from sim.permit_defects import PERMITS
 from sim.quorum_defects import QUORUM
 from sim.rare_defects import RARE
-from sim.reentrant_defects import REENTRANT
+from sim.rendezvous_defects import MEETINGS
+from sim.rlock_defects import REENTRANT
 from sim.schedule_defects import SCHEDULES
 from sim.script_defects import SCRIPTS
-from sim.several_defects import SEVERAL
+from sim.single_flight_defects import FLIGHT
 from sim.ticket_defects import TICKETS
 
 HOLDING = (

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 import holdfast._lua
-from conformance import test_flight_values
+from conformance import test_single_flight_values
 from fuzzing import AMOUNTS, ODD_NUMBERS, SHARE, explore
 from holdfast import fencing
 from holdfast._core import control_records, election, permit, timestamp
@@ -208,7 +208,7 @@ def check_fence(place: bytes, before: Any, after: Any) -> None:
 def test_every_script_is_here() -> None:
     folder = Path(holdfast._lua.__path__[0])
     files = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.lua") if not path.stem.startswith("_")}
-    assert {script.name for script, _, _ in SCRIPTS} | {script.name for script in test_flight_values.CALLS} == files
+    assert {script.name for script, _, _ in SCRIPTS} | {script.name for script in test_single_flight_values.CALLS} == files
 
 
 @pytest.mark.parametrize("name", sorted({script.name for script, _, _ in SCRIPTS}))

@@ -13,7 +13,7 @@ from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import QuorumLease
 from holdfast._core.quorum.votes import QuorumAttempt, Yes, _read_vote
 from holdfast._core.requests import Answer, AwaitNotice, ConfigMismatch, NotSent, Poll, Refused, Run, TooFew, Unknown
-from unit.several import LOCK, LONGEST, ME, OTHER, STATE, Fate, Lost, Servers, Slow
+from unit.quorum_servers import LOCK, LONGEST, ME, OTHER, STATE, Fate, Lost, Servers, Slow
 
 TTL = 30.0
 LENGTH = TTL - margin(TTL)

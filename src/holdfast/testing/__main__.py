@@ -17,13 +17,13 @@ OK, VIOLATED, INVALID = 0, 1, 2
 
 KINDS = {
     "quorum": "a lock on several servers",
-    "several": "several locks at once",
-    "permits": "semaphores, read-write locks",
+    "multilock": "several locks at once",
+    "permit": "semaphores, read-write locks",
     "election": "leaders, and who observes them",
     "ticket": "locks that are handed over by tickets",
-    "break": "locks that are taken away",
-    "meetings": "barriers, latches and events",
-    "flight": "single flight, as of a cache",
+    "break_lock": "locks that are taken away",
+    "rendezvous": "barriers, latches and events",
+    "single_flight": "single flight, as of a cache",
     "schedule": "jobs that run once per tick",
     "wired": "the real drivers, over scripted sockets",
 }
@@ -46,7 +46,7 @@ def main() -> int:
     parser_swarm.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
     kind = parser_swarm.add_mutually_exclusive_group()
     for of, about in KINDS.items():
-        kind.add_argument(f"--{of}", dest="of", action="store_const", const=of, help=about)
+        kind.add_argument(f"--{of.replace('_', '-')}", dest="of", action="store_const", const=of, help=about)
     parser_swarm.add_argument("--theme", metavar="THEME", help="a rare fault besides, all through each history; ?: list them")
     parser_swarm.set_defaults(run=_swarm, of="lock")
 

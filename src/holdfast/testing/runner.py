@@ -193,23 +193,25 @@ class Swarm(NamedTuple):
 
 SWARMS = {
     "lock": Swarm(lock_swarm.simulate, ENOUGH, (*OF_A_LOCK, "R19")),
-    "several": Swarm(multilock_swarm.simulate, ENOUGH_OF_SEVERAL_LOCKS, (*OF_A_LOCK, "M1")),
+    "multilock": Swarm(multilock_swarm.simulate, ENOUGH_OF_SEVERAL_LOCKS, (*OF_A_LOCK, "M1")),
     "quorum": Swarm(quorum_swarm.simulate, ENOUGH_OF_QUORUM, (*OF_ANY_LOCK, "R1", "R4", "R7", "R19")),
-    "flight": Swarm(single_flight_swarm.simulate, ENOUGH_OF_FLIGHTS, ("S1", "S1 old", "S2", "S3", "S3 lost", "S4", "S5")),
+    "single_flight": Swarm(
+        single_flight_swarm.simulate, ENOUGH_OF_FLIGHTS, ("S1", "S1 old", "S2", "S3", "S3 lost", "S4", "S5")
+    ),
     "schedule": Swarm(
         schedule_swarm.simulate,
         ENOUGH_OF_SCHEDULES,
         ("S1", "S2", "S3", "S4", "S5", "S6", "S6 prompt", "S7", "S7 peace", "S8", "S9"),
     ),
     "election": Swarm(election_swarm.simulate, ENOUGH_OF_ELECTIONS, ("E1", "E2", "E3", "E4", "E5", "E6", "E7")),
-    "meetings": Swarm(
+    "rendezvous": Swarm(
         rendezvous_swarm.simulate,
         ENOUGH_OF_MEETINGS,
         ("B0", "B1", "B1 left", "B2", "B3", "B4", "B4 told", "B9", "L1", "L2", "L3", "L4"),
     ),
-    "permits": Swarm(permit_swarm.simulate, ENOUGH_OF_PERMITS, (*OF_ONE_SERVER, "R17", "R18")),
+    "permit": Swarm(permit_swarm.simulate, ENOUGH_OF_PERMITS, (*OF_ONE_SERVER, "R17", "R18")),
     "ticket": Swarm(ticket_swarm.simulate, ENOUGH_OF_TICKETS, (*OF_A_LOCK, "T1", "T3")),
-    "break": Swarm(break_lock_swarm.simulate, ENOUGH_OF_BREAKING, (*OF_A_LOCK, "R19", "K1", "K2", "K3")),
+    "break_lock": Swarm(break_lock_swarm.simulate, ENOUGH_OF_BREAKING, (*OF_A_LOCK, "R19", "K1", "K2", "K3")),
     "wired": Swarm(wired.simulate, ENOUGH_OF_DRIVERS, ("T1", "T2", "T3", "T4")),
 }
 """By name."""

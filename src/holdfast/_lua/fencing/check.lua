@@ -4,7 +4,7 @@
 -- RETURNS  1 accepted | 0 refused: a holder with a higher fence has written
 --          {NO_NUMBER, key, '', text}: the stored fence is not a number; nothing was written
 -- SINCE    Redis 5
--- MODEL    models/lease.pml
+-- MODEL    models/lock_lease.pml
 -- CODES    NO_NUMBER
 -- INCLUDE  shared/_parse
 local text = redis.call('GET', KEYS[2])

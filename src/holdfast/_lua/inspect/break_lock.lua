@@ -8,7 +8,7 @@
 --          {NO_CLAIM}                         another token holds the lock
 --          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER  as in lock/acquire; nothing was changed
 -- SINCE    Redis 5
--- MODEL    models/handover.pml
+-- MODEL    models/lock_handover.pml
 --
 -- The former holder is notified: 'BROKEN <token> <by whom>' in its inbox. Its token is revoked, or a late copy of the
 -- request that acquired it might do so again. The first write is DEL: when memory is full, a script may go on if that frees some.

@@ -7,7 +7,7 @@
 --          {NO_CLAIM}                         none of these holders has permits any more
 --          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER  as in lock/acquire; nothing was changed
 -- SINCE    Redis 5
--- MODEL    models/permits.pml
+-- MODEL    models/permit.pml
 --
 -- The first write is ZREM: a script may go on writing when memory is full if its first write frees some.
 -- CODES    NO_CLAIM BROKEN

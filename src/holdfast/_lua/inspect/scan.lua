@@ -8,7 +8,7 @@
 --          process empty: a client of another library; remaining -1: its key has no expiry
 --          line, in order: {process, since (server us), ms until the place expires (-1: unknown), weight} of each
 -- SINCE    Redis 5
--- MODEL    models/handover.pml
+-- MODEL    models/lock_handover.pml
 --
 -- No token is ever returned. Its mark is part of a hash, which can only be compared.
 -- INCLUDE  shared/_parse

@@ -1,5 +1,5 @@
 -- Shared by the scripts of a lock: the direct hand-over.
--- MODEL    models/handover.pml
+-- MODEL    models/lock_handover.pml
 -- CODES    GRANTED
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse

@@ -1,5 +1,5 @@
 -- For locks with quarantine= on one server: decide whether the server may grant the lock.
--- MODEL    models/amnesia.pml
+-- MODEL    models/quorum_amnesia.pml
 -- CODES    QUARANTINED OTHER_LEASE OTHER_SERVERS
 -- INCLUDE  shared/_marker
 

@@ -11,7 +11,7 @@
 --          {OTHER_FORMAT, version}            written by an incompatible release
 --          {NO_NUMBER, key, field, text}      the field is not a number; nothing was written
 -- SINCE    Redis 5 (SET PX, TIME before a write)
--- MODEL    models/handover.pml
+-- MODEL    models/lock_handover.pml
 --
 -- A waiter that joins notifies the holder's process, if it is another one: 'WANTED <holder's token>' in its
 -- inbox.

@@ -5,7 +5,7 @@
 -- RETURNS  1 it was held, and has at least that lease, or is released | 0 the lock is gone |
 --          NO_CLAIM the key has another value
 -- SINCE    Redis 5
--- MODEL    models/lease.pml
+-- MODEL    models/lock_lease.pml
 --
 -- It never shortens a lease: with no number to compare, a late older request must do no harm. It does not hand the lock over:
 -- waiters ask within a second of the end of the move, and find it free.

@@ -5,7 +5,7 @@
 --                                                                   same tokens
 --          {number of a lock, from 1}  none was acquired: that lock is held, has waiters, or acquire reports more about it
 -- SINCE    Redis 5
--- MODEL    models/several.pml
+-- MODEL    models/multilock.pml
 --
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_grant

@@ -4,7 +4,7 @@
 -- RETURNS  {answer, answer, ...}, each as in release: 1 it was held, and is released | 0 the lock was free |
 --          NO_CLAIM the key has another value, which stays
 -- SINCE    Redis 5
--- MODEL    models/several.pml
+-- MODEL    models/multilock.pml
 --
 -- The first writes are DEL: a script may go on writing when memory is full if its first write frees some.
 -- CODES    NO_CLAIM

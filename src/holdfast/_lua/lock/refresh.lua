@@ -7,7 +7,7 @@
 --          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use} still waiting |
 --          {NO_CLAIM} no such place: start again with a new token | WRONG_TYPE, OTHER_FORMAT and NO_NUMBER as in acquire
 -- SINCE    Redis 5
--- MODEL    models/handover.pml
+-- MODEL    models/lock_handover.pml
 -- CODES    NO_CLAIM SERVER_ERROR
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_grant

@@ -4,7 +4,7 @@
 --          marker: the longest lease in ms
 -- RETURNS  1 it was held, and is released | 0 the lock was free | NO_CLAIM the key has another value, which stays
 -- SINCE    Redis 5
--- MODEL    models/handover.pml
+-- MODEL    models/lock_handover.pml
 --
 -- The first write is DEL (or ZREM): a script may go on writing when memory is full if its first write frees some.
 -- CODES    NO_CLAIM

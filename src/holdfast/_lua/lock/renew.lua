@@ -5,7 +5,7 @@
 --          1 renewed | NOT_NEWEST held, but a later renewal arrived first, and counts | 0 the lock is gone |
 --          NO_CLAIM the key has another value | TAKEN_AWAY a person has revoked it from this token (break)
 -- SINCE    Redis 5
--- MODEL    models/lease.pml
+-- MODEL    models/lock_lease.pml
 --
 -- The first write is PEXPIRE: a script may go on writing when memory is full if its first write needs none.
 -- CODES    NO_CLAIM TAKEN_AWAY NOT_NEWEST

@@ -7,7 +7,7 @@
 --                  was = all limits so far, used = number of permits held,
 --                  h:<token> = fence, number of permits and number of the last renewal of a holder
 -- queue (zset):    as a lock's
--- MODEL    models/permits.pml
+-- MODEL    models/permit.pml
 -- CODES    OTHER_FORMAT GRANTED
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse

@@ -11,7 +11,7 @@
 --          {OTHER_COUNT, limit}               another limit is set than the caller's; 0: none is set
 --          {TOO_MANY, limit}                  more permits are wanted than the limit
 -- SINCE    Redis 5
--- MODEL    models/permits.pml
+-- MODEL    models/permit.pml
 -- INCLUDE  shared/_constants
 local holders, state, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, ttl, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])

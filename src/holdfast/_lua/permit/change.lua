@@ -3,7 +3,7 @@
 -- ARGV     token; number of permits that it keeps; its fence; lease in ms; then as in acquire: 'rwlock 1', and the limit
 -- RETURNS  1 it has that number, or had fewer before | 0 the token is no holder
 -- SINCE    Redis 5
--- MODEL    models/permits.pml
+-- MODEL    models/permit.pml
 -- INCLUDE  permit/_permits
 local token, permits = ARGV[1], tonumber(ARGV[2])
 local p = open_permits(KEYS[1], KEYS[2], KEYS[3], token)

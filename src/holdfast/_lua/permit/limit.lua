@@ -4,7 +4,7 @@
 -- RETURNS  {1, limit, number held, number of waiters} | {0} no limit is set yet |
 --          WRONG_TYPE, OTHER_FORMAT and NO_NUMBER as in acquire
 -- SINCE    Redis 5
--- MODEL    models/permits.pml
+-- MODEL    models/permit.pml
 -- CODES    OTHER_FORMAT
 -- INCLUDE  shared/_state
 -- INCLUDE  permit/_permits

@@ -4,7 +4,7 @@
 -- ARGV     token; lease in ms, '0' to release them
 -- RETURNS  1 they are held, with at least that lease, or are released | 0 the token has none
 -- SINCE    Redis 5
--- MODEL    models/permits.pml
+-- MODEL    models/permit.pml
 --
 -- The number held is stored in another key. So released permits are marked as expired long ago: the first script that runs
 -- after all keys have been moved frees them, and serves the waiters, which ask within a second.

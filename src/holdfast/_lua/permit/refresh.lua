@@ -7,7 +7,7 @@
 --          {0, remaining ms, last fence, process of the holder whose lease ends first, 0} still waiting |
 --          {NO_CLAIM} no such place: start again with a new token | WRONG_TYPE, OTHER_FORMAT and NO_NUMBER as in acquire
 -- SINCE    Redis 5
--- MODEL    models/permits.pml
+-- MODEL    models/permit.pml
 -- CODES    NO_CLAIM SERVER_ERROR
 -- INCLUDE  shared/_waiters
 -- INCLUDE  permit/_permits

@@ -3,7 +3,7 @@
 -- ARGV     token; 'release': the permits | 'leave': the place in the queue too | 'bury': and revoke the token
 -- RETURNS  1 they were held until now | 0 they were not, or the lease had expired
 -- SINCE    Redis 5
--- MODEL    models/permits.pml
+-- MODEL    models/permit.pml
 --
 -- The first write is ZREM: a script may go on writing when memory is full if its first write frees some.
 local holders, state, queue = KEYS[1], KEYS[2], KEYS[3]

@@ -5,7 +5,7 @@
 --          1 renewed | NOT_NEWEST held, but a later renewal arrived first, and counts | 0 they are gone |
 --          TAKEN_AWAY a person has revoked them from this token (break)
 -- SINCE    Redis 5
--- MODEL    models/permits.pml
+-- MODEL    models/permit.pml
 --
 -- The first write is PEXPIRE, or ZREM: a script may go on writing when memory is full if its first write needs none.
 -- CODES    TAKEN_AWAY NOT_NEWEST

@@ -6,7 +6,7 @@
 --          {QUARANTINED, ms} it may have lost its votes, and votes again in so many ms
 --          {OTHER_LEASE, ms} and {OTHER_SERVERS, digest} another longest lease, or list, was agreed on
 -- SINCE    Redis 5
--- MODEL    models/amnesia.pml
+-- MODEL    models/quorum_amnesia.pml
 -- CODES    QUARANTINED NEW_SERVER
 -- INCLUDE  shared/_state
 -- INCLUDE  shared/_marker

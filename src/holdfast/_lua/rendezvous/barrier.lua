@@ -19,7 +19,7 @@
 --          {OTHER_COUNT, parties}         created with another number of parties
 --          {NO_NUMBER, key, field, text}  the field is not a number; nothing was written
 -- SINCE    Redis 5
--- MODEL    models/barrier.pml
+-- MODEL    models/rendezvous_barrier.pml
 --
 -- state (hash):    v = format, parties, broken = reason and process, actor = token of the participant that runs the action,
 --                  <token> = 'waiting', or its outcome: 'passed' and its number, or the reason of failure

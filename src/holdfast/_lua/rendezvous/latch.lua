@@ -10,7 +10,7 @@
 --          {OTHER_COUNT, count}           created with another count
 --          {NO_NUMBER, key, field, text}  the field is not a number; nothing was written
 -- SINCE    Redis 5
--- MODEL    models/latch.pml
+-- MODEL    models/rendezvous_latch.pml
 --
 -- state (hash):    v = format, count, left = what is missing, opened, born, round = last reset (server us)
 -- waiters (zset):  id of a listener -> end of its subscription (server ms)

@@ -1,5 +1,5 @@
 -- Shared by the scripts that grant a lock: the block of fences, and the grant itself. The keys are described in _state.
--- MODEL    models/handover.pml
+-- MODEL    models/lock_handover.pml
 local BLOCK = 33     -- fences of one grant: its own, and those for handing the lock on among the threads of its process
 
 -- Grant the lock to `token` and issue its block of fences; return the first and the last. The lock key is written last, since

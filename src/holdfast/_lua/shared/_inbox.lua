@@ -1,5 +1,5 @@
 -- Shared by the scripts that notify a process, which has one inbox for each prefix that it uses (_core/lock/node.py).
--- MODEL    models/handover.pml
+-- MODEL    models/lock_handover.pml
 --
 -- A token is '<id>.<random>', or '<id>@<prefix in hex>.<random>' for a lock whose key the user has chosen. The prefix is the
 -- text before the first brace of the key, unless the token names it. So the channel follows from key and token.

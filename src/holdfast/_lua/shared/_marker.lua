@@ -3,7 +3,7 @@
 --
 -- marker (hash, without expiry):  run = run id of the server, since = start of its quarantine (server ms; 0: it was
 --                declared new), lease = the longest lease (ms), servers = digest of the servers that vote together, if any
--- MODEL    models/amnesia.pml
+-- MODEL    models/quorum_amnesia.pml
 -- CODES    QUARANTINED OTHER_LEASE OTHER_SERVERS
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state

@@ -1,7 +1,7 @@
 -- Shared by the scripts that notify waiters of a change.
 --
 -- waiters (zset):  id of a listener -> end of its subscription (server ms)
--- MODEL    models/flight.pml
+-- MODEL    models/single_flight.pml
 -- CODES    CHANGED
 -- INCLUDE  shared/_inbox
 

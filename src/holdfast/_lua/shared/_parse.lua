@@ -1,6 +1,6 @@
 -- Parse stored texts and numbers, which any client that may write there could have forged. Most runs use checks
 -- in place instead, since one more function costs them a tenth of their time.
--- MODEL    models/handover.pml
+-- MODEL    models/lock_handover.pml
 -- INCLUDE  shared/_constants
 local LONGEST = 4096  -- maximum length, in bytes, of a text that a script returns and that is not a user's value
 

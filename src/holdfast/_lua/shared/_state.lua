@@ -6,7 +6,7 @@
 --                at:<token> = until when (server ms) the place of that waiter counts,
 --                as:<token> = its name as a candidate; leader, term, name, value = token and term of the holder that last
 --                proclaimed itself, its name, and its value; given = token that handed over last
--- MODEL    models/handover.pml
+-- MODEL    models/lock_handover.pml
 -- CODES    WRONG_TYPE OTHER_FORMAT NO_NUMBER
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse

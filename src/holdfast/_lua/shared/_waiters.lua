@@ -1,7 +1,7 @@
 -- Shared by the scripts of locks and of permits: the queue of waiters.
 --
 -- queue (zset):  token -> arrival (server us). It contains a token if and only if the state has the token's at: field.
--- MODEL    models/handover.pml
+-- MODEL    models/lock_handover.pml
 -- INCLUDE  shared/_inbox
 local PLACE = 3000  -- ms for which a place lasts after its last refresh: three refresh intervals
 

@@ -13,7 +13,7 @@
 -- floor (string):    the highest of them, for the plain command. A server short of memory may evict any of these keys:
 --                    a value without a floor does not count as fresh in the plain command, and is void if the state has none
 --                    either
--- MODEL    models/flight.pml
+-- MODEL    models/single_flight.pml
 -- INCLUDE  shared/_parse
 
 local FORMAT = '1'  -- of values, as in the pattern below

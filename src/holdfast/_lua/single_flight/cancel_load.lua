@@ -5,7 +5,7 @@
 -- RETURNS  1 it was under way, and is ended | 0 it was not | STILL_VALID it was, and nothing
 --          was invalidated since it began
 -- SINCE    Redis 5
--- MODEL    models/flight.pml
+-- MODEL    models/single_flight.pml
 --
 -- The first write is DEL: a script may go on writing when memory is full if its first write frees some.
 -- CODES    STILL_VALID

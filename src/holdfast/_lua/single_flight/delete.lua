@@ -3,7 +3,7 @@
 -- ARGV     none
 -- RETURNS  1 there was a value | 0 there was none
 -- SINCE    Redis 5
--- MODEL    models/flight.pml
+-- MODEL    models/single_flight.pml
 --
 -- The first write is DEL: a script may go on writing when memory is full if its first write frees some.
 -- INCLUDE  shared/_notify

@@ -16,7 +16,7 @@
 --          {WRONG_TYPE, key, type}         the key has other data; nothing was written
 --          {OTHER_FORMAT, version}         written by an incompatible release
 -- SINCE    Redis 5
--- MODEL    models/flight.pml
+-- MODEL    models/single_flight.pml
 --
 -- Early: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede Prevention" (VLDB 2015).
 -- CODES    NO_CLAIM WRONG_TYPE STALE LEASED ABSENT TOO_LONG

@@ -4,7 +4,7 @@
 -- RETURNS  {fence} of the newest load that may be void
 --          WRONG_TYPE and OTHER_FORMAT as in get_or_lease
 -- SINCE    Redis 5
--- MODEL    models/flight.pml
+-- MODEL    models/single_flight.pml
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state

@@ -8,7 +8,7 @@
 --          deleted meanwhile; or the token was revoked | {INVALIDATED} the load began before one of the tags was invalidated |
 --          WRONG_TYPE and OTHER_FORMAT as in get_or_lease
 -- SINCE    Redis 5
--- MODEL    models/flight.pml
+-- MODEL    models/single_flight.pml
 -- CODES    INVALIDATED
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse

@@ -75,7 +75,7 @@ class Forgetful(Theme):
     name = "forgetful"
     unjudged: ClassVar[frozenset[str]] = PEACE | {"S4"}  # a loss of data excuses the waits that S4 forbids
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        name: {"rare forgotten": 300} for name in ("election", "meetings", "flight", "schedule")
+        name: {"rare forgotten": 300} for name in ("election", "rendezvous", "single_flight", "schedule")
     }
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
@@ -94,7 +94,7 @@ class Jumping(Theme):
 
     name = "jumping"
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        name: {"rare set forward": 500, "rare set back": 500} for name in ("election", "meetings", "schedule")
+        name: {"rare set forward": 500, "rare set back": 500} for name in ("election", "rendezvous", "schedule")
     }
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
@@ -115,7 +115,18 @@ class Stranger(Theme):
     unjudged: ClassVar[frozenset[str]] = frozenset()
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
         name: {"rare forged": 2000}
-        for name in ("lock", "several", "quorum", "permits", "ticket", "break", "election", "meetings", "flight", "schedule")
+        for name in (
+            "lock",
+            "multilock",
+            "quorum",
+            "permit",
+            "ticket",
+            "break_lock",
+            "election",
+            "rendezvous",
+            "single_flight",
+            "schedule",
+        )
     }
 
     def begin(self, seed: int, world: World) -> None:
@@ -154,7 +165,7 @@ class Forbidden(Theme):
     name = "forbidden"
     unjudged: ClassVar[frozenset[str]] = frozenset(("E7",))
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        name: {"rare refused": 3000} for name in ("lock", "several", "permits", "ticket", "break", "election")
+        name: {"rare refused": 3000} for name in ("lock", "multilock", "permit", "ticket", "break_lock", "election")
     }
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
@@ -175,7 +186,7 @@ class Reset(Theme):
     name = "reset"
     resets = True
     unjudged: ClassVar[frozenset[str]] = frozenset()
-    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"meetings": {"rare reset while awaited": 300}}
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"rendezvous": {"rare reset while awaited": 300}}
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
         profile.mishaps = self._rng(seed).choice((profile.mishaps, 0.2))  # so that resets come twice, and late
@@ -197,7 +208,7 @@ class Laden(Theme):
     name = "laden"
     unjudged: ClassVar[frozenset[str]] = PEACE
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        name: {"rare late": 10_000} for name in ("election", "meetings", "flight", "schedule")
+        name: {"rare late": 10_000} for name in ("election", "rendezvous", "single_flight", "schedule")
     }
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
@@ -220,7 +231,18 @@ class Unrenewed(Theme):
     unjudged: ClassVar[frozenset[str]] = PEACE
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
         name: {"rare hung": 600}
-        for name in ("lock", "several", "quorum", "permits", "ticket", "break", "election", "meetings", "flight", "schedule")
+        for name in (
+            "lock",
+            "multilock",
+            "quorum",
+            "permit",
+            "ticket",
+            "break_lock",
+            "election",
+            "rendezvous",
+            "single_flight",
+            "schedule",
+        )
     }
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - by its own time
@@ -262,7 +284,7 @@ class Revoked(Theme):
     name = "revoked"
     unjudged: ClassVar[frozenset[str]] = frozenset()
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        name: {"rare revoked": 20_000} for name in ("lock", "several", "ticket", "break")
+        name: {"rare revoked": 20_000} for name in ("lock", "multilock", "ticket", "break_lock")
     }
 
     def begin(self, seed: int, world: World) -> None:
@@ -294,7 +316,7 @@ class Long(Theme):
     name = "long"
     unjudged: ClassVar[frozenset[str]] = PEACE
     histories = 4
-    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {name: {"rare hours": 100} for name in ("lock", "meetings")}
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {name: {"rare hours": 100} for name in ("lock", "rendezvous")}
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - as drawn
         rng = self._rng(seed)

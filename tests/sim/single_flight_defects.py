@@ -11,7 +11,7 @@ from functools import partial
 from mutants.defects import Mutation
 from mutants.operators import Instead, Nth
 
-_defect = partial(Mutation, of="flight")
+_defect = partial(Mutation, of="single_flight")
 
 LANDING = (
     _defect(

@@ -13,18 +13,18 @@ LONG = {"crossed-cancel"}
 
 
 def judge(tally: RunnerTotals) -> None:
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay several:{seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay multilock:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
-    assert tally.missing("several") == [], "too little has happened (R11)"
+    assert tally.missing("multilock") == [], "too little has happened (R11)"
 
 
 def test_two_hundred_histories() -> None:
-    judge(batch(0, HISTORIES, "several"))
+    judge(batch(0, HISTORIES, "multilock"))
 
 
 @pytest.mark.soak
 def test_many_histories() -> None:
-    judge(run_seeds(first=1_000_000, histories=MANY, of="several"))
+    judge(run_seeds(first=1_000_000, histories=MANY, of="multilock"))
 
 
 def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:

@@ -16,20 +16,20 @@ LONG = {"meet-late", "event"}
 def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n  {tally.histories} histories; each core {tally.histories / tally.seconds:.0f} a second")
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay meetings:{seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay rendezvous:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
-    assert tally.missing("meetings") == [], "too little has happened (R11)"
+    assert tally.missing("rendezvous") == [], "too little has happened (R11)"
 
 
 def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = batch(0, HISTORIES, "meetings")
+    tally = batch(0, HISTORIES, "rendezvous")
     assert tally.histories == HISTORIES
     judge(tally, capsys)
 
 
 @pytest.mark.soak
 def test_twenty_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = run_seeds(first=1_000_000, histories=MANY, of="meetings")
+    tally = run_seeds(first=1_000_000, histories=MANY, of="rendezvous")
     assert tally.histories == MANY
     judge(tally, capsys)
 

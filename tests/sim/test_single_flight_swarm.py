@@ -16,20 +16,20 @@ LONG = {"flight-late", "flight-drop", "flight-tag"}
 def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.counts['flight load']} loads")
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay flight:{seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay single_flight:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
-    assert tally.missing("flight") == [], "too little has happened (R11)"
+    assert tally.missing("single_flight") == [], "too little has happened (R11)"
 
 
 def test_hundreds_of_stampedes(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = batch(0, HISTORIES, "flight")
+    tally = batch(0, HISTORIES, "single_flight")
     assert tally.histories == HISTORIES
     judge(tally, capsys)
 
 
 @pytest.mark.soak
 def test_many_stampedes(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = run_seeds(first=1_000_000, histories=MANY, of="flight")
+    tally = run_seeds(first=1_000_000, histories=MANY, of="single_flight")
     assert tally.histories == MANY
     judge(tally, capsys)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conformance.box import Box
-from conformance.test_scripts_of_flight import (
+from conformance.test_single_flight_scripts import (
     FLOOR,
     FLOORS,
     FRESH,

@@ -7,7 +7,7 @@ from functools import partial
 from mutants.defects import Mutation
 from mutants.operators import Instead, Nth
 
-_defect = partial(Mutation, of="meetings")
+_defect = partial(Mutation, of="rendezvous")
 
 MEETINGS = (
     _defect(

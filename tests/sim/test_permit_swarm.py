@@ -14,20 +14,20 @@ MANY = 50_000
 def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.counts['permits shared']} shared")
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay permits:{seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay permit:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
-    assert tally.missing("permits") == [], "too little has happened (R11)"
+    assert tally.missing("permit") == [], "too little has happened (R11)"
 
 
 def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = batch(0, HISTORIES, "permits")
+    tally = batch(0, HISTORIES, "permit")
     assert tally.histories == HISTORIES
     judge(tally, capsys)
 
 
 @pytest.mark.soak
 def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = run_seeds(first=1_000_000, histories=MANY, of="permits")
+    tally = run_seeds(first=1_000_000, histories=MANY, of="permit")
     assert tally.histories == MANY
     judge(tally, capsys)
 

@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast import LeaseLost, ServerError
 from live.clusters import Cluster
-from live.permits import Face
+from live.permit_apis import Face
 from live.sentinels import Sentinels
 from live.witness import until
 

@@ -1,0 +1,50 @@
+"""Each capability has its files under one name on every floor: see `docs.architecture`."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+from docs import architecture
+
+
+def test_each_capability_has_files_on_its_floors() -> None:
+    found = {name: set(architecture.files_of(name)) for name in architecture.CAPABILITIES}
+    assert found == {name: set(capability.floors.split()) for name, capability in architecture.CAPABILITIES.items()}
+
+
+def test_no_file_has_another_name_of_a_capability() -> None:
+    others = [
+        path.relative_to(architecture.ROOT).as_posix()
+        for top in ("src", "tests", "models", "docs")
+        for path in (architecture.ROOT / top).rglob("*")
+        if path.suffix in {".py", ".lua", ".pml", ".md"} and set(re.split(r"[_.]", path.name)) & architecture.OTHER_NAMES
+    ]
+    assert others == []
+
+
+def test_the_algorithms_of_a_capability_are_in_one_folder_on_each_floor() -> None:
+    for name in architecture.CAPABILITIES:
+        for floor in ("core", "lua"):
+            files = architecture.files_of(name).get(floor, [])
+            assert len({file.rpartition("/")[0] for file in files}) <= 1, files
+
+
+def test_shared_algorithms_are_listed_under_their_name() -> None:
+    listed = {name: architecture.listed(name) for name in architecture.CAPABILITIES}
+    assert "_api/sync_semaphore.py" in listed["permit"]
+    assert "_api/sync_rwlock.py" in listed["permit"]
+    assert "_api/aio_redlock.py" in listed["quorum"]
+    assert "_api/sync_once.py" in listed["single_flight"]
+    assert "_api/cache/sync_cache.py" in listed["single_flight"]
+    assert "_api/sync_barrier.py" in listed["rendezvous"]
+    assert "_api/sync_event.py" in listed["rendezvous"]
+
+
+def test_the_script_lists_every_capability() -> None:
+    command = [sys.executable, "-m", "docs.architecture", "--all"]
+    lines = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=architecture.ROOT / "tests"
+    ).stdout.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == list(architecture.CAPABILITIES)
