@@ -312,7 +312,7 @@ def test_slow_answers(memory: testing.Memory) -> None:
 def test_looking(memory: testing.Memory) -> None:
     assert memory.holder("a") is None
     assert memory.waiters("a") == 0
-    with pytest.raises(TimeoutError, match="0 in line"):
+    with pytest.raises(TimeoutError, match="0 waiters for the lock"):
         memory.until_waiting("a", timeout=0.01)
     with redis.Redis.from_url(memory.url) as client:
         client.set("hf:{a}", "somebody's")

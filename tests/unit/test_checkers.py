@@ -787,7 +787,7 @@ def test_fences_twice_are_excused_by_amnesia_with_a_clock_set_back() -> None:
 def test_a_violation_tells_who_and_when() -> None:
     (violation,) = check(story(OVERLAP))
     assert str(violation) == (
-        "R1 'x' is taken by p2/t1 (fence 6) at 1100.000 ms, while p1/t1 (fence 5) believes to hold it until 2100.000 ms"
+        "R1 'x' is acquired by p2/t1 (fence 6) at 1100.000 ms, while p1/t1 (fence 5) believes it holds it until 2100.000 ms"
     )
     assert [event.who for event in violation.events] == [A, B]
 

@@ -31,19 +31,19 @@ OVERTAKEN = [
 
 DRAWN = """
         ms    p1/t1                           p2/t1                           server
-     0.000    asks, waits for ever
+     0.000    asks, waits forever
      0.100    > acquire at local 17.5
      0.200                                                                    . acquire -> [1,
                                                                               1700000000000000]
-     0.200                                                                    has p1/t1#1 to 500.0
-     0.400  ┃ HOLDS to 490.0, fence 1
+     0.200                                                                    grants p1/t1#1 until 500.0
+     0.400  ┃ HOLDS until 490.0, fence 1
    100.000  ┃                                 asks, waits 1000 ms
-   110.000  ┃                                 stands in line
+   110.000  ┃                                 joins the queue
    200.000  ╏ is stopped
-   490.000  ┊ the lease is over
+   490.000  ┊ the lease ends
    500.000  ┊                                                                 frees p1/t1#1
-   500.000  ┊                                                                 has p2/t1#1 to 2500.0
-   501.000  ┊                               ┃ HOLDS to 2400.0, fence 2
+   500.000  ┊                                                                 grants p2/t1#1 until 2500.0
+   501.000  ┊                               ┃ HOLDS until 2400.0, fence 2
 !  502.000  ┊                               ┃ writes: accepted
    800.000    goes on                       ┃
    800.000    LOST: its time ran out before ┃
@@ -79,8 +79,8 @@ def test_names_of_lanes_locks_and_refusals() -> None:
         "        ms    Ann                             Bob",
         "     0.000    asks x, waits 0 ms",
         "   100.000    busy x, gives up",
-        "   200.000                                  ┃ HOLDS y for ever, fence 7",
-        "   250.000                                  ┃ renewed y to 2000.0",
+        "   200.000                                  ┃ HOLDS y forever, fence 7",
+        "   250.000                                  ┃ renewed y until 2000.0",
         "   300.000                                  ┃ writes: REFUSED, fence 7",
         "   400.000                                  ┃                                 * slow for 100 ms",
         "   500.000                                  ┃                                 * over: slow",

@@ -1,13 +1,14 @@
-"""Test tools, for your own code and for ours.
+"""Tools for tests of code that uses holdfast, and the simulator that tests holdfast itself.
 
-For yours (``docs/testing.md``): `memory` is a server in memory, `clock` a clock to move, `server` a private real server;
-`pytest_plugin` has fixtures; `recording` writes down what live processes do with a lock, and `checkers` judges it.
+For tests of your code (``docs/testing.md``): `memory` starts a server in memory, `clock` moves the time, `server` starts a
+private real server. `pytest_plugin` has fixtures. `recording` records what live processes do with a lock, and `checkers`
+judges the records.
 
-For ours (``docs/design/simulation.md``): `sim` is a world under virtual time in which production's operations run. `swarms` and
-`runner` run seeds in it; `explore` and `scenarios` try every schedule of something small; `machine` runs the steps that
-Hypothesis chooses. Each run leaves a `history`. `checkers` judges it by the rules in `judge`; `timeline` draws it. `ladder`
-has locks that are known to be broken. `keyspace` is the data of a server, for `inmemory` and `sim`.
-``python -m holdfast.testing`` is `__main__`.
+For tests of holdfast (``docs/design/simulation.md``): `sim` simulates processes, network and servers under virtual time, and
+runs the operations of production in them. `swarms` and `runner` simulate random histories; `explore` and `scenarios` try every
+schedule of a small scenario; `machine` lets Hypothesis choose the steps. Each run produces a `history`, which `checkers` judges
+by the rules in `judge`, and `timeline` draws. `ladder` has locks that are known to be broken. `keyspace` is the data of a
+server, for `inmemory` and `sim`. `__main__` is the program ``python -m holdfast.testing``.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ __all__ = ["Clock", "Memory", "clock", "memory", "server"]
 
 
 def memory() -> Memory:
-    """A running server in memory; use it in a ``with``, or call ``close()``. Wants ``holdfast[testing]``.
+    """Start a server in memory and return it; use it in a ``with`` statement, or call ``close()``.
 
-    Raises ConfigError if that is not installed.
+    Raises ConfigError if the extra ``holdfast[testing]`` is not installed.
     """
     try:
         from holdfast.testing.inmemory.backend import Memory
@@ -35,7 +36,7 @@ def memory() -> Memory:
             raise
         from holdfast.errors import ConfigError
 
-        raise ConfigError('memory() runs Lua: pip install "holdfast[testing]".', parameter="client") from error
+        raise ConfigError('memory() needs Lua: run pip install "holdfast[testing]".', parameter="client") from error
     return Memory()
 
 
@@ -46,17 +47,20 @@ def server(
     password: str | None = None,
     binary: str | None = None,
 ) -> PrivateServer:
-    """A real server of one's own, running; use it in a ``with``, or call ``stop()``. Gone with this process, whatever ends it.
+    """Start a private real server and return it; use it in a ``with`` statement, or call ``stop()``.
+
+    The server ends with this process, however the process ends.
 
     ``args``        further settings, as on the server's command line: ``"--maxmemory", "10mb"``
-    ``port``        False: a unix socket only; True: a free port on 127.0.0.1; a number: that port
-    ``appendonly``  keep data over ``kill()`` and ``restart()``; otherwise nothing is kept
-    ``password``    of the default user; None: one is made if there is a port, which every user of this machine can connect
-                    to (it is in ``url``); empty: none
-    ``binary``      another server program than the one that is found
+    ``port``        False: only a unix socket; True: a free port on 127.0.0.1; a number: this port
+    ``appendonly``  True: keep the data across ``kill()`` and ``restart()``; False: lose it
+    ``password``    password of the default user; empty: no password; None: a random password, which is part of ``url``, if
+                    there is a port, as every user of this machine can connect to it
+    ``binary``      path of the server program, instead of the one that is found
 
-    It has ``url``, ``socket``, ``port``, ``pid``; ``kill()``, ``restart()``, ``pause()`` and ``resume()``. Raises ConfigError
-    if there is no server program (``holdfast[server]`` brings one), ServerError if it does not start.
+    The returned object has ``url``, ``socket``, ``port`` and ``pid``, and the methods ``kill()``, ``restart()``, ``pause()``
+    and ``resume()``. Raises ConfigError if there is no server program (``holdfast[server]`` installs one), and ServerError if
+    the server does not start.
     """
     from holdfast._local.server import private
 
@@ -64,7 +68,7 @@ def server(
 
 
 def __getattr__(name: str) -> Any:
-    """`Memory`, imported when asked for: it wants Lua."""
+    """Import and return the class `Memory` at its first use, because it needs Lua."""
     if name == "Memory":
         from holdfast.testing.inmemory.backend import Memory
 

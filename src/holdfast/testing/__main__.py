@@ -1,9 +1,9 @@
-"""``python -m holdfast.testing``: run the simulator by hand.
+"""``python -m holdfast.testing``: run the simulator from the command line.
 
-``swarm``      many seeds, each with its own faults, on all cores
-``explore``    every schedule of a small scenario
-``replay``     one seed, or one schedule, as a timeline
-``check``      judge recorded histories
+``swarm``      simulate random histories from many seeds, with faults, on all cores
+``explore``    try every schedule of a small scenario
+``replay``     draw the history of one seed, or of one schedule, as a timeline
+``check``      judge recorded histories of live processes
 """
 
 from __future__ import annotations
@@ -13,57 +13,57 @@ import sys
 import time
 
 OK, VIOLATED, INVALID = 0, 1, 2
-"""Exit codes: nothing found; a rule is violated; too little happened for a verdict."""
+"""Exit codes: no violation found; a rule is violated; too little happened for a verdict, or bad usage."""
 
 KINDS = {
-    "quorum": "a lock on several servers",
-    "multilock": "several locks at once",
-    "permit": "semaphores, read-write locks",
-    "election": "leaders, and who observes them",
-    "ticket": "locks that are handed over by tickets",
-    "break_lock": "locks that are taken away",
-    "rendezvous": "barriers, latches and events",
-    "single_flight": "single flight, as of a cache",
-    "schedule": "jobs that run once per tick",
-    "wired": "the real drivers, over scripted sockets",
+    "quorum": "simulate a lock on several servers",
+    "multilock": "simulate locks that are acquired together",
+    "permit": "simulate semaphores and read-write locks",
+    "election": "simulate elections and their observers",
+    "ticket": "simulate locks that are handed over by tickets",
+    "break_lock": "simulate locks that are revoked",
+    "rendezvous": "simulate barriers, latches and events",
+    "single_flight": "simulate single flight, as of a cache",
+    "schedule": "simulate jobs that run once per tick",
+    "wired": "run the real drivers over scripted sockets",
 }
-"""The kinds of swarms, besides a lock on one server."""
+"""Options for the kinds of swarms (sets of random histories), besides the default: a lock on one server."""
 
 
 def main() -> int:
-    """Run a command; returns the exit code."""
+    """Run the subcommand that the command line names, and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m holdfast.testing",
-        description="The simulator of holdfast: its locks under virtual time, and everything that can go wrong.",
-        epilog="Exit codes: 0 nothing found, 1 a rule is violated, 2 too little happened for a verdict (or bad usage).",
+        description="The simulator of holdfast: it runs the locks under virtual time, with all kinds of faults.",
+        epilog="Exit codes: 0 no violation, 1 a rule is violated, 2 too little happened for a verdict, or bad usage.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    parser_swarm = commands.add_parser("swarm", help="many seeds, each with its own faults")
-    parser_swarm.add_argument("--seconds", type=float, metavar="SECONDS", help="stop after that time")
-    parser_swarm.add_argument("--histories", type=int, metavar="N", help="stop after so many histories")
+    parser_swarm = commands.add_parser("swarm", help="simulate random histories from many seeds")
+    parser_swarm.add_argument("--seconds", type=float, metavar="SECONDS", help="stop after this many seconds")
+    parser_swarm.add_argument("--histories", type=int, metavar="N", help="stop after N histories")
     parser_swarm.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="first seed (default: 0)")
-    parser_swarm.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
+    parser_swarm.add_argument("--jobs", type=int, metavar="N", help="number of processes (default: one per core)")
     kind = parser_swarm.add_mutually_exclusive_group()
     for of, about in KINDS.items():
         kind.add_argument(f"--{of.replace('_', '-')}", dest="of", action="store_const", const=of, help=about)
-    parser_swarm.add_argument("--theme", metavar="THEME", help="a rare fault besides, all through each history; ?: list them")
+    parser_swarm.add_argument("--theme", metavar="THEME", help="add this rare fault to each history; ? lists all")
     parser_swarm.set_defaults(run=_swarm, of="lock")
 
-    parser_explore = commands.add_parser("explore", help="every schedule of a small scenario")
-    parser_explore.add_argument("scenario", nargs="*", metavar="SCENARIO", help="its name; without one: list them")
-    parser_explore.add_argument("--most", type=int, default=1_000_000, metavar="N", help="schedules, at most")
+    parser_explore = commands.add_parser("explore", help="try every schedule of a small scenario")
+    parser_explore.add_argument("scenario", nargs="*", metavar="SCENARIO", help="name, or `all`; without a name, list all")
+    parser_explore.add_argument("--most", type=int, default=1_000_000, metavar="N", help="stop after N schedules")
     parser_explore.set_defaults(run=_explore)
 
-    parser_replay = commands.add_parser("replay", help="one seed, or one schedule, as a timeline")
+    parser_replay = commands.add_parser("replay", help="draw one seed, or one schedule, as a timeline")
     parser_replay.add_argument(
-        "which", metavar="SEED|SCENARIO:CHOICES", help="17, quorum:17, election+jumping:17, or two-crash:0.0.3.1"
+        "which", metavar="SEED|SCENARIO:CHOICES", help="such as 17, quorum:17, election+jumping:17, two-crash:0.0.3.1"
     )
-    parser_replay.add_argument("--requests", action="store_true", help="show each request too")
+    parser_replay.add_argument("--requests", action="store_true", help="also show each request")
     parser_replay.set_defaults(run=_replay)
 
     parser_check = commands.add_parser("check", help="judge recorded histories")
-    parser_check.add_argument("file", nargs="+", help="JSON lines, as a Recorder writes them")
+    parser_check.add_argument("file", nargs="+", help="file of JSON lines, as a Recorder writes it")
     parser_check.set_defaults(run=_check)
 
     args = parser.parse_args()
@@ -72,7 +72,7 @@ def main() -> int:
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("lupa"):
             raise
-        print('the simulator runs Lua: pip install "holdfast[testing]"', file=sys.stderr)
+        print('the simulator needs Lua: run pip install "holdfast[testing]"', file=sys.stderr)
         return INVALID
 
 
@@ -118,7 +118,7 @@ def _swarm(args: argparse.Namespace) -> int:
         _show(f"{prefix}{tally.failed[0][0]}", requests=False)
     missing = tally.missing(args.of)
     if missing:
-        print(f"INVALID, too little has happened: {', '.join(missing)}")
+        print(f"INVALID, too little happened: {', '.join(missing)}")
     return VIOLATED if tally.failed else INVALID if missing else OK
 
 
@@ -168,7 +168,10 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _is_seed(which: str) -> bool:
-    """Whether this names a seed of a swarm. A scenario may have the name of a swarm, and a schedule has several choices."""
+    """Return whether ``which`` names a seed of a swarm, such as ``quorum:17``, and not a schedule of a scenario.
+
+    A scenario may have the name of a swarm; the choices of a schedule are several numbers, as in ``quorum:0.3``.
+    """
     from holdfast.testing.runner import swarm_of
 
     name, _, seed = which.partition(":")
@@ -182,7 +185,7 @@ def _is_seed(which: str) -> bool:
 
 
 def _show(which: str, *, requests: bool) -> bool:
-    """Draw a history; True if something is violated in it."""
+    """Print the timeline of a seed or schedule, and return whether its history violates a rule."""
     from holdfast.testing import timeline
     from holdfast.testing.runner import swarm_of
     from holdfast.testing.scenarios.quorum import ALL
@@ -205,7 +208,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _progress(text: str) -> None:
-    """One line that is written over again and again, where somebody is looking."""
+    """Overwrite the progress line on stderr, if stderr is a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 

@@ -1,7 +1,7 @@
-"""The judge: rules that a history of a lock must obey, whether the simulator or a recording of live processes wrote it.
+"""Check the history of a lock, from the simulator or recorded from live processes, against the rules of correct locks.
 
-It knows nothing of the locks it judges. The rules are in `safety_rules`, `liveness_rules` and `permit_rules`, and look at the
-`evidence`; `check` asks them all.
+The checks know only the history, not the code of the locks. The rules are in `judge.safety_rules`, `judge.liveness_rules` and
+`judge.permit_rules`; they work on the history as `judge.evidence` arranges it. `check` applies all rules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def check(
     only: Collection[str] | None = None,
     coverage: Coverage | None = None,
 ) -> list[Violation]:
-    """Return the violations in a history of ``only`` these rules (default: all). Its events are counted in ``coverage``."""
+    """Check a history, and return the violations of the rules in ``only`` (default: all that apply to ``limits``).
+
+    The events and verdicts are added to ``coverage``.
+    """
     if only is None:
         only = OF_SEVERAL if limits.quorum > 1 else OF_PERMITS if limits.permits else OF_LOCKS
     case = Evidence(events)
@@ -50,35 +53,40 @@ RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violatio
     "R4": ("the register refuses late writes", safety_rules.r4_register),
     "R5": ("no belief beyond the server's expiry", safety_rules.r5_within_the_lease),
     "R6": ("a loss is noticed in time", liveness_rules.r6_loss_is_noticed),
-    "R7": ("nobody waits in vain", liveness_rules.r7_liveness),
-    "R8": ("who comes first is served first", liveness_rules.r8_order_of_waiters),
+    "R7": ("no waiter waits in vain", liveness_rules.r7_liveness),
+    "R8": ("waiters are served in order", liveness_rules.r8_order_of_waiters),
     "R9": ("nothing is left behind", safety_rules.r9_nothing_left),
-    "R12": ("what is over stays over", safety_rules.r12_over_is_over),
-    "R13": ("the same request gets the same answer", safety_rules.r13_same_answer),
-    "R14": ("who gave up gets nothing", safety_rules.r14_given_up),
-    "R15": ("a release tells the truth", safety_rules.r15_released),
-    "R16": ("what is kept is used, or given back", liveness_rules.r16_kept_for_somebody),
-    "R17": ("no more permits than there are", permit_rules.r17_permits),
-    "R18": ("what is free goes to who is next", permit_rules.r18_next),
-    "R19": ("who has it may take it again", safety_rules.r19_taken_again),
+    "R12": ("an ended lease stays ended", safety_rules.r12_over_is_over),
+    "R13": ("a repeated request gets the same answer", safety_rules.r13_same_answer),
+    "R14": ("a waiter that gave up gets no lock", safety_rules.r14_given_up),
+    "R15": ("a release reports the truth", safety_rules.r15_released),
+    "R16": ("a kept lease is used or released", liveness_rules.r16_kept_for_somebody),
+    "R17": ("no more permits than the limit", permit_rules.r17_permits),
+    "R18": ("free permits go to the first waiter", permit_rules.r18_next),
+    "R19": ("a holder may acquire its lock again", safety_rules.r19_taken_again),
 }
-"""By number. R11, that enough has happened, is `Coverage.missing`. There is no R10 any more: R17 is about permits."""
+"""Rules by number, each with its title and the function that yields its violations.
+
+`Coverage.missing` is rule R11: enough has happened. There is no R10; R17 replaced it.
+"""
 
 OF_PERMITS: Final = RULES.keys() - {"R1", "R4", "R16"}
-"""Those that can be judged where several hold it at the same time."""
+"""Rules that apply to locks with several holders at the same time: semaphores and read-write locks."""
 
 OF_LOCKS: Final = RULES.keys() - {"R17", "R18"}
 
 OF_SEVERAL: Final = frozenset(("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14", "R19"))
-"""Rules that can be judged where no single server knows the holder."""
+"""Rules that apply to a lock on a majority of servers, where no single server knows the holder."""
 
 EXPECTED: Final = {"taken": 2, "contended": 1}
-"""Minimum counts in recorded histories: with less, a verdict means nothing."""
+"""Minimum counts of events in recorded histories: with fewer, a verdict means nothing."""
 
 
 def main(paths: Iterable[str]) -> int:
-    """Judge recorded histories together, and print the verdict. 0: nothing found; 1: violations; 2: too little happened, or
-    a file cannot be read."""
+    """Check recorded histories together, print the verdict of each rule, and return the exit code.
+
+    0: no violation; 1: violations; 2: too little happened, or a file cannot be read.
+    """
     try:
         events = history.merge(*(history.read(Path(path)) for path in paths))
     except (OSError, ValueError) as error:

@@ -1,8 +1,9 @@
-"""Exhaustive search: every schedule of a small scenario, each state continued once.
+"""Exhaustive search: run every schedule of a small scenario, and continue from each state only once.
 
-A schedule is a list of choices. The search runs the scenario from its start for each, follows the choices, and beyond them
-always takes the first; at each new state it notes the other choices for later. A state that was met before ends the run: what
-can follow from it is searched already. When nothing is noted any more, all that can happen in the scenario has happened.
+A schedule is a list of choices. The search runs the scenario from its start for each schedule. After the given choices it
+always takes the first option, and at each new state it stores the other options for later runs. A run ends at a state that an
+earlier run has met, because everything that follows from that state is searched already. When no stored choices are left, the
+scenario is covered.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.virtual_time import Stuck
 
 LIMITS = Limits(handover=0.1)
-"""Messages take no time here: a free lock is handed over at once."""
+"""Time limits of the rules for a search: messages take no time, so a free lock is handed over at once."""
 
 DEPTH = 3000
-"""Steps after which a schedule is held to be endless."""
+"""Number of steps after which a schedule counts as endless."""
 
-STUCK = Violation("R7", "nobody can make a step, and somebody waits")
+STUCK = Violation("R7", "no worker can make a step, and some still wait")
 
 Build = Callable[[], Stepwise]
-"""Makes the world of a scenario, before anything has happened in it."""
+"""Function that builds the world (simulated processes and servers) of a scenario, before its first step."""
 
 Settle = Callable[[Stepwise], None]
-"""Ends a history whose workers have all ended: lets the leases run out, and writes down what is left."""
+"""Function that finishes a history whose workers have all ended: it lets the leases expire, and records what is left."""
 
 Judge = Callable[[list[Event]], list[Violation]]
-"""Says what is wrong in a history, where that is not about locks."""
+"""Function that returns the violations in a history that is not about locks."""
 
 
 @dataclass(slots=True)
 class Found:
-    """A schedule that violates something."""
+    """A schedule that violates a rule, with its history."""
 
     choices: list[int]
     violations: list[Violation]
@@ -47,17 +48,17 @@ class Found:
 
 @dataclass(slots=True)
 class Report:
-    """The extent of a search."""
+    """The result of an exhaustive search: how much was searched, and which schedules violate a rule."""
 
     states: int = 0
     schedules: int = 0
-    """Runs: each ended at an end, or in a state known before."""
+    """Number of runs; each ended at the end of the scenario, or in a state that an earlier run had met."""
     ended: int = 0
-    """Runs that came to the end of the scenario."""
+    """Number of runs that reached the end of the scenario."""
     steps: int = 0
     deepest: int = 0
     covered: bool = False
-    """Nothing is left to search."""
+    """True if every schedule of the scenario was searched."""
     found: list[Found] = field(default_factory=list)
 
 
@@ -72,8 +73,10 @@ def explore(
     progress: Callable[[Report], None] | None = None,
     judge: Judge | None = None,
 ) -> Report:
-    """Search until all is covered, ``most`` schedules were run, or ``stop_at`` violations were found. ``broad``: try first what
-    differs early, instead of what differs late."""
+    """Search the schedules of a scenario until all are covered, ``most`` were run, or ``stop_at`` violations were found.
+
+    ``broad``: search breadth first, so that schedules which differ early are tried first.
+    """
     report = Report()
     seen: set[int] = set()
     todo: list[list[int]] = [[]]
@@ -134,7 +137,7 @@ def _schedule(
             settle(world)
     except Stuck:
         found.append(STUCK)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the schedule has to be told
+    except Exception as error:  # noqa: BLE001 - any error is reported with its schedule
         found.append(Violation("R0", f"it raises {error!r}"))
     finally:
         world.close()
@@ -147,7 +150,10 @@ def _schedule(
 def replay(
     build: Build, settle: Settle, choices: list[int], limits: Limits = LIMITS, *, judge: Judge | None = None
 ) -> tuple[list[Event], list[Violation]]:
-    """The history of one schedule, judged. It may end before the scenario does: a search stops where it has been before."""
+    """Run one schedule, and return its history with the violations in it.
+
+    The history may end before the scenario does, because a search stops at a state that it has met before.
+    """
     world = build()
     found: list[Violation] = []
     try:
@@ -159,7 +165,7 @@ def replay(
             settle(world)
     except Stuck:
         found.append(STUCK)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the schedule has to be told
+    except Exception as error:  # noqa: BLE001 - any error is reported with its schedule
         found.append(Violation("R0", f"it raises {error!r}"))
     finally:
         world.close()

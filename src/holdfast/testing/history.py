@@ -1,23 +1,25 @@
-"""Histories: the events of one simulation, or of live processes, kept in files of JSON lines.
+"""Histories: the events of one simulation, or of live processes, and their files of JSON lines.
 
-The simulator and the recorder (`recording`) write them, the checkers judge them, `timeline` draws them. The kinds of events:
+The simulator and the `Recorder` write histories, the checkers judge them, `timeline` draws them. The kinds of events, with the
+fields that they set:
 
 ======== =============================================================================================================
-client   ``ask`` (until: when its wait ends; note: "2 of 5", where there are several permits), ``lined`` (stands in the line
-         of its own process), ``queued`` (at the server; since: when the joining request was sent), ``passed`` (given by
-         another one of its process; fence), ``taken`` (fence; until: when the belief ends; since: when the first request
-         for it was sent; note: why, if the process knew by then that the lease was lost), ``again`` (its holder takes it
-         once more; fence), ``inner`` (and gives that back), ``busy``, ``failed``, ``cancelled``, ``renewed`` (until),
-         ``lost``, ``downgraded`` (a writer has become a reader), ``release`` (asked
-         for), ``released`` (note: "", "passed" if its process keeps the lock, "lost" or an error), ``write`` (fence; note:
-         "accepted" or "refused", in the order of the register), ``ticket`` (the lock was handed over; attempt: what the
-         lease of the ticket is called)
+client   ``ask``: begins to acquire (until: end of its wait; note: "2 of 5" if it wants 2 of 5 permits); ``lined``: waits in
+         the local queue of its process; ``queued``: has a place in the server's queue (since: send time of the request for
+         the place); ``passed``: gets the lock from another worker of its process (fence); ``taken``: acquired (fence; until:
+         end of the lease as the holder knows it; since: send time of the first request; note: reason of the loss, if the
+         process knew that the lease was lost already); ``again``: the holder acquires once more (fence); ``inner``: it
+         releases that; ``busy``, ``failed``, ``cancelled``: the attempt ended without the lock; ``renewed`` (until);
+         ``lost``; ``downgraded``: a writer became a reader; ``release``: the release begins; ``released``: it ended (note:
+         "", "passed" if its process keeps the lock, "lost", or an error); ``write`` (fence; note: "accepted" or "refused");
+         ``ticket``: the lock was handed over by a ticket (attempt: name of the ticket's lease)
 process  ``crashed``, ``paused``, ``resumed``
-server   ``granted`` (fence, last; until: when the key expires; note: "deaf c1 c2", the processes that are in the queue and
-         have no listener at that moment), ``extended`` (the same; note: "more" if more fences were asked for), ``freed``,
-         ``asked`` (the holder's process was told that somebody waits), ``lowered`` (a holder has fewer permits than
-         before), ``limit`` (last: how many permits there are from now on): only a simulator knows
-fault    ``fault`` (note: what, first a word of `FAULTS`; who: whom it hits; until: when it is over, if known), ``healed``
+server   known to a simulator only. ``granted`` (fence, last; until: expiry of the key; note: "deaf c1 c2", processes that wait
+         in the queue without a listener at that moment); ``extended`` (as ``granted``; note: "more" if more fences were asked
+         for); ``freed``; ``asked``: the holder's process was notified that another process waits; ``lowered``: a holder has
+         fewer permits than before; ``limit`` (last: the number of permits from now on)
+fault    ``fault`` (note: begins with a word of `FAULTS`; who: the process or server that it hits; until: its end, if known);
+         ``healed``: the end of a fault
 the end  ``left`` (note: what was left behind), ``end``
 traced   ``sent``, ``served``, ``answered`` (note: the script or command, its reply, local and server time)
 ======== =============================================================================================================
@@ -52,29 +54,27 @@ FAULTS: Final = frozenset(
         "cancel",
     )
 )
-"""The first words of the notes of faults: what a fault is."""
+"""Kinds of faults: the first word in the note of each event ``fault``."""
 
 
 class Event(NamedTuple):
-    """One thing that happened. Times are seconds on the one clock of the history: true time in a simulation, the
-    machine's monotonic clock in a live run."""
+    """One event of a history. Times are seconds of one clock: true time in a simulation, the monotonic clock in a live run."""
 
     at: float
     kind: str
     who: str = ""
-    """A worker ("p1/t2": its process is the part before "/"), a process, or a server."""
+    """Name of the worker ("p1/t2", where "p1" is its process), process or server that the event is about."""
     lock: str = ""
     attempt: str = ""
-    """Names one acquisition, unique in the history. No secret: never the token."""
+    """Name of one acquisition, unique in the history; never the secret token."""
     fence: int = 0
     until: float = 0.0
     since: float = 0.0
     note: str = ""
     lease: str = ""
-    """The lease from the server, which one acquisition passes on to the next of its process. It is named after the acquisition
-    that asked for it; empty if that is this one."""
+    """Name of the acquisition that got the lease from the server, if another one of its process; empty: this acquisition."""
     last: int = 0
-    """The last of the fences that came with ``fence``."""
+    """Last fence of the block of fences that the server granted together, beginning with ``fence``."""
 
 
 _DEFAULTS: Final[dict[str, Any]] = Event._field_defaults
@@ -83,12 +83,12 @@ _AT: Final = attrgetter("at")
 
 
 def process_of(who: str) -> str:
-    """The process of a worker; a process is its own."""
+    """Return the name of a worker's process: the part before "/"; a process is returned unchanged."""
     return who.partition("/")[0]
 
 
 def to_line(event: Event) -> str:
-    """One line of JSON, without its end. Defaults are left out; numbers that JSON does not have are texts."""
+    """Return an event as JSON without a newline. Default values are left out; infinite numbers are written as texts."""
     fields: dict[str, Any] = {}
     for name, value in event._asdict().items():
         if value == _DEFAULTS.get(name):
@@ -98,7 +98,7 @@ def to_line(event: Event) -> str:
 
 
 def from_line(line: str) -> Event:
-    """The event of a line of JSON. Raises ValueError if it is none."""
+    """Return the event of a line of JSON. Raises ValueError if the line is not an event."""
     fields = json.loads(line)
     if not isinstance(fields, dict) or not fields.keys() <= set(Event._fields) or not {"at", "kind"} <= fields.keys():
         raise ValueError(f"not an event of a history: {line[:100]!r}")
@@ -107,12 +107,12 @@ def from_line(line: str) -> Event:
 
 
 def write(events: Iterable[Event], to: TextIO) -> None:
-    """Append events to a file."""
+    """Append events to an open file, one line each."""
     to.writelines(to_line(event) + "\n" for event in events)
 
 
 def read(path: str | Path) -> Iterator[Event]:
-    """The events of a file, in its order. A last line without its end is left out: its writer was killed over it."""
+    """Yield the events of a file in order, except a last line without newline, whose writer was killed while writing."""
     with Path(path).open(encoding="utf-8") as file:
         for line in file:
             if line.endswith("\n") and line != "\n":
@@ -120,5 +120,5 @@ def read(path: str | Path) -> Iterator[Event]:
 
 
 def merge(*histories: Iterable[Event]) -> list[Event]:
-    """One history of several, by time; what happened at the same time stays in the order given."""
+    """Merge histories into one, sorted by time; events of the same time keep the order of the arguments."""
     return list(heapq.merge(*(sorted(history, key=_AT) for history in histories), key=_AT))

@@ -1,6 +1,6 @@
-"""The simulator as a Hypothesis state machine: it chooses the steps and the faults, and shrinks what it finds.
+"""The simulator as a Hypothesis state machine: Hypothesis chooses the steps and faults, and shrinks failing examples.
 
-Wants ``hypothesis``. Run it as any state machine: ``TestCase = LockMachine.TestCase`` in a test module.
+The module needs ``hypothesis``. Run the machine like any other: ``TestCase = LockMachine.TestCase`` in a test module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HOLDS = st.sampled_from((0.0, 0.5, 3.0))
 
 
 class LockMachine(RuleBasedStateMachine):
-    """Two to four clients, on threads or asyncio, alone or two in a process; whatever steps, and up to three faults."""
+    """A state machine of two to four clients of one lock, alone or two in a process, with any steps and up to three faults."""
 
     world: Stepwise
     scenario: Scenario
@@ -43,14 +43,14 @@ class LockMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.world.working))
     @rule(choice=st.integers(0, 30))
     def happens(self, choice: int) -> None:
-        """One of the things that can happen next."""
+        """Do one of the steps that are possible now, except faults."""
         options = [step for step in self.world.options() if not step.fault]
         options[choice % len(options)].do()
 
     @precondition(lambda self: bool(self.world.working) and self.world.budget > 0)
     @rule(choice=st.integers(0, 200))
     def goes_wrong(self, choice: int) -> None:
-        """One of the things that can go wrong now."""
+        """Inject one of the faults that are possible now."""
         options = [step for step in self.world.options() if step.fault]
         if options:
             options[choice % len(options)].do()
@@ -58,20 +58,20 @@ class LockMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.world.working)
     @rule()
     def is_over(self) -> None:
-        """Everybody has come to an end."""
+        """Do nothing, because all clients have ended."""
 
     @invariant()
     def obeys_the_rules(self) -> None:
-        """So far, nobody has seen anything that must not be."""
+        """Assert that the history so far violates no rule."""
         if hasattr(self, "world"):
             assert self.found() == []
 
     def found(self) -> list[str]:
-        """Return the violations of rules in the history."""
+        """Return the violations of rules in the history so far, as texts."""
         return [str(v) for v in checkers.check(self.world.history, limits=Limits(linger=self.scenario.linger))]
 
     def teardown(self) -> None:
-        """Run the rest without faults, to its end."""
+        """Run the rest of the history without faults, and assert that all clients end and no rule is violated."""
         if not hasattr(self, "world"):
             return
         world = self.world
@@ -86,6 +86,6 @@ class LockMachine(RuleBasedStateMachine):
             self.scenario.settle(world)
             assert self.found() == []
         except Stuck:
-            raise AssertionError("nobody can make a step, and somebody waits") from None
+            raise AssertionError("no client can make a step, and some still wait") from None
         finally:
             world.close()

@@ -1,4 +1,4 @@
-"""pytest fixtures: a server in memory, the clock, a real server. Each imports what it needs only when it is used."""
+"""pytest fixtures: a server in memory, the clock of holdfast, and a real server. Each imports its modules at first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def holdfast_memory() -> Iterator[Memory]:
-    """A server in memory of the test's own: ``Lock(holdfast_memory, "name")``, or ``holdfast_memory.url``."""
+    """Provide each test with its own server in memory: ``Lock(holdfast_memory, "name")``, or ``holdfast_memory.url``."""
     from holdfast.testing import memory
 
     with memory() as server:
@@ -24,7 +24,7 @@ def holdfast_memory() -> Iterator[Memory]:
 
 @pytest.fixture
 def holdfast_clock() -> Iterator[Clock]:
-    """The clock of `holdfast.testing`; back to the real time after the test."""
+    """Provide the clock of `holdfast.testing`, and reset it to the real time after the test."""
     from holdfast.testing import clock
 
     yield clock
@@ -33,7 +33,7 @@ def holdfast_clock() -> Iterator[Clock]:
 
 @pytest.fixture(scope="session")
 def holdfast_server() -> Iterator[PrivateServer]:
-    """A private real server, the same for all tests; they are skipped where there is no server program."""
+    """Provide a private real server, shared by all tests; skip the tests if there is no server program."""
     from holdfast.errors import ConfigError
     from holdfast.testing import server
 

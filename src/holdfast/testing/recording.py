@@ -1,8 +1,8 @@
-"""Recording what live processes do with their locks, so that `checkers` can judge it.
+"""Record what live processes do with their locks, so that `checkers` can judge it.
 
-Each process writes a file of its own, and so does the register that stands for what the lock protects; the files are judged
-together (``python -m holdfast.testing check FILE...``). All times are of the machine's monotonic clock, so all processes have
-to be on one machine. Nothing secret is written: an attempt has a number, not its token.
+Each process writes a file of its own. A `Register`, which stands for the protected resource, writes one more. The files are
+judged together (``python -m holdfast.testing check FILE...``). All times are those of the machine's monotonic clock, so all
+processes have to be on one machine. No secret is written: an attempt is identified by a number, not by its token.
 
     with Recorder("p1.jsonl") as record:
         with record.holding(lock) as lease:         # or ``async with``, for a lock of `holdfast.aio`
@@ -33,11 +33,11 @@ from holdfast.testing.history import Event, to_line
 
 
 class Register:
-    """Stands for what a lock protects: it accepts writes or refuses them, and keeps a record of that, in its own order.
+    """A stand-in for the resource that a lock protects: it accepts or refuses writes, and records them in order.
 
     Args:
-        path: of the record, the same for all processes.
-        accept: called with a fence; True if the write is accepted. For example
+        path: path of the record, the same for all processes.
+        accept: function that gets the fence of a write, and returns True to accept the write. For example
             ``lambda fence: holdfast.fencing.accept(url, "resource", fence)``.
     """
 
@@ -46,8 +46,8 @@ class Register:
         self._accept = accept
 
     def write(self, fence: int, who: str = "", lock: str = "", attempt: str = "") -> bool:
-        """Write something under this fence; False if that was refused."""
-        # Opened anew each time, so that threads exclude each other as processes do.
+        """Attempt a write with this fence, record it, and return whether it was accepted."""
+        # The file is opened anew each time, so that its lock excludes other threads as well as other processes.
         with self._path.open("a", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             accepted = self._accept(fence)
@@ -57,19 +57,19 @@ class Register:
 
 
 class Recorder:
-    """Writes down what this process does with its locks. For any number of threads and tasks.
+    """A recorder of what this process does with its locks, for any number of threads and tasks.
 
-    A belief is as long as the lease said when it was last looked at: when it was taken, at a `write`, and at the end. A loss
-    is written down then, too.
+    The end of each lease is recorded when the lock is acquired, at each `write`, and at the release. A loss of the lease is
+    recorded at the next of these moments.
     """
 
     def __init__(self, path: str | Path) -> None:
         self._file = Path(path).open("a", buffering=1, encoding="utf-8")  # noqa: SIM115  (closed by `close`)
-        self._mutex = threading.RLock()  # a signal handler may use what is recorded, too
+        self._mutex = threading.RLock()  # reentrant, because a signal handler may use a recorded lock, too
         self._numbers = itertools.count(1)
         self._holdings: dict[BaseLease, _Holding] = {}
         self._first: dict[HeldLease, str] = {}
-        """Of each lease that may be passed on in this process, the attempt that took it from the server."""
+        """Name of the attempt that acquired each lease from the server; later attempts of this process may share the lease."""
 
     def __enter__(self) -> Self:
         return self
@@ -78,12 +78,12 @@ class Recorder:
         self.close()
 
     def close(self) -> None:
-        """End the record of this process."""
+        """Record the end of this process, and close the file."""
         self.note("end", process())
         self._file.close()
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
-        """Write down something else that has just happened, as ``note("paused", "p123")``; facts as in `Event`."""
+        """Record an event that has just happened, such as ``note("paused", "p123")``; ``facts`` are fields of `Event`."""
         line = to_line(Event(time.monotonic(), kind, who, lock, attempt, **facts)) + "\n"
         with self._mutex:
             self._file.write(line)
@@ -95,23 +95,23 @@ class Recorder:
     def holding(self, lock: aio.Lock) -> AsyncHolding: ...
 
     def holding(self, lock: sync_lock.Lock | aio.Lock) -> Holding | AsyncHolding:
-        """The lock, for one ``with`` (or ``async with``) statement, and what comes of it is written down."""
+        """Return a context manager that holds the lock for one ``with`` or ``async with`` statement and records it."""
         return Holding(self, lock) if isinstance(lock, sync_lock.Lock) else AsyncHolding(self, lock)
 
     def write(self, lease: BaseLease, register: Register) -> bool:
-        """Write to what the lock protects, with the fence of a lease that is being recorded; False if that was refused."""
+        """Attempt a write to the protected resource with the fence of a recorded lease; return whether it was accepted."""
         holding = self._holdings[lease]
         holding.look()
         return register.write(lease.fence, holding.who, lease.key, holding.attempt)
 
 
 def process() -> str:
-    """Return the name of this process in records."""
+    """Return the name of this process in records: ``p`` and its process id."""
     return f"p{os.getpid()}"
 
 
 class _Holding:
-    """One acquisition that is written down."""
+    """One recorded acquisition; the common part of `Holding` and `AsyncHolding`."""
 
     def __init__(self, record: Recorder, lock: BaseLock[Any], worker: str) -> None:
         self._record = record
@@ -120,7 +120,7 @@ class _Holding:
         self._until = 0.0
         self._over = False
         self._first = ""
-        """The attempt that this one's lease was passed on from."""
+        """Name of the attempt that acquired the lease from the server; empty if it is this attempt."""
         self.who = f"{process()}/{worker}"
         self.attempt = f"{self.who}#{next(record._numbers)}"  # noqa: SLF001
 
@@ -146,13 +146,13 @@ class _Holding:
         self._note("taken", fence=lease.fence, until=self._until)
 
     def _believed(self) -> float:
-        """Until when the lease may be believed, by the clock of the record."""
+        """Return the time, in seconds of the monotonic clock, until which the lease may be relied on."""
         assert self._lease is not None
         now = time.monotonic()
         return now + self._lease._held_lease.good_until - clock()  # noqa: SLF001
 
     def look(self) -> None:
-        """Write down what has become of the lease meanwhile."""
+        """Record a renewal, loss or release of the lease since the last look."""
         assert self._lease is not None
         until = self._believed()
         if abs(until - self._until) > 0.001 and not self._over:
@@ -162,7 +162,7 @@ class _Holding:
             self._over = True
             held_lease = self._lease._held_lease  # noqa: SLF001
             if held_lease.over:
-                self._note("release")  # in the body
+                self._note("release")  # the lease was released inside the `with` block
             else:
                 self._note("lost", note=held_lease.lost or held_lease.why_over)
 
@@ -183,7 +183,7 @@ class _Holding:
 
 
 class Holding(_Holding):
-    """One acquisition by a thread."""
+    """A context manager that acquires a lock in a thread, and records the acquisition."""
 
     def __init__(self, record: Recorder, lock: sync_lock.Lock) -> None:
         super().__init__(record, lock, f"t{threading.get_native_id()}")
@@ -210,7 +210,7 @@ class Holding(_Holding):
 
 
 class AsyncHolding(_Holding):
-    """One acquisition by a task."""
+    """An async context manager that acquires a lock in a task, and records the acquisition."""
 
     def __init__(self, record: Recorder, lock: aio.Lock) -> None:
         task = asyncio.current_task()

@@ -1,4 +1,4 @@
-"""Many seeds on all cores: how many histories a second, what happened in them, and which seeds violate something."""
+"""Simulate many seeds on all cores: count the histories and their events, and list the seeds that violate a rule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from holdfast.testing.swarms.result import Run
 from holdfast.testing.wired import histories as wired
 
 BATCH = 100
-"""Seeds that one process does before it reports."""
+"""Number of seeds that a process simulates before it reports its results."""
 
 ENOUGH = {
     "contended": 100,
@@ -43,7 +43,7 @@ ENOUGH = {
     "died_holding": 10,
     **{f"fault {kind} while held": 5 for kind in sorted(FAULTS)},
 }
-"""Rule R11: what has to happen in 1,000 histories at least, or they have proved nothing."""
+"""Minimum counts of events in 1,000 histories of the lock swarm (rule R11): with fewer, the histories prove nothing."""
 
 ENOUGH_OF_SCHEDULES = {
     "script schedule/serve": 10_000,
@@ -56,7 +56,7 @@ ENOUGH_OF_SCHEDULES = {
     "tick timed-out": 100,
     "tick attempts": 50,
 }
-"""The same, for schedules: of the ticks, how they have ended."""
+"""Minimum counts of events in 1,000 histories of schedules: script calls, and ticks by how they ended."""
 
 ENOUGH_OF_QUORUM = {
     **{name: count for name, count in ENOUGH.items() if name != "handed_over"},
@@ -65,7 +65,7 @@ ENOUGH_OF_QUORUM = {
     "script quorum/confirm": 500,
     "script lock/renew": 500,
 }
-"""The same, for a lock on several servers."""
+"""Minimum counts of events in 1,000 histories of a lock on several servers."""
 
 ENOUGH_OF_FLIGHTS = {
     "flight found": 2000,
@@ -79,7 +79,7 @@ ENOUGH_OF_FLIGHTS = {
     **{f"script single_flight/{name}": 200 for name in ("get_or_lease", "store", "cancel_load")},
     **{f"script single_flight/{name}": 50 for name in ("delete", "invalidate")},
 }
-"""The same, for single flight: see `stampede.Case.counts`."""
+"""Minimum counts of events in 1,000 histories of single flight."""
 
 ENOUGH_OF_ELECTIONS = {
     "election seen": 4000,
@@ -91,7 +91,7 @@ ENOUGH_OF_ELECTIONS = {
     "election cancelled": 5,
     **{f"script election/{name}": 200 for name in ("join", "proclaim", "observe", "transfer", "notify_observers")},
 }
-"""Least counts of events in 1,000 histories of elections."""
+"""Minimum counts of events in 1,000 histories of elections."""
 
 ENOUGH_OF_MEETINGS = {
     "script rendezvous/barrier": 15_000,
@@ -102,7 +102,7 @@ ENOUGH_OF_MEETINGS = {
     "meeting cancelled": 20,
     "meeting uncounted": 20,
 }
-"""The same, for barriers, latches and events: see `sim.client`."""
+"""Minimum counts of events in 1,000 histories of barriers, latches and events."""
 
 ENOUGH_OF_BREAKING = {
     "contended": 100,
@@ -112,7 +112,7 @@ ENOUGH_OF_BREAKING = {
     "break refused": 50,
     "script inspect/break_lock": 300,
 }
-"""The same, for locks that are taken away."""
+"""Minimum counts of events in 1,000 histories of locks that are revoked."""
 
 ENOUGH_OF_PERMITS = {
     "contended": 1000,
@@ -128,7 +128,7 @@ ENOUGH_OF_PERMITS = {
     **{f"script permit/{name}": 300 for name in ("acquire", "refresh", "release", "renew")},
     **{f"script permit/{name}": 20 for name in ("change", "limit")},
 }
-"""The same, for semaphores and read-write locks."""
+"""Minimum counts of events in 1,000 histories of semaphores and read-write locks."""
 
 ENOUGH_OF_TICKETS = {
     "contended": 100,
@@ -142,7 +142,7 @@ ENOUGH_OF_TICKETS = {
     "ticket expired": 100,
     "script lock/exchange_token": 5000,
 }
-"""The same, for locks that are handed over by tickets: see `handovers.counts`."""
+"""Minimum counts of events in 1,000 histories of locks that are handed over by tickets."""
 
 ENOUGH_OF_SEVERAL_LOCKS = {
     **{name: count for name, count in ENOUGH.items() if name != "again" and not name.startswith("fault ")},
@@ -151,7 +151,7 @@ ENOUGH_OF_SEVERAL_LOCKS = {
     "script lock/multi_acquire": 2000,
     "script lock/multi_release": 500,
 }
-"""The same, for several locks at once."""
+"""Minimum counts of events in 1,000 histories of locks that are acquired together."""
 
 
 ENOUGH_OF_DRIVERS = {
@@ -167,28 +167,28 @@ ENOUGH_OF_DRIVERS = {
     "script EVALSHA": 5000,
     "script SUBSCRIBE": 500,
 }
-"""The same, for the real drivers over scripted sockets; of the commands, how often they have come."""
+"""Minimum counts of events in 1,000 histories of the real drivers over scripted sockets, commands included."""
 
 
 OF_ANY_LOCK = ("R2", "R3", "R5", "R6", "R6 end", "R7 end", "R9", "R12", "R14")
-"""Rules that apply to whatever can be had by one or more. A rule of several parts is as many."""
+"""Rules that apply to every lock, with one or more holders and servers; a part of a rule, as "R6 end", counts as a rule."""
 
 OF_ONE_SERVER = (*OF_ANY_LOCK, "R6 told", "R8", "R8 place", "R13", "R15")
-"""To what one server gives, in the order of its queue."""
+"""Rules that apply to a lock that one server grants in the order of its queue."""
 
 OF_A_LOCK = (*OF_ONE_SERVER, "R1", "R4", "R7", "R7 claim", "R8 line", "R8 pass", "R16", "R16 refused")
-"""To a lock that processes pass on."""
+"""Rules that apply to a lock on one server that is handed on inside a process."""
 
 
 class Swarm(NamedTuple):
-    """A kind of histories."""
+    """A kind of random histories, all about one capability, such as elections."""
 
     simulate: Callable[..., Run[Any]]
-    """Makes one of a seed."""
+    """Function that simulates one history from a seed."""
     enough: Mapping[str, int]
-    """Minimum counts in 1,000 histories (R11)."""
+    """Minimum counts of events in 1,000 histories (rule R11)."""
     rules: tuple[str, ...]
-    """The rules that apply. Each has to give a verdict now and then: one that always excuses proves nothing."""
+    """Names of the rules that apply. Each must reach verdicts, because a rule that excuses every case proves nothing."""
 
 
 SWARMS = {
@@ -214,19 +214,22 @@ SWARMS = {
     "break_lock": Swarm(break_lock_swarm.simulate, ENOUGH_OF_BREAKING, (*OF_A_LOCK, "R19", "K1", "K2", "K3")),
     "wired": Swarm(wired.simulate, ENOUGH_OF_DRIVERS, ("T1", "T2", "T3", "T4")),
 }
-"""By name."""
+"""The swarms (kinds of random histories), by name."""
 
 JUDGED_IN = 2000
-"""In so many histories, each rule that applies to them has something to judge."""
+"""Number of histories in which every rule of a swarm must have judged at least one case."""
 
 
 def enough(of: str) -> Mapping[str, int]:
-    """Return how often events have to happen in a swarm."""
+    """Return the minimum counts of events in 1,000 histories of a swarm, which may have a theme."""
     return swarm_of(of).enough
 
 
 def swarm_of(name: str) -> Swarm:
-    """A swarm, by its name: ``election``, or ``election+forgetful``: under a theme. Raises KeyError."""
+    """Return a swarm by its name, such as ``election``, or ``election+forgetful`` with a theme (a rare fault).
+
+    Raises KeyError if there is no such swarm or theme.
+    """
     of, _, theme = name.partition("+")
     return _themed(SWARMS[of], THEMES[theme], of) if theme else SWARMS[of]
 
@@ -243,18 +246,18 @@ def _themed(swarm: Swarm, theme: Theme, of: str) -> Swarm:
 
 @dataclass(slots=True)
 class RunnerTotals:
-    """The results of some seeds, added up."""
+    """The results of simulated seeds, added up."""
 
     histories: int = 0
     calls: int = 0
     steps: int = 0
     seconds: float = 0.0
-    """Of a processor, added up: other programs that want it too do not count."""
+    """Processor time, in seconds, of all processes together; the time of other programs does not count."""
     coverage: Coverage = field(default_factory=Coverage)
     counts: Counter[str] = field(default_factory=Counter)
-    """Counts of events: "script single_flight/get_or_lease", how often it was run, "flight load", "tick ok"."""
+    """Counts of events by name, such as "script single_flight/get_or_lease" (runs of a script), "flight load", "tick ok"."""
     failed: list[tuple[int, str]] = field(default_factory=list)
-    """Seeds with what they violate."""
+    """Seeds that violate a rule, each with its first violation."""
 
     def add(self, other: RunnerTotals) -> None:
         self.histories += other.histories
@@ -278,16 +281,16 @@ class RunnerTotals:
         return self.coverage.missing({name: count for name, count in least.items() if name not in counted}) + rare
 
     def unjudged(self, of: str) -> list[str]:
-        """The rules that apply to a swarm, and have excused all that they have met, or met nothing."""
+        """Return the rules of a swarm that have judged no case: they met none, or excused all. Empty below `JUDGED_IN`."""
         judged = self.coverage.docket.judged
         return [rule for rule in swarm_of(of).rules if not judged[rule]] if self.histories >= JUDGED_IN else []
 
 
 def batch(first: int, count: int, of: str = "lock") -> RunnerTotals:
-    """Some seeds, one after the other."""
+    """Simulate ``count`` seeds of a swarm in this process, and return their results."""
     tally = RunnerTotals()
     simulate = swarm_of(of).simulate
-    gc.freeze()  # what was imported is not looked at again and again
+    gc.freeze()  # so that garbage collections skip the imported modules
     started = time.process_time()
     for seed in range(first, first + count):
         run = simulate(seed, coverage=tally.coverage)
@@ -312,12 +315,15 @@ def run_seeds(
     progress: Callable[[RunnerTotals], None] | None = None,
     of: str = "lock",
 ) -> RunnerTotals:
-    """Seeds of a swarm from ``first`` on, until so many histories or seconds (whichever comes first), on ``jobs`` processes."""
+    """Simulate seeds of a swarm, from ``first`` on, in ``jobs`` processes (default: one per core); return the results.
+
+    The run ends after ``histories`` histories or ``seconds`` seconds, whichever comes first.
+    """
     jobs = jobs or os.cpu_count() or 1
     total = RunnerTotals()
     deadline = time.monotonic() + (seconds if seconds is not None else float("inf"))
     todo = _batches(first, histories)
-    # Not by fork: a forked child would inherit whatever threads and sockets the caller has.
+    # Processes are spawned: a forked child would inherit the caller's sockets, and locks of its threads.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         running: set[Future[RunnerTotals]] = set()
         more = True

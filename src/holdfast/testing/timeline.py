@@ -1,7 +1,7 @@
-"""A history as text, for people: time runs down, each worker has a lane, and so has the server.
+"""Draw a history as text: time runs down, and each worker and server has a column, called its lane.
 
-A bar ┃ stands in a lane for as long as that worker believes to hold the lock, ┊ while its process is stopped, ╏ for both. Times
-are milliseconds since the history began. Rows that a violation speaks of have a ! before them.
+A bar ┃ is drawn in a lane while its worker believes that it holds the lock, ┊ while its process is stopped, and ╏ while both
+are true. Times are milliseconds since the history began. Rows of events that a violation names begin with a !.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from holdfast.testing.history import Event, process_of
 from holdfast.testing.judge.safety_rules import Violation
 
 WIDTH: Final = 110
-"""Columns, as long as there are no more than four lanes."""
+"""Width of the drawing, in characters, if it has at most four lanes."""
 
 TIME: Final = 12
 SERVER: Final = ("granted", "extended", "freed", "served")
 WORDS: Final = {
     "ask": "asks{lock}, waits {wait}",
-    "queued": "stands in line{lock}",
+    "queued": "joins the queue{lock}",
     "taken": "HOLDS{lock} {until}{fence}",
     "busy": "busy{lock}, gives up",
     "renewed": "renewed{lock} {until}",
     "lost": "LOST{lock}{note}",
-    "release": "gives back{lock}",
-    "released": "given back{lock}{note}",
+    "release": "releases{lock}",
+    "released": "released{lock}{note}",
     "write": "writes: accepted",
     "refused": "writes: REFUSED{fence}",
     "crashed": "CRASHES",
     "paused": "is stopped",
     "resumed": "goes on",
-    "granted": "has{lock} {attempt} {until}{note}",
-    "extended": "keeps{lock} {attempt} {until}",
+    "granted": "grants{lock} {attempt} {until}{note}",
+    "extended": "extends{lock} {attempt} {until}",
     "freed": "frees{lock} {attempt}",
     "fault": "* {words}{lasting}",
     "healed": "* over{note}",
@@ -48,7 +48,7 @@ NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Lane:
-    """One column: who, until when it believes to hold the lock, and whether it is stopped."""
+    """A column of the drawing: its worker or server, the end of its belief to hold the lock, and whether it is stopped."""
 
     def __init__(self, who: str, title: str) -> None:
         self.who = who
@@ -64,7 +64,7 @@ class Lane:
 
 
 def draw(events: Iterable[Event], violations: Iterable[Violation] = (), *, names: Mapping[str, str] = NOBODY) -> str:
-    """The drawing, without a line end at its end. ``names``: titles for lanes, by who they are of."""
+    """Return the drawing of a history, without a final newline. ``names``: titles of lanes, by worker or server."""
     events = list(events)
     return _Drawing(events, list(violations), names).draw()
 
@@ -78,7 +78,7 @@ class _Drawing:
         self.accused = {event for violation in violations for event in violation.events}
         self.fences = sorted({event.fence for event in events if event.fence})
         self.numbered = bool(self.fences) and self.fences[-1] >= 10**6
-        """Long fences are called by their rank; what they are is written below."""
+        """True if fences are so long that the drawing shows their ranks, and lists the fences below."""
         self.several = len({event.lock for event in events if event.lock}) > 1
         self.servers = [Lane(who, names.get(who, who)) for who in _unique(e.who for e in events if e.kind in SERVER)]
         self.lanes = self._workers() + (self.servers or [Lane("", "")])
@@ -117,7 +117,7 @@ class _Drawing:
     # Rows
 
     def _row(self, margin: str, texts: list[str], bars: list[str]) -> None:
-        """One event: a text in some lane, in as many lines as it needs."""
+        """Append one row: a text per lane, wrapped into as many lines as needed."""
         columns = [textwrap.wrap(text, self.width - 2, break_on_hyphens=False) or [""] for text in texts]
         for n in range(max(len(column) for column in columns)):
             cells = [column[n] if n < len(column) else "" for column in columns]
@@ -129,11 +129,11 @@ class _Drawing:
         self._row(f"{mark}{self._ms(at):>{TIME - 3}}", texts, [lane.bar for lane in self.lanes])
 
     def _run_out(self, now: float) -> None:
-        """Beliefs that end by themselves before the next event."""
+        """Append a row for each lease that a worker believed in and that ends by itself before ``now``."""
         for lane in sorted((lane for lane in self.lanes if lane.until is not None), key=lambda lane: lane.until or 0.0):
             if lane.until is not None and lane.until < now:
                 at, lane.until = lane.until, None
-                self._say(at, [lane], "the lease is over")
+                self._say(at, [lane], "the lease ends")
 
     def _event(self, event: Event) -> None:
         where = self._where(event)
@@ -177,8 +177,8 @@ class _Drawing:
             note=f": {event.note}" if event.note else "",
             words=event.note,
             attempt=event.attempt,
-            until="for ever" if event.until == float("inf") else f"to {self._ms(event.until, 1)}",
-            wait="for ever" if wait == float("inf") else f"{wait * 1000:.0f} ms",
+            until="forever" if event.until == float("inf") else f"until {self._ms(event.until, 1)}",
+            wait="forever" if wait == float("inf") else f"{wait * 1000:.0f} ms",
             fence=f", fence {self._rank(event.fence)}" if event.fence else "",
             lasting=f" for {wait * 1000:.0f} ms" if wait > 0 else "",
         )

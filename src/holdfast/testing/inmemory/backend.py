@@ -1,4 +1,4 @@
-"""`holdfast.testing.memory()`: a server in memory for tests, with ways to make its locks fail."""
+"""`holdfast.testing.memory()`: a server in memory for tests, with methods that make its locks fail."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ from holdfast.testing.inmemory.serving import Serving
 from holdfast.testing.keyspace import ReplyError
 
 Named = BaseLock[Any] | BaseLease | str
-"""A lock: one of its objects, one of its leases, or its name."""
+"""An argument that names a lock: a lock object, one of its leases, or its name."""
 
 Keys = tuple[bytes, bytes, bytes]
 
 THIEF = "c0ffee"
-"""Id of the process that steals locks."""
+"""Id of the imaginary process that acquires locks in `Memory.steal`."""
 
 
 class Holder(NamedTuple):
-    """The holder of a lock."""
+    """The holder of a lock on a server in memory."""
 
     who: str | None
-    """As in `LockTimeout.holder`: ``host:pid (label)``, the id of a process, or None for a client of another library."""
+    """``host:pid (label)`` of the holder, or the id of its process; None for a client of another library."""
     fence: int
-    """Fence of the holder. In another process it may be a later one, if the lock was handed on inside that process."""
+    """Fence of the holder. If another process holds the lock, it may have a later fence, handed on inside that process."""
     remaining: float | None
-    """Seconds until the lease ends on the server, unless renewed; None: it has no end."""
+    """Seconds until the lease ends on the server, unless it is renewed; None if it has no end."""
 
 
 class Memory:
-    """A server in memory: pass it where a client or a URL is wanted, ``Lock(memory, "name")``, for threads and asyncio.
+    """A server in memory: pass it as the client or URL, ``Lock(memory, "name")``, to classes of the sync and asyncio API.
 
-    A thread of this process serves it on a unix socket, so everything else is as in production. ``url`` and ``socket`` (a
-    path) let other clients in: ``redis.Redis.from_url(memory.url)``, or another process. Its time is that of
-    `holdfast.testing.clock`. A forked child can connect, but not use the methods.
+    A thread of this process serves the server on a unix socket, so that clients work as in production. Other clients and
+    processes connect with ``url`` or ``socket`` (a path): ``redis.Redis.from_url(memory.url)``. The server's time is that of
+    `holdfast.testing.clock`. A forked child can connect to the server, but cannot call its methods.
 
-    Close it at the end: leases that are still held on it are lost then.
+    Close the server at the end; leases that are still held on it are lost then.
     """
 
     def __init__(self) -> None:
@@ -61,10 +61,10 @@ class Memory:
             parent = "/tmp"  # noqa: S108 - the path of a socket has to be short
         directory = Path(tempfile.mkdtemp(prefix="holdfast-memory-", dir=parent))
         self.socket = str(directory / "server.sock")
-        """Path of the socket."""
+        """Path of the server's unix socket."""
         self.url = f"unix://{self.socket}"
         self._serving = Serving(Path(self.socket))
-        # With the server, not with us: a lock that was made on us goes on using it.
+        # Bound to the server thread, not to this object: a lock on this server may outlive this object.
         self._remove = weakref.finalize(self._serving, _remove, directory, os.getpid())
 
     def __repr__(self) -> str:
@@ -77,15 +77,15 @@ class Memory:
         self.close()
 
     def close(self) -> None:
-        """End it. Leases held on it are lost, every waiter gets a ServerError. The second time, it does nothing."""
+        """Stop the server: leases held on it are lost, and waiters get a ServerError. A second call does nothing."""
         self._serving.close()
         inside.part(self._endpoint, "the server in memory was closed")
         self._remove()
 
-    # Looking
+    # Queries
 
     def holder(self, lock: Named) -> Holder | None:
-        """Return the holder of a lock; None if it is free."""
+        """Return the holder of a lock, or None if the lock is free."""
         key, state, _ = _keys(lock)
         token = self._do("GET", key)
         if token is None:
@@ -98,33 +98,36 @@ class Memory:
         return Holder(who, fence, None if left == -1 else left / 1000)
 
     def waiters(self, lock: Named) -> int:
-        """How many wait for a lock: in the server's queue, and in this process behind others of it."""
+        """Return the number of waiters for a lock: those in the server's queue, and those in the queue inside this process."""
         key, _, queue = _keys(lock)
         places: int = self._do("ZCARD", queue)
         return max(0, places + inside.in_line(self._endpoint, key))
 
     def until_waiting(self, lock: Named, count: int = 1, timeout: float = 5.0) -> None:
-        """Return when so many wait in line for a lock. Raises TimeoutError after ``timeout`` real seconds."""
+        """Wait until ``count`` waiters wait for a lock. Raises TimeoutError after ``timeout`` real seconds."""
         give_up_at = time.monotonic() + timeout
         while (found := self.waiters(lock)) < count:
             if time.monotonic() > give_up_at:
-                raise TimeoutError(f"{found} in line for the lock, not {count}, after {timeout:g} s")
+                raise TimeoutError(f"{found} waiters for the lock, not {count}, after {timeout:g} s")
             time.sleep(0.001)
 
-    # Losing locks
+    # Loss of locks
 
     def expire(self, lock: Named, *, notice: bool = True) -> None:
-        """End the lease on the server, as if it had run out.
+        """End the lease of a lock on the server, as if the lease had expired.
 
-        With ``notice=False`` the holder has not noticed on return, and will at its next renewal. Otherwise all leases of this
-        process have been renewed on return, and a waiter has the lock.
+        With ``notice=True`` all leases of this process are renewed before the method returns: the holder has noticed the loss,
+        and a waiter holds the lock. With ``notice=False`` the holder notices at its next renewal.
         """
         self._do("DEL", _keys(lock)[0])
         self._noticed(notice)
 
     def steal(self, lock: Named, *, ttl: float = 30.0, notice: bool = True) -> int:
-        """Somebody else takes the lock, whoever holds it, for ``ttl`` seconds. Returns the thief's fence, higher than all
-        before. ``notice`` as in `expire`."""
+        """Let an imaginary process acquire the lock for ``ttl`` seconds, although it may be held; return the new fence.
+
+        The fence is higher than all before. With ``notice=True`` a holder in this process has noticed the loss on return; with
+        ``notice=False`` it notices at its next renewal.
+        """
         key, state, _ = _keys(lock)
         ms = milliseconds(seconds(ttl, "ttl", MIN_TTL))
 
@@ -144,23 +147,27 @@ class Memory:
         return fence
 
     def flush(self, *, notice: bool = True) -> None:
-        """All data is gone, as after FLUSHALL or a restart without a file. ``notice`` as in `expire`."""
+        """Delete all data, as FLUSHALL or a restart without a file does.
+
+        With ``notice=True`` the holders in this process have noticed the loss on return; with ``notice=False`` they notice at
+        their next renewal.
+        """
         self._do("FLUSHALL")
         self._noticed(notice)
 
-    # Troubles
+    # Faults
 
     def stop(self) -> None:
-        """The server is away: connections are cut, new ones refused. It keeps its data, and its time goes on."""
+        """Make the server unreachable: cut its connections and refuse new ones. Its data stays, and its time goes on."""
         self._serving.run(self._serving.down)
 
     def start(self) -> None:
-        """The server is back."""
+        """Make a stopped server reachable again."""
         self._serving.run(self._serving.up)
 
     @contextmanager
     def down(self) -> Iterator[None]:
-        """Take the server away for the length of a ``with``."""
+        """Make the server unreachable inside a ``with`` block."""
         self.stop()
         try:
             yield
@@ -168,18 +175,18 @@ class Memory:
             self.start()
 
     def slow(self, delay: float) -> None:
-        """From now on each answer takes ``delay`` seconds longer (of real time); 0 ends it."""
+        """Delay each answer of the server by ``delay`` seconds of real time from now on; 0 ends the delay."""
         seconds(delay, "delay", 0)
         self._serving.delay = delay
 
     def drop_replies(self, count: int = 1) -> None:
-        """Execute the next ``count`` scripts, but cut their connection before the answer.
+        """Execute the next ``count`` scripts, but cut each one's connection before its answer.
 
         Every change of a lock by holdfast is a script.
         """
         self._serving.lost_answers = count
 
-    # Inside
+    # Internals
 
     @property
     def _endpoint(self) -> Endpoint:
@@ -189,7 +196,7 @@ class Memory:
         return self._serving.run(lambda: self._execute(*args))
 
     def _execute(self, *args: bytes | str) -> Any:
-        """In the server's thread."""
+        """Execute a command; call this in the server's thread. Raises ReplyError if the reply is an error."""
         reply = self._serving.execute([arg.encode() if isinstance(arg, str) else arg for arg in args])
         if isinstance(reply, ReplyError):
             raise reply
@@ -201,7 +208,7 @@ class Memory:
 
 
 def _keys(lock: Named) -> Keys:
-    """The keys of a lock."""
+    """Return the keys of a lock: the lock itself, its state and its queue."""
     if isinstance(lock, BaseLock):
         return lock._spec.keys  # noqa: SLF001
     if isinstance(lock, BaseLease):
@@ -210,5 +217,5 @@ def _keys(lock: Named) -> Keys:
 
 
 def _remove(directory: Path, owner: int) -> None:
-    if os.getpid() == owner:  # in a forked child it is still the parent's
+    if os.getpid() == owner:  # in a forked child, the directory still belongs to the parent
         shutil.rmtree(directory, ignore_errors=True)

@@ -1,5 +1,6 @@
-"""One connection to a server in memory: reads commands, answers in RESP2 or RESP3, and does what belongs to a connection
-rather than to the data: HELLO, CLIENT, MULTI and WATCH, SUBSCRIBE. Bytes in, bytes out: no sockets here.
+"""One connection to a server in memory: parse commands, and encode replies in RESP2 or RESP3, without sockets.
+
+The module executes the commands that concern a connection and not the data: HELLO, CLIENT, MULTI, WATCH and SUBSCRIBE.
 
 Sources: redis.io "Redis serialization protocol specification", "Transactions", "Redis Pub/Sub".
 """
@@ -17,26 +18,25 @@ from holdfast.testing.keyspace import ReplyError, Status
 OK = Status(b"OK")
 
 _SUBSCRIBED = {b"SUBSCRIBE", b"UNSUBSCRIBE", b"PING", b"QUIT", b"RESET"}
-"""Commands that a RESP2 connection may send while it is subscribed. The answer to any other could not be told from a
-message."""
+"""Commands that a subscribed RESP2 connection may send: the reply to any other could be mistaken for a message."""
 
 _numbers = itertools.count(1)
 
 
 class Push(list[Any]):
-    """A push message, which a RESP3 connection gets without a request."""
+    """A push message: a list that a RESP3 connection receives without a request."""
 
 
 class Double(bytes):
-    """A number with a fraction; in RESP2 text."""
+    """A reply that is a floating-point number; RESP2 encodes it as a string."""
 
 
 class NullArray:
-    """No array, which RESP2 tells from no text."""
+    """The reply "no array", which RESP2 encodes differently from "no string"."""
 
 
 def encode(reply: Any, protocol: int) -> bytes:  # noqa: PLR0911 - a table of types
-    """The bytes of a reply."""
+    """Encode a reply in RESP2 or RESP3."""
     match reply:
         case Status():
             return b"+%b\r\n" % reply
@@ -66,7 +66,7 @@ def _aggregate(mark: bytes, size: int, parts: Iterable[Any], protocol: int) -> b
 
 
 def shaped(name: bytes, args: list[bytes], reply: Any) -> Any:
-    """A reply of the keyspace, which thinks in RESP2, as RESP3 has it."""
+    """Convert the keyspace's reply to a command from its RESP2 form to the types of RESP3, such as a map for HGETALL."""
     if isinstance(reply, list):
         if name == b"HGETALL":
             return dict(zip(reply[::2], reply[1::2], strict=True))
@@ -82,34 +82,34 @@ def shaped(name: bytes, args: list[bytes], reply: Any) -> Any:
 
 
 class Backend(Protocol):
-    """The server, as its connections see it."""
+    """The methods of the server in memory that its connections call."""
 
     def execute(self, args: list[bytes]) -> Any:
-        """One command on the data, at the server's time; what it publishes is passed on."""
+        """Execute a command on the data at the server's time, deliver the messages that it publishes, and return the reply."""
 
     def version(self, key: bytes) -> int:
-        """Another number after each change of the key."""
+        """Return the version number of a key, which differs after each change of the key."""
 
     def listen(self, session: Session, channel: bytes, by: int) -> None:
-        """This connection subscribes (1) or unsubscribes (-1)."""
+        """Subscribe (``by`` 1) or unsubscribe (-1) this connection."""
 
 
 class Session:
-    """The state of one connection."""
+    """The state of one client connection: protocol version, name, subscriptions and transaction."""
 
     def __init__(self, server: Backend) -> None:
         self._server = server
-        self._reader = hiredis.Reader()  # a request has the form of a reply: an array of texts
+        self._reader = hiredis.Reader()  # a request has the form of a reply that is an array of strings
         self._id = next(_numbers)
         self._name = b""
         self.protocol = 2
         self.channels: list[bytes] = []
         self._queued: list[list[bytes]] | None = None
-        """The commands since MULTI."""
+        """Commands queued since MULTI; None outside a transaction."""
         self._broken = False
-        """Something since MULTI was refused, so nothing of it will be done."""
+        """True if a command since MULTI was refused, so that EXEC executes none."""
         self._watched: dict[bytes, int] = {}
-        """Versions of the keys at WATCH."""
+        """Version numbers of the watched keys at the time of WATCH."""
         self.leaving = False
         self._own: dict[bytes, Callable[[list[bytes]], list[Any]]] = {
             b"HELLO": self._hello,
@@ -125,15 +125,15 @@ class Session:
         }
 
     def requests(self, data: bytes) -> Iterable[list[bytes]]:
-        """The commands in what came. Raises hiredis.ProtocolError."""
+        """Parse received bytes, and yield the complete commands. Raises hiredis.ProtocolError."""
         self._reader.feed(data)
         while (request := self._reader.gets()) is not False:
             if not isinstance(request, list) or not request or not all(isinstance(part, bytes) for part in request):
-                raise hiredis.ProtocolError("a request is an array of texts")
+                raise hiredis.ProtocolError("a request must be an array of strings")
             yield request
 
     def handle(self, request: list[bytes]) -> list[Any]:
-        """Do one command: its replies, one unless it is (UN)SUBSCRIBE for several channels."""
+        """Handle one command, and return its replies: one, or one per channel of SUBSCRIBE and UNSUBSCRIBE."""
         name, args = request[0].upper(), request[1:]
         if self.channels and self.protocol == 2 and name not in _SUBSCRIBED:
             return [
@@ -211,7 +211,7 @@ class Session:
         return answers
 
     def close(self) -> None:
-        """The connection is gone."""
+        """End the subscriptions of a closed connection."""
         self._unsubscribe([])
 
     # Transactions

@@ -1,9 +1,7 @@
-"""Access of the test tools to the keeper of this process, in the keeper's own thread.
+"""Access of the test tools to the keeper (the library's background thread): wait until it is idle, or make it renew now.
 
-The tools wait until the keeper is idle, hurry it, and part it from a server that is gone.
-
-The keeper is idle when nothing is due and no answer is awaited. A step of the clock between a request and its answer would
-be taken for a server that keeps silent, so the clock steps only then (`when_idle`).
+The keeper is idle when nothing is due and it awaits no answer. The test clock moves only at such moments (`when_idle`): if it
+moved between a request and its answer, the server would seem not to answer.
 """
 
 # ruff: noqa: SLF001  (the test tools belong to the library: they may look inside)
@@ -26,12 +24,14 @@ from holdfast._runtime.process import current
 T = TypeVar("T")
 
 LIMIT = 2.0
-"""Real seconds for which the keeper is waited for at most: a server that is away or slow keeps it busy for longer."""
+"""Longest wait for the keeper to become idle, in real seconds; an unreachable or slow server keeps it busy for longer."""
 
 
 def when_idle(then: Callable[[], None] = lambda: None, limit: float = LIMIT) -> bool:
-    """Call ``then`` in the keeper's thread at a moment when it is idle, at the latest after ``limit`` real seconds; here,
-    if there is no keeper. Returns when that is done: False if the keeper was not idle."""
+    """Call ``then`` in the keeper's thread when the keeper is idle, at the latest after ``limit`` real seconds.
+
+    Returns after the call: True, or False if the keeper was not idle. Without a keeper, ``then`` is called in this thread.
+    """
     keeper = current().running_keeper
     if keeper is None:
         then()
@@ -47,7 +47,7 @@ def when_idle(then: Callable[[], None] = lambda: None, limit: float = LIMIT) -> 
 
     try:
         while (idle := _in_its_thread(keeper, look)) is None:
-            time.sleep(0.0002)  # for the answers it waits for
+            time.sleep(0.0002)  # let the answers arrive that the keeper awaits
     except _Ended:
         then()
         return True
@@ -55,17 +55,17 @@ def when_idle(then: Callable[[], None] = lambda: None, limit: float = LIMIT) -> 
 
 
 class _Ended(Exception):
-    """The keeper was closed meanwhile, by another thread."""
+    """An error raised if another thread closed the keeper before it did what was asked."""
 
 
 def _in_its_thread(keeper: Keeper, what: Callable[[], T]) -> T:
-    """Have the keeper's thread do something. Raises _Ended if it has not been done."""
+    """Call a function in the keeper's thread, and return its result. Raises _Ended if the keeper ends before the call."""
     done: Future[T] = Future()
 
     def do() -> None:
         try:
             done.set_result(what())
-        except BaseException as error:  # noqa: BLE001 - it is the caller's
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
             done.set_exception(error)
 
     keeper.call(do)
@@ -76,7 +76,7 @@ def _in_its_thread(keeper: Keeper, what: Callable[[], T]) -> T:
 
 
 def next_at() -> float:
-    """When the keeper has something to do next (local seconds; infinity: never)."""
+    """Return the local time, in seconds, at which the keeper has something to do next; infinity: never."""
     keeper = current().running_keeper
     if keeper is None:
         return float("inf")
@@ -92,7 +92,7 @@ def _idle(keeper: Keeper) -> bool:
 
 
 def _with_node(endpoint: Endpoint, do: Callable[[Keeper, Node], None]) -> None:
-    """Do something with what the keeper knows of a server, in its thread; nothing, if it knows nothing of it."""
+    """Call ``do`` in the keeper's thread with the node, the keeper's state about one server; do nothing if there is none."""
     keeper = current().running_keeper
     if keeper is None:
         return
@@ -107,7 +107,7 @@ def _with_node(endpoint: Endpoint, do: Callable[[Keeper, Node], None]) -> None:
 
 
 def hurry(endpoint: Endpoint) -> None:
-    """Have the keeper renew its leases on a server now, and ask for its waiters. Returns when it has the answers."""
+    """Make the keeper renew its leases on a server and refresh its waiters now; return when the answers have arrived."""
 
     def all_due(keeper: Keeper, node: Node) -> None:
         now = clock()
@@ -123,8 +123,10 @@ def hurry(endpoint: Endpoint) -> None:
 
 
 def in_line(endpoint: Endpoint, key: bytes) -> int:
-    """How many more wait for a lock than the server can say: who stands in line in this process, less those who have a place
-    in the queue and have not had the answer yet that says so."""
+    """Return how many waiters for a lock to add to the server's count: those in the local queue of this process.
+
+    Waiters that have a place in the server's queue, but have not received its answer yet, are subtracted.
+    """
     keeper = current().running_keeper
     if keeper is None:
         return 0
@@ -140,7 +142,7 @@ def in_line(endpoint: Endpoint, key: bytes) -> int:
 
 
 def fence(endpoint: Endpoint, token: str) -> int:
-    """The last fence of a lease of this process: it may have been passed on since the server gave it. 0: not ours."""
+    """Return the last fence of a lease held by this process, which may have handed the lease on; 0 if it holds none."""
     keeper = current().running_keeper
     if keeper is None:
         return 0
@@ -156,7 +158,7 @@ def fence(endpoint: Endpoint, token: str) -> int:
 
 
 def part(endpoint: Endpoint, why: str) -> None:
-    """A server is gone for good: its waiters are told, leases are lost, its connections are closed."""
+    """Make the keeper drop a server that is gone for good: end its waiters, lose its leases and close its connections."""
 
     def end(keeper: Keeper, node: Node) -> None:
         with keeper.mutex:

@@ -1,4 +1,4 @@
-"""The thread of a server in memory: a unix socket, its connections, and the time and the troubles that are made for them."""
+"""The thread of a server in memory: it serves a unix socket, sets the server's time, and injects delays and lost answers."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ log = logging.getLogger("holdfast.testing")
 _SCRIPTS = {b"EVAL", b"EVALSHA"}
 
 _one_at_a_time = threading.Lock()
-"""All keyspaces of a process share one Lua."""
+"""Lock for the Lua runtime that all keyspaces of a process share."""
 
 
 class Connection:
-    """A socket, its session, and what is still to be sent on it."""
+    """A client connection: its socket, its session, and the replies that are still to be sent."""
 
     def __init__(self, serving: Serving, sock: socket.socket) -> None:
         self.sock = sock
@@ -45,7 +45,7 @@ class Connection:
 
     @property
     def next_at(self) -> float:
-        """When there is something to send (real seconds); infinity while the socket takes no more."""
+        """Real time, in seconds, at which the next reply may be sent; infinity if there is none or the socket is full."""
         return self._out[0][0] if self._out and not self._full else float("inf")
 
     def send(self, reply: Any) -> None:
@@ -67,11 +67,11 @@ class Connection:
         except (OSError, hiredis.ProtocolError):
             self._serving.drop(self)
         except Exception:
-            log.exception("a server in memory stumbled over a command, and goes on")
+            log.exception("a command to the server in memory failed; its connection was closed, and the server goes on")
             self._serving.drop(self)
 
     def _answer(self, request: list[bytes]) -> bool:
-        """False if the connection ends with it."""
+        """Handle a request and queue its replies; return False if the connection is closed."""
         replies = self.session.handle(request)
         unknown = isinstance(replies[0], ReplyError) and str(replies[0]).startswith("NOSCRIPT")
         if self._serving.lost_answers and request[0].upper() in _SCRIPTS and not unknown:
@@ -87,7 +87,7 @@ class Connection:
         return not self.session.leaving
 
     def flush(self) -> None:
-        """Send what may be sent by now, as far as the socket takes it."""
+        """Send the replies whose time has come, as far as the socket accepts them."""
         now = time.monotonic()
         self._full = False
         while self._out and self._out[0][0] <= now:
@@ -106,24 +106,24 @@ class Connection:
 
 
 class Serving:
-    """Other threads use `run`, `close` and the attributes only."""
+    """The thread of a server in memory. Other threads use only `run`, `close`, `delay` and `lost_answers`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._keyspace = Keyspace()
         self.delay = 0.0
-        """Real seconds by which each answer comes later."""
+        """Seconds of real time by which each answer is delayed."""
         self.lost_answers = 0
-        """So many answers to scripts are still to be lost."""
+        """Number of scripts whose answers are still to be dropped, by cutting their connections."""
         self._start = time.time() - clock()
-        """From local time to server time: a wall clock that moves with the local one."""
+        """Seconds to add to local time to get the server's time, so that both advance together."""
         self._owner = os.getpid()
         self._listener: socket.socket | None = None
         self._connections: dict[socket.socket, Connection] = {}
         self._listeners: dict[bytes, list[Session]] = {}
         self._todo: deque[Callable[[], None]] = deque()
         self._mutex = threading.Lock()
-        """So that nothing is asked of a thread that has ended."""
+        """Lock that keeps `run` from queueing a function for a thread that has ended."""
         self._ended = False
         self._selector = selectors.DefaultSelector()
         self._poke_out, self._poke_in = socket.socketpair()
@@ -135,15 +135,18 @@ class Serving:
         self._thread.start()
 
     def run(self, what: Callable[[], T]) -> T:
-        """Do something in the server's thread, between two commands; returns or raises what it does."""
+        """Call a function in the server's thread, between two commands, and return its result or raise its exception.
+
+        Raises RuntimeError if the server is closed, or belongs to the parent of this forked process.
+        """
         if self._owner != os.getpid():
-            raise RuntimeError("a server in memory belongs to the process that made it; a forked child can only connect to it")
+            raise RuntimeError("a server in memory belongs to the process that started it; a forked child can only connect")
         future: Future[T] = Future()
 
         def do() -> None:
             try:
                 future.set_result(what())
-            except BaseException as error:  # noqa: BLE001 - it is the caller's
+            except BaseException as error:  # noqa: BLE001 - the caller raises it
                 future.set_exception(error)
 
         with self._mutex:
@@ -154,17 +157,17 @@ class Serving:
         return future.result()
 
     def close(self) -> None:
-        """End the thread and all connections. Does nothing the second time, or in a forked child."""
+        """End the thread and all connections. A second call, or a call in a forked child, does nothing."""
         if self._ended or self._owner != os.getpid():
             return
         self.run(self._end)
         self._thread.join()
         self._poke_in.close()
 
-    # In the thread
+    # Methods that run in the server's thread
 
     def up(self) -> None:
-        """Accept connections."""
+        """Open the unix socket and accept connections."""
         if self._listener is None:
             listener = self._listener = socket.socket(socket.AF_UNIX)
             listener.bind(str(self.path))
@@ -173,7 +176,7 @@ class Serving:
             self._selector.register(listener, selectors.EVENT_READ)
 
     def down(self) -> None:
-        """As if the server were switched off: connections are cut, new ones refused. The data stays."""
+        """Close the unix socket and all connections, as if the server were switched off. The data stays."""
         listener, self._listener = self._listener, None
         if listener is not None:
             self._selector.unregister(listener)
@@ -183,7 +186,7 @@ class Serving:
             self.drop(connection)
 
     def drop(self, connection: Connection) -> None:
-        """Close a connection."""
+        """Close a client connection."""
         if self._connections.pop(connection.sock, None) is not None:
             connection.session.close()
             self._selector.unregister(connection.sock)
@@ -194,7 +197,7 @@ class Serving:
             self._selector.modify(connection.sock, events, connection)
 
     def execute(self, args: list[bytes]) -> Any:
-        """One command on the data, at the server's time; what it publishes is passed on."""
+        """Execute a command on the data at the server's time, deliver the messages that it publishes, and return the reply."""
         with self._data() as data:
             reply = data.execute(*args)
             published, data.published[:] = list(data.published), []
@@ -204,13 +207,13 @@ class Serving:
         return reply
 
     def version(self, key: bytes) -> int:
-        """Another number after each change of the key."""
+        """Return the version number of a key, which differs after each change of the key."""
         with self._data() as data:
             return data.version(key)
 
     @contextmanager
     def _data(self) -> Iterator[Keyspace]:
-        """The data, at the server's time."""
+        """Yield the data, with its time set to the server's time."""
         with _one_at_a_time:
             self._keyspace.now = int((self._start + clock()) * 1e6)
             yield self._keyspace
@@ -221,7 +224,7 @@ class Serving:
                 connection.send(message)
 
     def listen(self, session: Session, channel: bytes, by: int) -> None:
-        """A connection subscribes (1) or unsubscribes (-1)."""
+        """Subscribe (``by`` 1) or unsubscribe (-1) a connection."""
         sessions = self._listeners.setdefault(channel, [])
         sessions.append(session) if by > 0 else sessions.remove(session)
         with self._data() as data:
@@ -250,7 +253,7 @@ class Serving:
         try:
             sock, _ = listener.accept()
         except OSError:
-            return  # the client is gone
+            return  # the client has disconnected
         connection = self._connections[sock] = Connection(self, sock)
         self._selector.register(sock, selectors.EVENT_READ, connection)
 
@@ -262,7 +265,7 @@ class Serving:
         self._poke_out.close()
 
     def let_go(self) -> None:
-        """In a forked child: the connections are the parent's, who alone can end them."""
+        """Close the copies of all sockets in a forked child; the connections belong to the parent and stay open there."""
         ours = [self._listener, self._poke_out, self._poke_in, *self._connections]
         for sock in ours:
             if sock is not None:
@@ -279,5 +282,5 @@ def _let_go() -> None:
         serving.let_go()
 
 
-# Nobody forks in the middle of a command: the child's Lua would be locked for ever.
+# A fork waits for the end of a running command; otherwise the Lua lock in the child would never be released.
 os.register_at_fork(before=_one_at_a_time.acquire, after_in_parent=_one_at_a_time.release, after_in_child=_let_go)

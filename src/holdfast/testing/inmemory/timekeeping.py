@@ -1,4 +1,4 @@
-"""`holdfast.testing.clock`: moves the time that holdfast sees in this process, and that of its memory servers."""
+"""`holdfast.testing.clock`: a clock with which a test moves holdfast's time in this process, and that of its memory servers."""
 
 from __future__ import annotations
 
@@ -10,44 +10,46 @@ from holdfast._runtime.process import close
 from holdfast.testing.inmemory import inside
 
 STEP = 1.0
-"""Seconds of the longest step of `Clock.run`: as often as a waiting process gives a sign of life."""
+"""Longest step of `Clock.run`, in seconds: the interval at which a waiting process refreshes its place in a queue."""
 
 
 class Clock:
-    """The time of this process's locks, and of all servers made by `holdfast.testing.memory`.
+    """The clock of this process's locks, and of all servers started by `holdfast.testing.memory`.
 
-    It goes on by itself, so nothing ever hangs, and can be moved forward. ``time.time()``, ``time.sleep()``, the event loop
-    and real servers know nothing of it.
+    The clock runs with real time, and a test can move it forward. ``time.time()``, ``time.sleep()``, the event loop and real
+    servers are not affected.
     """
 
     def __init__(self) -> None:
-        self._mutex = threading.RLock()  # a signal handler may look at the clock, too
+        self._mutex = threading.RLock()  # reentrant, because a signal handler may use the clock, too
 
     def __repr__(self) -> str:
         return f"<holdfast.testing.clock, {local.ahead:g} s ahead>"
 
     def advance(self, seconds: float) -> None:
-        """Let time pass as if the whole machine had slept: no renewal is sent meanwhile.
+        """Move the clock forward in one step, as if the whole machine had slept: no renewal is sent meanwhile.
 
-        The consequences have happened on return: leases that ended are lost, waits that are over have timed out, and waiters
-        hold the locks that became free.
+        On return, expired leases are lost, expired waits have timed out, and waiters hold the locks that became free.
         """
         with self._mutex:
             self._step(_checked(seconds))
 
     def run(self, seconds: float) -> None:
-        """Let time pass with the machine awake: leases are renewed on the way."""
+        """Move the clock forward in small steps, as if the machine were running: leases are renewed meanwhile."""
         with self._mutex:
             end = local.clock() + _checked(seconds)
             patience = inside.LIMIT
             while (now := local.clock()) < end:
-                # To when the keeper wakes, but never less than what real time would have done by itself meanwhile.
+                # Step to the time at which the keeper wakes, but at least by 1 ms, as real time advances meanwhile, too.
                 if not self._step(min(end - now, STEP, max(inside.next_at() - now, 0.001)), patience):
-                    patience = 0.01  # a server that does not answer is waited for once
+                    patience = 0.01  # wait for a server that does not answer only once
 
     def reset(self) -> None:
-        """Back to the real time. Time never runs backwards under a lock: if it was moved, this ends what this process holds
-        and waits for, as `holdfast.close()`."""
+        """Set the clock back to real time.
+
+        If the clock was moved, all leases and waits of this process end first, as with `holdfast.close()`, because time must
+        not run backwards while a lock is held.
+        """
         with self._mutex:
             if local.ahead:
                 close()
@@ -55,7 +57,7 @@ class Clock:
 
     @staticmethod
     def _step(seconds: float, patience: float = inside.LIMIT) -> bool:
-        """True if all answers came."""
+        """Move the clock by one step; return True if the keeper got all its answers within ``patience`` real seconds."""
 
         def move() -> None:
             local.ahead += seconds
@@ -66,9 +68,9 @@ class Clock:
 
 def _checked(seconds: float) -> float:
     if not 0 <= seconds < math.inf:
-        raise ValueError(f"time goes forward by a number of seconds, not by {seconds!r}")
+        raise ValueError(f"the clock moves forward by a number of seconds, zero or more, not by {seconds!r}")
     return seconds
 
 
 clock = Clock()
-"""The clock of this process."""
+"""The clock of holdfast in this process."""

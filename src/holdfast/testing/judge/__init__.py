@@ -1,4 +1,4 @@
-"""How a history is judged: the evidence laid out, the rules, the deadlines, and what has happened at all.
+"""The rules that a history must obey, and what they need: the history arranged by locks, the excuses, and counts of verdicts.
 
-`holdfast.testing.checkers` asks all of them. None knows anything of the locks, or of the simulator.
+`holdfast.testing.checkers` applies the rules. They depend on neither the code of the locks nor the simulator.
 """

@@ -1,4 +1,4 @@
-"""How much happened in the histories that were judged: a run in which too little happened proves nothing, and is invalid."""
+"""Counts of what happened in the judged histories: if too little happened, the run proves nothing and is invalid."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from holdfast.testing.judge.verdicts import Docket
 
 @dataclass(slots=True)
 class Coverage:
-    """Adds up over histories. `Counter` fields count kinds of faults."""
+    """Counts of events and verdicts, added up over histories. `Counter` fields count faults by kind."""
 
     histories: int = 0
     events: int = 0
     taken: int = 0
     contended: int = 0
-    """Taken after a wait for others."""
+    """Acquisitions after a wait for other holders."""
     handed_over: int = 0
-    """Taken by a waiter from the queue at the server."""
+    """Acquisitions by a waiter in the server's queue."""
     passed: int = 0
-    """Taken from another one of the same process."""
+    """Acquisitions of a lock that another worker of the same process handed on."""
     inherited: int = 0
-    """Taken by a waiter that had inherited the place in the queue of another one of its process."""
+    """Acquisitions by a waiter that had inherited its place in the server's queue from another waiter of its process."""
     lingered: int = 0
-    """Leases that were kept for a while after use, when nobody of the process wanted them."""
+    """Leases that a process kept for a while after their release, when none of its workers waited for the lock."""
     again: int = 0
-    """Taken once more by its holder."""
+    """Repeated acquisitions by the holder itself."""
     renewed: int = 0
     expired: int = 0
-    """The belief ran out before the holder was done."""
+    """Leases that ended before their holder released them."""
     lost: int = 0
-    """A holder was told of the loss."""
+    """Leases whose holder was notified of their loss."""
     refused: int = 0
-    """Writes that the guarded register refused: too late."""
+    """Writes that the protected register refused as late."""
     written: int = 0
     gave_up: int = 0
-    """Ended busy, failed or cancelled."""
+    """Attempts to acquire that ended busy, failed or cancelled."""
     died_holding: int = 0
     died_asking: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     faults_while_held: Counter[str] = field(default_factory=Counter)
     docket: Docket = field(default_factory=Docket)
-    """Verdicts and excuses of each rule."""
+    """Number of judged and excused cases of each rule."""
 
     def add(self, case: Evidence) -> None:
-        """Count what happened in one more history."""
+        """Add the counts of one more history."""
         self.histories += 1
         self.events += case.size
         for scene in case.scenes.values():
@@ -86,14 +86,14 @@ class Coverage:
         return self
 
     def of(self, what: str) -> int:
-        """A count by its name; "fault slow" and "fault slow while held" are those of a kind of fault."""
+        """Return a count by its name: a field, or "fault slow" or "fault slow while held" for a kind of fault."""
         if not what.startswith("fault "):
             return int(getattr(self, what))
         kind, _, held = what.removeprefix("fault ").partition(" ")
         return (self.faults_while_held if held else self.faults)[kind]
 
     def missing(self, minimum: Mapping[str, int]) -> list[str]:
-        """List, in words, what happened less often than ``minimum`` demands; if any, the run is invalid. Names as in `of`."""
+        """Return a text for each event that happened less often than ``minimum`` demands; names are those of `of`."""
         return [f"{what}: {self.of(what)} of {least}" for what, least in minimum.items() if self.of(what) < least]
 
     def __str__(self) -> str:

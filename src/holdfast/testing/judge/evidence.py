@@ -1,8 +1,8 @@
-"""A history, laid out for judging: who asked, who believed to hold what and when, what the server knew, and the faults.
+"""A history arranged for judging: the requests, the holders with their times, what the servers recorded, and the faults.
 
-Nothing is judged here, but what excuses what is worked out: which faults touch a process, and when something that takes so many
-undisturbed seconds must have happened. A worker does one thing at a time, so the end of an ``ask`` is the next outcome of the
-same worker on the same lock.
+The rules judge; this module only answers their questions, such as which faults a process may have felt, and by when something
+must have happened that takes a number of seconds without faults. A worker does one thing at a time, so the end of an ``ask``
+is the next outcome of the same worker on the same lock.
 """
 
 from __future__ import annotations
@@ -15,65 +15,65 @@ from holdfast.testing.judge.verdicts import Docket
 INFINITY = float("inf")
 
 ROUNDING = 1e-6
-"""Seconds by which two reckonings of the same time may differ."""
+"""Seconds by which two computations of the same time may differ."""
 
 MILLISECOND = 0.001
-"""In such units servers count leases (s)."""
+"""Unit, in seconds, in which servers count leases."""
 
 DRIFT = 1.005
-"""By which the clock of a server or a process may be slow, with a little more."""
+"""Factor by which the clock of a server or process may be slow, with a small margin."""
 
 LASTING = frozenset(("silence", "slow", "restart", "refused", "pause", "hung"))
-"""Faults that last until they are healed. All others are over at once, if they do not say until when they last."""
+"""Kinds of faults that last until they are healed. All others end at once, unless their event has an end."""
 
 SERVER = frozenset(("granted", "extended", "freed", "asked"))
 """Kinds of events that a server records about a lease."""
 
 UNSETTLING = frozenset(("amnesia", "clock", "foreign"))
-"""Faults after which a server may say something else than it has promised."""
+"""Kinds of faults after which a server may contradict its earlier answers."""
 
 PASSING = frozenset(("cut", "lost-request", "lost-reply", "duplicate", "cancel"))
-"""Faults of one message or connection, which are made good at once: the next request finds all as it was."""
+"""Kinds of faults of one message or connection, which are over at once: the next request finds the server unchanged."""
 
 
 PROMPT = 0.1
-"""Seconds for which an answer is awaited at least, before anything else is done."""
+"""Shortest time, in seconds, that a process waits for an answer before it does anything else."""
 
 RECONNECTED = 1.0
-"""Seconds within which a connection is there again that was lost, if its server is there."""
+"""Seconds within which a lost connection is open again, if its server can be reached."""
 
 SIGN_OF_LIFE = 1.0
-"""Seconds after which a place in the queue may be passed over, if its process has not said meanwhile that it is there."""
+"""Seconds without a sign of life of a process after which its places in the server's queue may be skipped."""
 
 
 def kind_of(note: str) -> str:
-    """The first word of a fault's note."""
+    """Return the kind of a fault: the first word of its note."""
     return note.partition(" ")[0].rstrip(":")
 
 
 def _forward(clock: Fault) -> float:
-    """By how many seconds a fault has set a clock forward."""
+    """Return the seconds by which a fault has set a clock forward; 0 for other faults."""
     words = clock.event.note.split()
     return float(words[3]) if words[1:3] == ["forward", "by"] else 0.0
 
 
 class Ask:
-    """One wish to have a lock, until it is fulfilled or given up."""
+    """One attempt of a worker to acquire a lock, with its outcome."""
 
     __slots__ = ("contended", "ended", "event", "outcome", "top")
 
     def __init__(self, event: Event, top: Hold | None, contended: bool) -> None:
         self.event = event
         self.top = top
-        """The hold with the highest fence of those taken before this request."""
+        """The acquisition with the highest fence among those before this attempt; None if there was none."""
         self.contended = contended
-        """Somebody believed to hold the lock then, or took it meanwhile."""
+        """True if another worker held the lock when this attempt began, or acquired it during the attempt."""
         self.ended = INFINITY
         self.outcome = ""
 
 
 class Hold:
-    """One acquisition, as its holder believes it: from ``taken`` to `end`."""
+    """One acquisition, from the time at which its holder acquired the lock until the holder no longer relies on it (`end`)."""
 
     __slots__ = (
         "ask", "attempt", "ended", "fence", "how", "lease", "lock", "process", "received", "since", "taken", "until", "who"
@@ -85,15 +85,15 @@ class Hold:
         self.since, _, self.who, self.lock, self.attempt, self.fence, self.until = taken[:7]
         self.lease = taken.lease or self.attempt
         self.received = received
-        """Another one of its process had the lock before, under the same lease."""
+        """True if another worker of the same process held the lock before, under the same lease."""
         self.process = process_of(self.who)
         self.ended = INFINITY
-        """When it was given back, noticed as lost, or died with its process."""
+        """Time at which the holder released the lock, noticed its loss, or died with its process."""
         self.how = ""
 
     @property
     def end(self) -> float:
-        """When the belief ends."""
+        """Time at which the holder stops relying on the lock: the end of its lease, or of the hold if that is earlier."""
         return min(self.until, self.ended)
 
     def stop(self, at: float, how: str) -> None:
@@ -103,7 +103,7 @@ class Hold:
 
 
 class Fault:
-    """One fault, and until when it lasts."""
+    """A fault with its start and end, and what it concerns."""
 
     __slots__ = ("at", "end", "event", "kind", "leases", "lock", "process")
 
@@ -115,15 +115,15 @@ class Fault:
         self.process = process_of(event.who)
         self.lock = event.lock
         self.leases = frozenset(event.lease.split())
-        """The only ones that it concerns, as far as that is known."""
+        """Names of the only leases that the fault concerns; empty if it may concern any."""
 
     @property
     def weather(self) -> bool:
-        """All messages are slow now and then."""
+        """True if the fault makes all messages slow from time to time, not only one."""
         return self.event.note == "slow weather"
 
     def ends(self, echo: float) -> float:
-        """When nobody feels it any more. Messages that are slow are so for ``echo`` seconds at most."""
+        """Return the time at which no process feels the fault any more; a slow message takes at most ``echo`` seconds."""
         return max(self.end, self.at + echo) if self.kind == "slow" else self.end
 
     def concerns(self, lease: str) -> bool:
@@ -138,13 +138,13 @@ class Fault:
 
 
 class Place:
-    """A place in the queue at the server. A waiter that gives up may leave it to another waiter of its process."""
+    """A place in the server's queue. A waiter that gives up may leave its place to another waiter of its process."""
 
     __slots__ = ("event", "owners")
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        """The answer that there is one."""
+        """The event ``queued``: the answer that the waiter has the place."""
         self.owners: list[Ask | None] = []
 
     @property
@@ -153,52 +153,52 @@ class Place:
 
     @property
     def ended(self) -> float:
-        """When nobody wants it any more."""
+        """Time at which the last waiter with this place stops waiting."""
         return self.event.at if self.last is None else self.last.ended
 
 
 class Scene:
-    """One lock."""
+    """The events of a history about one lock, by kind."""
 
     __slots__ = ("holds", "limits", "lined", "passed", "queued", "server", "top", "writes")
 
     def __init__(self) -> None:
         self.holds: list[Hold] = []
         self.queued: dict[str, Place] = {}
-        """By lease."""
+        """Places in the server's queue, by the name of the lease."""
         self.lined: list[tuple[Event, Ask | None]] = []
-        """The waiters in the local queues of their processes."""
+        """Waiters in the local queues of their processes: the event ``lined``, and the attempt to acquire."""
         self.passed: dict[str, list[Event]] = {}
-        """By lease: how it was passed on in its process."""
+        """Events ``passed`` of each lease, by its name: the lease was handed on inside its process."""
         self.writes: list[Event] = []
         self.server: list[Event] = []
         self.limits: list[Event] = []
-        """How many permits there are, from when on."""
+        """Events ``limit``: the number of permits from that time on."""
         self.top: Hold | None = None
 
 
 class Evidence:
-    """The whole of it."""
+    """A whole history, arranged by locks, leases and processes, with the questions that rules ask about it."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.docket = Docket()
         self.scenes: dict[str, Scene] = {}
         self.asks: list[Ask] = []
         self.leases: dict[str, list[Event]] = {}
-        """Of each lease, what was said about it after it was ``taken`` or ``granted``."""
+        """Events about each lease, by its name, in order."""
         self.faults: list[Fault] = []
         self.struck: list[tuple[str, bool]] = []
-        """Kind of each fault, and whether somebody believed to hold a lock then."""
+        """Kind of each fault, and True if a worker held a lock at that time."""
         self.left: list[Event] = []
         self.processes: set[str] = set()
-        """Of clients: all others are servers."""
+        """Names of the client processes; all other names belong to servers."""
         self.finished: dict[str, float] = {}
-        """When the history of a process ends; that of all of them has no name."""
+        """Time at which the history of each process ends; the key "" is for the whole history."""
         self.crashed: dict[str, float] = {}
         self.start = self.last = 0.0
         self.size = self.renewals = 0
         self._asked: dict[str, float] = {}
-        """When each attempt began."""
+        """Time at which each attempt to acquire began, by its name."""
         self._pending: dict[tuple[str, str], Ask] = {}
         self._open: dict[str, Hold] = {}
         self._read(events)
@@ -247,24 +247,24 @@ class Evidence:
             self.last = event.at
 
     def asked(self, hold: Hold) -> float:
-        """When its lease was asked for, by the acquisition of its process that got it from the server."""
+        """Return the time at which the lease of a hold was requested, by the attempt that got it from the server."""
         return self._asked.get(hold.lease, hold.since)
 
     def said(self, hold: Hold) -> list[Event]:
-        """List the events of a hold, those of its holder and those of the server."""
+        """Return the events of a hold: those of its holder, and those of the server about its lease."""
         return [event for event in self.leases[hold.lease] if event.attempt == hold.attempt or event.kind in SERVER]
 
     def holds(self) -> list[Hold]:
         return [hold for scene in self.scenes.values() for hold in scene.holds]
 
     def ms(self, at: float) -> str:
-        """A time, for people: milliseconds since the history began."""
+        """Format a time for a message, in milliseconds since the history began."""
         return f"{(at - self.start) * 1000:.3f} ms"
 
-    # Which faults excuse which events
+    # Faults that excuse events
 
     def late(self, rule: str, end: float, since: float, seconds: float, faults: Iterable[Fault]) -> bool:
-        """Count a case of a rule about something that has to happen within so many seconds, and tell if it came too late."""
+        """Count a case of a rule with a time limit, and return whether ``end`` is too late, faults allowed for."""
         if end <= since + seconds + ROUNDING:
             self.docket.decide(rule)
             return False
@@ -276,13 +276,13 @@ class Evidence:
         return grants[-1].at if len({event.who for event in grants}) == 1 else None
 
     def unsettled(self, earlier: Hold, later: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Tell whether the server had a fault between the two holds, so that it could not keep its word to both.
+        """Return whether the server had a fault between the two holds, because of which it could grant the lock to both.
 
-        The time counts from grant to grant. If a grant is unknown, it counts from the request for ``earlier`` (by the waiter
-        of its process that got the lock from the server), or to the moment at which ``later`` was taken.
+        The time from grant to grant counts. If a grant is unknown, the request for ``earlier`` is used instead (that of the
+        waiter of its process that got the lock from the server), or the time at which ``later`` was acquired.
         """
         if earlier.lease == later.lease:
-            return False  # a holder that hands it on knows when it is over
+            return False  # a worker that hands its lock on no longer relies on it
         since = self.granted(earlier)
         if since is None:
             since = self._asked.get(earlier.lease, float("-inf"))
@@ -290,15 +290,15 @@ class Evidence:
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
 
     def apart(self, one: Hold, other: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Tell whether a fault took the lock from one of them before a server gave it to the other.
+        """Return whether a fault made a server free the lock of one hold before a server granted it to the other.
 
-        If the history has no events of servers, a fault between the two is enough.
+        If the history has no events of servers, a fault between the two holds is enough.
         """
         return self._robbed(one, other, kinds) or self._robbed(other, one, kinds)
 
     def _robbed(self, earlier: Hold, later: Hold, kinds: Collection[str]) -> bool:
         if earlier.lease == later.lease:
-            return False  # a holder that hands it on knows when it is over
+            return False  # a worker that hands its lock on no longer relies on it
         given = {
             event.who: event.at for event in self.leases[later.lease] if event.kind == "granted" and event.at <= later.since
         }
@@ -307,8 +307,11 @@ class Evidence:
         return any(self._taken_away(earlier.lease, server, by, kinds) for server, by in given.items())
 
     def _taken_away(self, lease: str, server: str, by: float, kinds: Collection[str]) -> bool:
-        """A fault of these kinds has ended by then what a server kept for a lease. After amnesia, a server waits by its clock
-        before it grants anything: where the clock was set meanwhile, amnesia is such a fault, too."""
+        """Return whether, by this time, a fault of these kinds made a server free a lease before its end.
+
+        After amnesia (loss of data), a server waits by its clock before it grants anything. If the clock was set meanwhile,
+        amnesia counts as such a fault, too.
+        """
         there = [fault for fault in self.faults if fault.process == server and fault.at <= by]
         faults = [fault for fault in there if fault.kind in kinds]
         kept: Event | None = None
@@ -329,7 +332,7 @@ class Evidence:
         return False
 
     def disturbed(self, since: float, until: float, lock: str, kinds: Collection[str] = UNSETTLING) -> bool:
-        """A fault of these kinds hit the server of this lock, or was still on, in this time."""
+        """Return whether a fault of these kinds hit a server of this lock, or still lasted, between the two times."""
         return any(
             fault.kind in kinds
             and fault.at <= until
@@ -340,44 +343,51 @@ class Evidence:
         )
 
     def felt(self, process: str, since: float, until: float, echo: float) -> list[Fault]:
-        """The faults that this process may have felt in this time; a cancellation is none. Messages that are slow are so for
-        ``echo`` seconds at most; and where all may be, nobody has felt it who was done within `PROMPT`. It takes that long to
-        notice that a connection is no more."""
+        """Return the faults, except cancellations, that this process may have felt between the two times.
+
+        A slow message takes at most ``echo`` seconds. If all messages may be slow, a wait shorter than `PROMPT` has not felt
+        it. Noticing a lost connection takes up to `PROMPT`, too.
+        """
         slow = until > since + PROMPT
         felt = [fault for fault in self.touching(process) if fault.at <= until and fault.kind != "cancel"]
         return [fault for fault in felt if (slow if fault.weather else fault.ends(echo) + PROMPT >= since)]
 
     def lasting(self, process: str, since: float, until: float, echo: float) -> list[Fault]:
-        """The same, of those faults only that may cost somebody its place in the queue: what is over with one message does not,
-        and what lasts may until all connections are there again. All messages slow matters to those only who wait for longer
-        than a place lasts without a sign of life."""
+        """Return the faults that may have cost a waiter of this process its place in the queue between the two times.
+
+        A fault of one message does not; a lasting fault may, until all connections are open again. If all messages are slow,
+        only waits are affected that are longer than a place lasts without a sign of life.
+        """
         slow = until > since + SIGN_OF_LIFE
         felt = [fault for fault in self.touching(process) if fault.at <= until and fault.kind not in PASSING]
         return [fault for fault in felt if (slow if fault.weather else fault.ends(echo) + RECONNECTED >= since)]
 
     def mute(self, process: str, at: float) -> bool:
-        """At that time, the process has given no sign of life for so long that its places in the queue may be passed over."""
+        """Return whether the process had been silent for so long, at that time, that its places in the queue may be skipped."""
         own = [fault for fault in self.faults if fault.process == process and fault.kind in LASTING]
         return any(fault.at + SIGN_OF_LIFE <= at < fault.end + RECONNECTED for fault in own)
 
     def deafened(self, process: str, at: float) -> bool:
-        """At that time, the process may just have lost a connection: who does not listen is passed over."""
+        """Return whether the process may have lost a connection just before that time: a waiter without listener is skipped."""
         return any(fault.kind in PASSING and fault.at <= at <= fault.at + RECONNECTED for fault in self.touching(process))
 
     def was_deaf(self, process: str, hold: Hold) -> bool:
-        """Messages are slow, and the server saw no listener of this process when it gave this hold its lock. In slow weather
-        each step of a reconnection may take more than a second: the news of the loss, the keeper's turn, the subscription."""
+        """Return whether messages were slow, and the server saw no listener of this process when it granted this hold.
+
+        If all messages may be slow, each step of a reconnection may take more than a second: noticing the loss, the next turn
+        of the keeper (background thread), and the subscription.
+        """
         slow = any(fault.weather for fault in self.touching(process))
         grants = [event for event in self.leases[hold.lease] if event.kind == "granted" and event.at <= hold.since]
         return slow and bool(grants) and process in grants[-1].note.split()[1:]
 
     def touching(self, process: str) -> list[Fault]:
-        """The faults that this process may feel: its own, and those of servers and of the network."""
+        """Return the faults that this process may feel: its own, and those of servers and of the network."""
         return [fault for fault in self.faults if fault.process == process or fault.process not in self.processes]
 
     @staticmethod
     def due(since: float, seconds: float, faults: Iterable[Fault]) -> float:
-        """When something must have happened that takes so many seconds without a fault."""
+        """Return the time by which something must have happened that takes this many seconds without a fault."""
         due = since + seconds
         for fault in faults:
             if fault.at > due:
@@ -447,7 +457,7 @@ class Evidence:
     def _renewed(self, event: Event) -> None:
         hold = self._open.get(event.attempt)
         if hold is not None:
-            # A holder that stops believing, as of a time in the past, has believed until now at the latest.
+            # A lease whose new end is in the past was relied on until now at the latest.
             hold.until = event.until if event.until > event.at else min(hold.until, event.at)
         self.renewals += 1
         self._about(event)
@@ -479,7 +489,7 @@ class Evidence:
         self._strike(event, kind_of(event.note))
 
     def _known(self, event: Event, kind: str) -> bool:
-        """It was told as a fault already."""
+        """Return whether a fault of this kind, about the same process, is recorded already and still lasts."""
         return any(fault.kind == kind and fault.event.who == event.who and fault.end >= event.at for fault in self.faults)
 
     def _paused(self, event: Event) -> None:

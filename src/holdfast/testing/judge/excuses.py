@@ -1,4 +1,4 @@
-"""When servers lost their memory, or had their clocks set: what a rule may excuse, told as narrowly as it can be."""
+"""The times at which servers lost their data, or had their clocks set: faults that some rules excuse."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from holdfast.testing.history import Event
 
 AMNESIA, CLOCK, FORWARD = "amnesia", "clock", "clock forward"
-"""Memory that was lost; a clock that was set, and one that was set forward: only then, what a server keeps ends too soon."""
+"""Kinds of faults: a server lost its data; its clock was set; its clock was set forward, so that keys expired too soon."""
 
 
 class Upsets:
-    """Those of a history."""
+    """The times in a history at which servers lost their data or had their clocks set."""
 
     def __init__(self, history: Iterable[Event]) -> None:
         self._spans: list[tuple[str, float, float]] = []
@@ -24,9 +24,9 @@ class Upsets:
                     self._spans.append((FORWARD, *span))
 
     def between(self, since: float, until: float, *kinds: str) -> bool:
-        """One of these kinds in this time, or still going on: a server that is down has not forgotten yet."""
+        """Return whether a fault of these kinds happened, or still lasted, between two times (true time, in seconds)."""
         return any(kind in kinds and at <= until and end >= since for kind, at, end in self._spans)
 
     def of(self, kind: str) -> list[tuple[float, float]]:
-        """From when to when they lasted."""
+        """Return the start and end of each fault of this kind, in seconds of true time."""
         return [(at, end) for which, at, end in self._spans if which == kind]

@@ -1,6 +1,6 @@
-"""Rules of liveness and order: losses are noticed, free locks handed on, waits end, first come is first served.
+"""Rules of liveness and order: losses are noticed, free locks are granted, waits end, and waiters are served in order.
 
-Rules as in `safety_rules`. Time counts without faults: a deadline of so many seconds begins again after the last fault.
+A rule is a function as in `safety_rules`. Time limits count time without faults: they begin again after the last fault.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from holdfast.testing.judge.evidence import DRIFT, INFINITY, ROUNDING, Ask, Evid
 from holdfast.testing.judge.safety_rules import Limits, Violation
 
 MUTE = 2.2
-"""Seconds after its last sign of life in which a queued waiter may still be granted the lock, with time for the message."""
+"""Seconds after the last sign of life of a waiter's process in which the waiter may still be granted the lock."""
 
 
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R6: a holder that lost its lock on the server notices in time, and none is told of a loss too early.
+    """R6: a holder notices in time that its lock is lost on the server, and no holder is notified of a loss too early.
 
-    It learns of the loss, or stops believing by itself, within ``limits.notice``. If its lease runs out before it released
-    the lock, it is told so within ``limits.lag``. Time counts without faults that the holder may feel. A holder is not told
-    of a loss before its lease ends if the server kept the lock for it all the time, the server's clock was not set, and its
+    Within ``limits.notice``, the holder is notified of the loss, or its own lease ends. If its lease ends before the release,
+    the holder is notified within ``limits.lag``. Time with faults that the holder may feel does not count. A holder is not
+    notified of a loss before its lease ends if the server kept the lock all the time, the server's clock was not set, and the
     process does not end. (With several servers: if the holder felt no fault.)
     """
     for scene in case.scenes.values():
@@ -33,19 +33,19 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
             freed = _freed(case, hold, limits.quorum) if limits.notice < INFINITY else None
             felt = case.touching(hold.process)
             if freed is not None and case.late("R6", hold.end, freed.at, limits.notice, felt):
-                text = f"{hold.who} lost {hold.lock!r} at {case.ms(freed.at)}, and believed until {case.ms(hold.end)}"
+                text = f"{hold.who} lost {hold.lock!r} at {case.ms(freed.at)}, and relied on it until {case.ms(hold.end)}"
                 yield Violation("R6", text, (hold.taken, freed))
             if _told_early(case, hold, limits):
-                text = f"{hold.who} was told at {case.ms(hold.ended)} that {hold.lock!r} was lost, and had it"
+                text = f"{hold.who} was notified at {case.ms(hold.ended)} that {hold.lock!r} was lost, while it held the lock"
                 yield Violation("R6", text, (hold.taken,))
             told = min(hold.ended, case.last)
             if told > hold.until and case.late("R6 end", told, hold.until, limits.lag, felt):
-                text = f"{hold.who} was not told that its lease of {hold.lock!r} had ended at {case.ms(hold.until)}"
+                text = f"{hold.who} was not notified that its lease of {hold.lock!r} had ended at {case.ms(hold.until)}"
                 yield Violation("R6", text, (hold.taken,))
 
 
 def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
-    """Tell whether a holder was told of a loss before its lease ended, though the server had kept the lock for it."""
+    """Return whether a holder was notified of a loss before its lease ended, although the server kept the lock for it."""
     if hold.how != "lost" or hold.ended >= hold.until - ROUNDING:
         return False
     since = case.asked(hold)
@@ -61,7 +61,7 @@ def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
 
 
 def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
-    """When the server, or too many of them, did not have a lock any more that somebody believed to hold."""
+    """Return the event at which fewer than ``quorum`` servers kept a lock that its holder still relied on; None if none."""
     keeps: set[str] = set()
     freed = None
     for event in case.said(hold):
@@ -72,7 +72,7 @@ def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
             if len(keeps) < quorum and freed is None and hold.since < event.at < hold.end:
                 freed = event
         if event.kind == "granted" and event.at > hold.since:
-            # A copy of the request, made by somebody in between, may get the lock back for the one who believes to have it.
+            # A copy of the request, made on the network, may acquire the lock again for the holder that relies on it.
             return None
     return freed
 
@@ -80,9 +80,9 @@ def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
 def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R7: a lock does not stay free while a client waits for it, and each wait ends.
 
-    A lock is free for at most ``limits.handover`` while a waiter is queued, at the server or in its own process. A queued
-    waiter that is dead, or hears nothing, costs the others at most ``limits.claim``, and only once. Each ``ask`` ends, at most
-    ``limits.lag`` after the end of its wait. Time counts without faults. The wait of a crashed process need not end.
+    A lock is free for at most ``limits.handover`` while a waiter is queued, on the server or in its own process. A queued
+    waiter that is dead, or gets no messages, delays the others by at most ``limits.claim``, and only once. Each ``ask`` ends at
+    most ``limits.lag`` after the end of its wait. Time with faults does not count. The wait of a crashed process need not end.
     """
     for lock, scene in case.scenes.items():
         if limits.quorum > 1:
@@ -109,7 +109,7 @@ def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Itera
             waits, ends = max(since, event.at), min(until, ended)
             process = process_of(event.who)
             if any(hold.process == process and hold.since < ends and hold.end > waits for hold in scene.holds):
-                continue  # another client of the process believes it holds it: see R6
+                continue  # another client of the process believes that it holds the lock: rule R6 judges this
             if ends > waits and case.late("R7", ends, waits, limits.handover, case.touching(process)):
                 text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
                 yield Violation("R7", text, (event,))
@@ -117,8 +117,10 @@ def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Itera
 
 
 def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Grants to those in line who have never taken them up. Excused: a server that has forgotten, as in R1, and late copies of
-    requests."""
+    """Yield grants to queued waiters that never acquired the lock, if these were too many or lasted too long.
+
+    Excused: a fault of the server as in R1, and late copies of requests.
+    """
     taken = {hold.lease for hold in scene.holds}
     for lease, place in scene.queued.items():
         times, longest, since, until = 0, 0.0, 0.0, 0.0
@@ -131,39 +133,41 @@ def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator
             longest = max(longest, min(until, case.last) - since)
         if not times:
             continue
-        times -= until > case.last  # the history ends before: it may still take that one
+        times -= until > case.last  # the history ends first: the waiter may still acquire the lock
         copies = [fault for fault in case.faults if fault.kind in {"duplicate", "slow"} and fault.concerns(lease)]
         excused = case.disturbed(place.event.since, until, place.event.lock) or (times > 1 and bool(copies))
         if not case.docket.decide("R7 claim", excused) and (times > 1 or longest > limits.claim):
             lock = place.event.lock
-            text = f"{place.event.who} was given {lock!r} {times} times, for up to {longest:.3f} s, and never took it"
+            text = f"{place.event.who} was granted {lock!r} {times} times, for up to {longest:.3f} s, and never acquired it"
             yield Violation("R7", text, (place.event,))
 
 
 def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
-    """Grants to those in line whose process has shown no sign of life for `MUTE`: each would cost the others a claim. Excused:
-    a copy of their own request, another one of the process who asks just then, and a clock that was set."""
+    """Yield grants to queued waiters whose process had hung for more than `MUTE` seconds; each grant delays other waiters.
+
+    Excused: a copy of the waiter's own request, another client of the process that asks at that time, and a clock that was set.
+    """
     hung = {fault.process: fault.at for fault in case.faults if fault.kind == "hung"}
     for lease, place in scene.queued.items() if hung else ():
         process = process_of(place.event.who)
-        since = max(hung.get(process, INFINITY), place.event.at)  # its own request is one, too
+        since = max(hung.get(process, INFINITY), place.event.at)  # the request for the place is a sign of life, too
         for event in case.leases.get(lease, ()):
             if event.kind != "granted" or not since < event.at <= place.ended:
                 continue
             excused = any(fault.kind == "duplicate" and fault.concerns(lease) for fault in case.faults)
             excused = excused or case.disturbed(since, event.at, event.lock, ("clock",)) or _asks(case, process, event.at)
             if not case.docket.decide("R7 hung", excused) and event.at > since + MUTE:
-                text = f"{place.event.who} was given {event.lock!r} at {case.ms(event.at)}, and hangs since {case.ms(since)}"
+                text = f"{place.event.who} was granted {event.lock!r} at {case.ms(event.at)}, but hangs since {case.ms(since)}"
                 yield Violation("R7", text, (place.event, event))
 
 
 def _asks(case: Evidence, process: str, at: float) -> bool:
-    """Tell whether a client of this process asked for a lock shortly before."""
+    """Return whether a client of this process asked for a lock within `MUTE` seconds before that time."""
     return any(process_of(ask.event.who) == process and at - MUTE <= ask.event.at <= at for ask in case.asks)
 
 
 def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
-    """Find times in which no client held a lock of several servers, as far as clients know, and one asked for it."""
+    """Yield times in which no client held a lock on several servers, as far as clients know, although one asked for it."""
     since = case.start
     holds = sorted(scene.holds, key=attrgetter("since"))
     for upto, kept in [(hold.since, hold.end if hold.how == "release" else hold.until) for hold in holds] + [(case.last, 0.0)]:
@@ -172,14 +176,14 @@ def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[V
             if ask.event.lock != lock or ends <= waits:
                 continue
             if case.late("R7", ends, waits, limits.handover, case.touching(process_of(ask.event.who))):
-                text = f"nobody had {lock!r} from {case.ms(since)}, and {ask.event.who} asked for it until {case.ms(ends)}"
+                text = f"nobody held {lock!r} from {case.ms(since)}, and {ask.event.who} asked for it until {case.ms(ends)}"
                 yield Violation("R7", text, (ask.event,))
                 break
         since = max(since, kept)
 
 
 def _free(case: Evidence, lock: str, scene: Scene) -> Iterator[tuple[float, float]]:
-    """When nobody had the lock, by what the server knows."""
+    """Yield start and end of the times in which the lock was free, according to the server's events."""
     free_since, kept = case.start, float("-inf")
     for event in scene.server:
         if event.kind == "granted":
@@ -188,10 +192,10 @@ def _free(case: Evidence, lock: str, scene: Scene) -> Iterator[tuple[float, floa
             free_since = kept = event.until
         elif event.kind == "extended":
             free_since = kept = event.until
-        elif event.kind == "freed" and event.at < kept:  # a lock that has run out is found out later
+        elif event.kind == "freed" and event.at < kept:  # the event of an expired lock may come after its expiry
             free_since = kept = event.at
         if kept > event.at and case.disturbed(event.at, kept, lock, ("clock",)):
-            free_since = kept = INFINITY  # and nobody knows until when
+            free_since = kept = INFINITY  # the clock was set, so the end of the lease is unknown
     yield free_since, case.last
 
 
@@ -204,23 +208,26 @@ def _overdue(case: Evidence, ask: Ask, lag: float) -> Iterator[Violation]:
         late = not any(fault.end == INFINITY for fault in faults)
     case.docket.decide("R7 end", not late)
     if late:
-        wait = "for ever" if event.until == INFINITY else f"until {case.ms(event.until)}"
+        wait = "without limit" if event.until == INFINITY else f"until {case.ms(event.until)}"
         how = "never ended" if ask.ended == INFINITY else f"ended at {case.ms(ask.ended)}"
-        yield Violation("R7", f"{event.who} asked for {event.lock!r} at {case.ms(event.at)} {wait}, which {how}", (event,))
+        yield Violation(
+            "R7", f"{event.who} asked for {event.lock!r} at {case.ms(event.at)}, to wait {wait}; the wait {how}", (event,)
+        )
 
 
 def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R8: waiters get the lock in the order in which they came.
 
-    A waiter that was told of its place in the queue gets the lock before a client whose request (for a place, or for the lock
-    at once) was sent later. A waiter that gave up may be overtaken only by a client that was served after its wait ended.
-    Among the waiters of one process, too, the first to come gets the lock first. While another process is known to wait, a
-    process hands its lock on at most ``limits.passes`` times, and for ``limits.pass_time``; in any case for a second.
+    A waiter that knows its place in the queue gets the lock before a client whose request (for a place, or for the lock at
+    once) was sent later. A waiter that gave up may be overtaken only by a client that was served after its wait ended. The
+    waiters of one process get the lock in their order, too. While another process is known to wait, a process hands its lock on
+    at most ``limits.passes`` times, and for at most ``limits.pass_time``; it never hands on for more than a second.
 
-    Excused: a fault that the overtaken waiter may have felt while it waited, other than of one message. Also excused: it may
-    have lost a connection just before the other client was served, as the server passes over a waiter that does not listen. In
-    slow weather a reconnection may take longer: then it is enough that the server saw no listener of the waiter's process when
-    it served the other client. A waiter that was granted the lock in its turn, and heard of it too late, was not overtaken.
+    Excused: a fault that the overtaken waiter may have felt while it waited, except faults of a single message. Also excused is
+    a waiter that may have lost a connection just before the other client was served, as the server skips a waiter without
+    listener. If all messages may be slow, a reconnection may take longer: then it is enough that the server saw no listener of
+    the waiter's process when it served the other client. A waiter that was granted the lock in its turn, and learned of it too
+    late, was not overtaken.
     """
     for scene in case.scenes.values():
         if scene.queued and scene.holds:
@@ -233,7 +240,7 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 process = process_of(waiter.who)
                 deaf = case.deafened(process, served) or case.was_deaf(process, by)
                 if not had_its_turn and not deaf and not _may_be_overtaken(case, limits, waiter, by.since):
-                    text = f"{waiter.who} stood in line at {case.ms(waiter.at)}; {by.who} came later, and was served before"
+                    text = f"{waiter.who} was in the queue at {case.ms(waiter.at)}; {by.who} came later, and was served first"
                     yield Violation("R8", text, (waiter, by.taken))
         yield from _out_of_line(case, scene)
         yield from _left_to_nobody(case, limits, scene)
@@ -242,12 +249,12 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _may_be_overtaken(case: Evidence, limits: Limits, waiter: Event, until: float) -> bool:
-    """Tell whether a fault may have cost the waiter its place by then."""
+    """Return whether a fault may have cost the waiter its place before that time."""
     return bool(case.lasting(process_of(waiter.who), waiter.since or waiter.at, until, limits.echo))
 
 
 def _came(scene: Scene, hold: Hold) -> float:
-    """When the request was sent with which this holder came."""
+    """Return the send time of the request that led to this hold."""
     place = scene.queued.get(hold.lease)
     if place is not None:
         return place.event.since
@@ -255,7 +262,7 @@ def _came(scene: Scene, hold: Hold) -> float:
 
 
 def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
-    """Places in the queue whose owners were served after somebody who had come later."""
+    """Yield places in the queue whose waiters were served after a client that came later: lease, place, and that client."""
     by_fence = all(hold.fence for hold in scene.holds)
     first, lease = None, ""
     for hold in sorted(scene.holds, key=attrgetter("fence" if by_fence else "since"), reverse=True):
@@ -269,7 +276,7 @@ def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
-    """Places in the queue whose owners waited to the end in vain, while somebody was served who had come later."""
+    """Yield places whose waiters waited in vain while a client that came later was served: lease, place, and that client."""
     served = {hold.lease for hold in scene.holds}
     holds = [hold for hold in scene.holds if not hold.received]
     times = [hold.since for hold in holds]
@@ -284,7 +291,7 @@ def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
-    """Find waiters that a later client of the same process overtook in the local queue.
+    """Yield waiters that a later client of the same process overtook in the local queue.
 
     A client with a wait of 0 is not in the queue.
     """
@@ -299,13 +306,13 @@ def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
             if came is None or hold.process != process or came.until <= came.at + ROUNDING:
                 continue
             if came.at > event.at and hold.since < until:
-                text = f"{event.who} stood in the line of {process} at {case.ms(event.at)}; {hold.who} was served before"
+                text = f"{event.who} was in the queue of {process} at {case.ms(event.at)}; {hold.who} was served first"
                 yield Violation("R8", text, (event, hold.taken))
                 break
 
 
 def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Places in the queue that were given up although another one of the process stood in its line."""
+    """Yield places in the server's queue that were given up while another waiter of the process could have inherited them."""
     for lease, place in scene.queued.items():
         owner = place.last
         if owner is None or owner.outcome not in {"busy", "cancelled"} or owner.event.until <= owner.event.at + ROUNDING:
@@ -322,24 +329,29 @@ def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Vi
             still = owner.ended < min(ask.ended, ask.event.until)
             served = any(e.kind == "granted" and e.at >= place.event.since for e in said)
             if still and not served and event.at < _last_loss(case, owner):
-                text = f"{owner.event.who} gave its place up at {case.ms(owner.ended)}, when {event.who} could have had it"
+                text = (
+                    f"{owner.event.who} gave its place up at {case.ms(owner.ended)}, when {event.who} could have inherited it"
+                )
                 yield Violation("R8", text, (place.event, event))
                 break
 
 
 def _last_loss(case: Evidence, owner: Ask) -> float:
-    """When somebody lost another lock before it gave up: who wants several at once gives all of them up then."""
+    """Return the first time at which a waiter lost another lock during its attempt; infinity if none.
+
+    A client that acquires several locks together gives all of them up when it loses one.
+    """
     who, since = owner.event.who, owner.event.at
     lost = [hold.ended for hold in case.holds() if hold.who == who and hold.how == "lost" and hold.ended <= owner.ended]
     return max((at for at in lost if at >= since), default=INFINITY)
 
 
 LIMIT = 1.0
-"""Seconds for which a process passes a lock on at most."""
+"""Longest time, in seconds after the acquisition, for which a process may hand a lock on among its workers."""
 
 
 def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iterator[Violation]:
-    """A lease that was passed on when it should have gone back to the server."""
+    """Yield a lease that was handed on inside its process when it should have been released to the server."""
     since = next((hold.since for hold in scene.holds if hold.lease == lease), None)
     if since is None:
         return
@@ -359,18 +371,19 @@ def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iter
                 if known and there and process_of(waits.who) != process:
                     outside = waits
         if outside is not None or taken_for > LIMIT * DRIFT:
-            what = f"{outside.who} waited since {case.ms(outside.at)}" if outside else "it had done so for long"
-            text = f"{process} passed {event.lock!r} on at {case.ms(event.at)}, pass {len(attempts)}, while {what}"
+            what = f"{outside.who} waited since {case.ms(outside.at)}" if outside else "it had done so for too long"
+            text = f"{process} handed {event.lock!r} on at {case.ms(event.at)}, for the {len(attempts)}. time, while {what}"
             yield Violation("R8", text, (event,) if outside is None else (outside, event))
             return
 
 
 def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R16: a lease is used, or it goes back to the server.
+    """R16: a lease is either used, or released to the server.
 
-    When its holder is done, the next client of the process has it within ``limits.handover``, or it is free at the server. If
-    no client wants it, ``limits.linger`` is added. With ``limits.recall``, a client that asks while the lease only lingers
-    gets it, even with a wait of 0. Time counts without faults.
+    When a holder is done, the next client of the process holds the lease within ``limits.handover``, or the lease is released
+    on the server. If no client waits, ``limits.linger`` is added: the process may keep the lease for quick reuse. With
+    ``limits.recall``, a client that asks for a lease that is only kept gets it, even with a wait of 0. Time with faults does
+    not count.
     """
     for scene in case.scenes.values():
         if not scene.server:
@@ -393,18 +406,18 @@ def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]
 
 
 class Kept(NamedTuple):
-    """A time in which a lease that was given back by its holder was nobody's, and yet not back at the server."""
+    """A span of time in which a process kept a lease that none of its workers held, before it released the lease."""
 
     since: float
     until: float
     wanted: list[float]
-    """When somebody wanted it."""
+    """Times at which a client asked for the lease."""
     passed: bool
-    """It was on its way to somebody of the same process."""
+    """True if the lease was being handed on to another worker of the process."""
 
 
 def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
-    """When a lease was nobody's."""
+    """Yield the spans of time in which a process kept a lease that none of its workers held."""
     since: float | None = None
     wanted: list[float] = []
     passed = False
@@ -437,7 +450,7 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
 
 
 def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Find clients that were told a lock is busy while it only lingered all the time.
+    """Yield clients that were refused a busy lock although a process only kept its lease, unused, all the time.
 
     Excused: a fault that the client, or the process that kept the lease, may have felt meanwhile.
     """
@@ -456,5 +469,5 @@ def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterat
             if not (kept.since < event.at and ask.ended < kept.until):
                 continue
             if not any(case.felt(who, kept.since, ask.ended, limits.echo) for who in (keeper, process_of(event.who))):
-                text = f"{event.who} was told at {case.ms(ask.ended)} that {event.lock!r} is busy, and nobody used it"
+                text = f"{event.who} was refused at {case.ms(ask.ended)} because {event.lock!r} was busy, but nobody used it"
                 yield Violation("R16", text, (event,))

@@ -1,7 +1,7 @@
-"""Rules of permits: their holders never exceed the limit, and free permits are granted in time.
+"""Rules of permits (semaphores, read-write locks): holders never exceed the limit, and free permits are granted in time.
 
-A client's ``ask`` tells how many permits it wants, and of how many. A writer that became a reader (``downgraded``) has one.
-Rules as in `safety_rules` and `liveness_rules`.
+The event ``ask`` of a client has the number of permits that it wants, and the limit. A writer that became a reader
+(``downgraded``) has one permit. A rule is a function as in `safety_rules`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.testing.judge.evidence import INFINITY, ROUNDING, Evidence, Fault,
 from holdfast.testing.judge.safety_rules import Limits, Violation
 
 READERS = 1_000_000
-"""Limit on readers at the same time: a writer has that many permits."""
+"""Number of permits of a read-write lock: a writer has all of them, a reader has one."""
 
 
 def _wants(ask: Event | None) -> int:
@@ -22,14 +22,14 @@ def _wants(ask: Event | None) -> int:
 
 
 def _weight(case: Evidence, hold: Hold, at: float) -> int:
-    """Return how many permits a holder believes it has."""
+    """Return the number of permits that a holder believes it has at that time."""
     if any(event.kind == "downgraded" and event.at <= at for event in case.said(hold)):
         return 1
     return _wants(hold.ask.event if hold.ask else None)
 
 
 def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
-    """Return the highest limit between the grant of this hold and the time at which its holder took it up."""
+    """Return the highest limit between the grant of this hold and the time at which its holder learned of the grant."""
     given = case.granted(hold)
     since = hold.since if given is None else given
     known = [event for event in scene.limits if event.at <= hold.since]
@@ -38,9 +38,9 @@ def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
 
 
 def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R17: the holders of permits together never believe in more permits than there are.
+    """R17: the holders of permits together never hold more permits than the limit, as far as they believe.
 
-    A holder keeps its permits when their number is lowered; no client gets any before enough are free. Excused: as in R1.
+    Holders keep their permits when the limit is lowered; no client gets permits before enough are free. Excused: as in R1.
     """
     for scene in case.scenes.values():
         believers: list[Hold] = []
@@ -54,15 +54,15 @@ def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 most, mine = _most(case, scene, hold), _weight(case, hold, hold.since)
                 if others and used + mine > most:
                     told = " and ".join(f"{b.who} (fence {b.fence}) until {case.ms(b.end)}" for b in others)
-                    text = f"{hold.who} takes {mine} of {most} permits of {hold.lock!r} at {case.ms(hold.since)}, while {told}"
+                    text = f"{hold.who} acquires {mine} of {most} permits of {hold.lock!r} at {case.ms(hold.since)}, and {told}"
                     yield Violation("R17", text, (*(b.taken for b in others), hold.taken))
             believers.append(hold)
 
 
 def r18_next(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R18: free permits that suffice for the first in the queue are granted within ``limits.handover``.
+    """R18: free permits that suffice for the first waiter in the queue are granted within ``limits.handover``.
 
-    If several came at the same time, any of them may be the first. Time counts without faults that these may feel.
+    If several waiters came at the same time, any of them may be first. Time with faults that these may feel does not count.
     """
     for lock, scene in case.scenes.items():
         wanted = {ask.event.attempt: _wants(ask.event) for ask in case.asks if ask.event.lock == lock}
@@ -80,7 +80,7 @@ def r18_next(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 "R18", not all(at > case.due(since, limits.handover, _felt(case, place)) + ROUNDING for place in heads.values())
             ):
                 names = " or ".join(place.event.who for place in heads.values())
-                text = f"{names} is next for {lock!r}, and enough is free from {case.ms(since)} to {case.ms(at)}"
+                text = f"{names} is first in the queue of {lock!r}, and enough is free from {case.ms(since)} to {case.ms(at)}"
                 yield Violation("R18", text, tuple(place.event for place in heads.values()))
                 break
 
@@ -90,7 +90,7 @@ def _felt(case: Evidence, place: Place) -> list[Fault]:
 
 
 def _turns(case: Evidence, scene: Scene) -> list[float]:
-    """When anything may have changed, and a moment before."""
+    """Return the times at which permits or the queue may have changed, and moments just before these, sorted."""
     times = {event.at for event in scene.server} | {event.until for event in scene.server if event.until}
     times |= {event.at for said in case.leases.values() for event in said if event.kind == "lowered"}
     times |= {at for place in scene.queued.values() for at in (place.event.at, place.ended)}
@@ -99,7 +99,7 @@ def _turns(case: Evidence, scene: Scene) -> list[float]:
 
 
 def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
-    """Return the waiters that may be first at that time: no other was told of its place before they asked for theirs."""
+    """Return the places of the waiters that may be first at that time: no other waiter had its place before they asked."""
     waits = {
         lease: place
         for lease, place in scene.queued.items()
@@ -111,7 +111,7 @@ def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
 
 
 def _used(case: Evidence, scene: Scene, wanted: dict[str, int], at: float) -> int:
-    """Count the permits held at that time, as far as the server knows. After its clock was set, their end is unknown."""
+    """Return the number of permits held at that time, by the server's events; after its clock was set, no lease ends."""
     held: dict[str, float] = {}
     for event in scene.server:
         if event.at > at:

@@ -1,11 +1,11 @@
 """Rules of barriers, latches and events, under any faults.
 
-- B1: no party goes on before all have come, and each gets a different number.
-- B2: when a barrier opens, all its parties go on, except those that something else has ended.
-- B3: the action runs once, to its end, before the parties go on.
-- B4: a party that waits with a dead one is told. B5: so is one that waits at a barrier whose state the server has lost.
-- L1: each count counts once, and a latch never counts below zero.
-- L2: a waiter is released only if the latch or event was open while it waited. L3: no waiter sleeps through an opening.
+- B1: no party passes a barrier before all have arrived, and each gets a different number.
+- B2: when a barrier opens, all its parties pass, except those that a timeout, cancellation or fault has ended.
+- B3: the barrier's action runs exactly once, to its end, before the parties pass.
+- B4: a party that waits with a dead one gets an error. B5: so does one whose barrier the server has lost.
+- L1: each ``count_down`` counts once, and a latch never counts below zero.
+- L2: a waiter is released only if the latch or event was open while it waited. L3: no waiter misses an opening.
 - L4: one call of ``set`` sets an event once.
 """
 
@@ -21,37 +21,37 @@ from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.judge.verdicts import Docket
 
 LATE = 2.0
-"""Seconds within which a message arrives when nothing goes wrong."""
+"""Seconds within which a message arrives if no fault happens."""
 
 
 @dataclass
 class RendezvousHistory:
-    """A history, with what is known of it before it begins."""
+    """The history of a barrier, a latch or an event, with its settings."""
 
     history: list[Event]
     count: int
-    """Parties of the barrier, or what the latch counts."""
+    """Number of parties of the barrier, or the initial count of the latch."""
     ttl: float = 0.0
     acts: bool = False
-    """All have an action."""
+    """True if all parties of the barrier have an action."""
     calm: bool = False
-    """Nothing goes wrong."""
+    """True if no fault happens."""
     only: set[str] = field(default_factory=set)
-    """The kinds of faults, if there are any."""
+    """Kinds of faults that may happen in the history."""
     docket: Docket = field(default_factory=Docket)
     upsets: Upsets = field(init=False)
-    """When the server has lost what it knew."""
+    """Times at which the server lost its data."""
 
     def __post_init__(self) -> None:
         self.upsets = Upsets(self.history)
 
     def of(self, *kinds: str) -> list[Event]:
-        """The events of these kinds."""
+        """Return the events of these kinds."""
         return [event for event in self.history if event.kind in kinds]
 
 
 def barrier(case: RendezvousHistory) -> Iterator[Violation]:
-    """The rules of barriers."""
+    """Yield the violations of the rules of barriers, B1 to B5."""
     came = {event.attempt: event for event in case.of("come")}
     groups: dict[int, list[Event]] = defaultdict(list)
     for event in case.of("together"):
@@ -61,12 +61,12 @@ def barrier(case: RendezvousHistory) -> Iterator[Violation]:
         who = " ".join(event.attempt for event in group)
         case.docket.decide("B1")
         if numbers != list(range(case.count)) or any(event.attempt not in came for event in group):
-            yield Violation("B1", f"{who} go on with the numbers {numbers}, of {case.count}")
+            yield Violation("B1", f"{who} pass with the numbers {numbers}, of {case.count}")
         acted = [event for event in case.of("acted") if event.attempt in {one.attempt for one in group}]
         if case.acts:
             case.docket.decide("B3")
         if case.acts and len([event for event in acted if event.at <= group[0].at]) != 1:
-            yield Violation("B3", f"{who} go on after {len(acted)} actions")
+            yield Violation("B3", f"{who} pass after {len(acted)} actions")
     yield from _outcomes(case)
     yield from _the_dead(case, came)
     yield from _the_forgotten(case, came)
@@ -77,29 +77,29 @@ def _outcomes(case: RendezvousHistory) -> Iterator[Violation]:
     for event in case.of("through"):
         case.docket.decide("B2")
         if event.attempt not in met or met[event.attempt].fence != event.fence:
-            yield Violation("B1", f"{event.attempt} goes on as {event.fence}, and is not among those who do")
+            yield Violation("B1", f"{event.attempt} passes as number {event.fence}, but is not in the group that passes")
     for event in case.of("parted"):
         excused = event.note in {"cancelled", "away"} or (event.note == "timeout" and not case.calm)
         if event.attempt in met:
             since, until = sorted((met[event.attempt].at, event.at))
             excused = excused or case.upsets.between(since, until, AMNESIA)
         if event.attempt in met and not case.docket.decide("B2", excused):
-            yield Violation("B2", f"{event.attempt} is told that it is broken ({event.note}), and the others go on")
+            yield Violation("B2", f"{event.attempt} learns that the barrier is broken ({event.note}), but the others pass")
         if not case.docket.decide("B4 told", not case.calm) and event.note in {"died", "lost"}:
-            yield Violation("B4", f"{event.attempt} is told {event.note}, and all are well")
+            yield Violation("B4", f"{event.attempt} gets the error {event.note}, although all parties are alive")
 
     yield from _the_gone(case, met)
 
 
 def _the_gone(case: RendezvousHistory, met: dict[str, Event]) -> Iterator[Violation]:
     faults = [event.note for event in case.of("fault")]
-    # Perhaps it could not say that it leaves.
+    # A party that was cancelled may have been unable to tell the server that it leaves.
     excused = case.acts or not set(faults) <= {"cancel", "duplicate", "slow"} or ("slow" in faults and len(faults) > 2)
     for event in case.of("parted"):
         if event.note != "cancelled" or case.docket.decide("B1 left", excused):
             continue
         if event.attempt in met and met[event.attempt].at > event.at + LATE / 2:
-            yield Violation("B1", f"{event.attempt} has left long since, and others go on with it")
+            yield Violation("B1", f"{event.attempt} left long before, but the others pass with it")
 
 
 def _the_dead(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Violation]:
@@ -110,7 +110,7 @@ def _the_dead(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Viola
     met = {event.attempt for event in case.of("together")}
     for crash in case.of("crashed"):
         waited = [a for a, event in came.items() if event.at < crash.at < over.get(a, float("inf")) and a not in met]
-        acting = {event.attempt for event in case.of("acting")}  # perhaps in vain
+        acting = {event.attempt for event in case.of("acting")}  # whether their actions ended or not
         dead = [a for a in waited if a.startswith(f"{crash.who}/") and came[a].at < crash.at - LATE and a not in acting]
         if dead:
             case.docket.decide("B4")
@@ -120,7 +120,7 @@ def _the_dead(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Viola
 
 
 def _the_forgotten(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Violation]:
-    """B5: a party at a barrier whose state the server has lost is told so, as it might wait for ever."""
+    """B5: a party at a barrier whose state the server has lost gets an error, as it might wait without limit."""
     if not case.only <= {"amnesia", "flush"}:
         return
     over = {event.attempt: event.at for event in case.of("through", "parted")}
@@ -133,22 +133,22 @@ def _the_forgotten(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[
             if until > fault.at:
                 case.docket.decide("B5")
             if until > fault.until + case.ttl + LATE:
-                yield Violation("B5", f"{attempt} waits for {until - fault.until:.1f} s where nothing is known of it")
+                yield Violation("B5", f"{attempt} waits for {until - fault.until:.1f} s after the server lost its barrier")
 
 
 def latch(case: RendezvousHistory) -> Iterator[Violation]:
-    """The rules of latches."""
+    """Yield the violations of the rules of latches, L1 to L3."""
     when = {(event.kind, event.attempt): number for number, event in enumerate(case.history)}
     begun = {event.attempt: event for event in case.of("count")}
     resets = [(when["clear", e.attempt], when.get(("cleared", e.attempt), len(case.history))) for e in case.of("clear")]
 
     def missing(kind: str, then: int, since: int = 0) -> int:
-        """If what had come so far by then was all that was counted, of what has begun since a reset."""
+        """Return the count that is left by then, if only counts count that began after ``since`` and are known by ``then``."""
         known = (e for a, e in begun.items() if when.get((kind, a), then + 1) <= then and when["count", a] >= since)
         return max(0, case.count - _sum(known))
 
     def over(attempt: str, then: int) -> bool:
-        """Tell whether a reset undid this count before that."""
+        """Return whether a reset undid this count before ``then``."""
         ended = when.get(("counted", attempt), len(case.history))
         return any(ended < begin and end < then for begin, end in resets)
 
@@ -160,15 +160,15 @@ def latch(case: RendezvousHistory) -> Iterator[Violation]:
         least = max(0, case.count - _sum(counts))
         most = missing("counted", began, max((done for since, done in resets if since < ended), default=0))
         if not least <= event.fence <= most:
-            yield Violation("L1", f"{event.attempt} finds {event.fence} missing, not from {least} to {most}")
+            yield Violation("L1", f"{event.attempt} gets the count {event.fence}, not one from {least} to {most}")
     for event in case.of("released"):
         case.docket.decide("L2")
         left = missing("count", when["released", event.attempt])
         if left > 0:
-            yield Violation("L2", f"{event.attempt} is released, and {left} are missing")
+            yield Violation("L2", f"{event.attempt} is released, but the count is {left}")
     for wait, end in _waits(case):
         if end.note == "forgotten" and not case.upsets.between(wait.at, end.at, AMNESIA):
-            yield Violation("L1", f"{end.attempt} is told that the server has lost what was counted, and it has not")
+            yield Violation("L1", f"{end.attempt} learns that the server has lost the count, but the server has not")
     yield from _open_meanwhile(case)
     yield from _asleep(case)
 
@@ -179,7 +179,7 @@ def _sum(counts: Iterator[Event]) -> int:
 
 
 def event(case: RendezvousHistory) -> Iterator[Violation]:
-    """The rules of events."""
+    """Yield the violations of the rules of events, L2 to L4."""
     opened, closed = ([one.at for one in case.of(kind)] for kind in ("opened", "closed"))
     yield from _open_meanwhile(case)
     yield from _set_by_nobody(case, opened, closed)
@@ -187,7 +187,7 @@ def event(case: RendezvousHistory) -> Iterator[Violation]:
 
 
 def _open_meanwhile(case: RendezvousHistory) -> Iterator[Violation]:
-    """L2: a released waiter waited for something that was open, at the server, during its wait."""
+    """L2: if a waiter is released, the latch or event was open on the server at some time during the wait."""
     opened, closed = ([one.at for one in case.of(kind)] for kind in ("opened", "closed"))
     spans = [(at, next((end for end in closed if end > at), float("inf"))) for at in opened]
     for wait, end in _waits(case):
@@ -195,11 +195,11 @@ def _open_meanwhile(case: RendezvousHistory) -> Iterator[Violation]:
             continue
         case.docket.decide("L2")
         if not any(since <= end.at and until >= wait.at for since, until in spans):
-            yield Violation("L2", f"{end.attempt} is released, and it was not open meanwhile")
+            yield Violation("L2", f"{end.attempt} is released, but nothing was open during its wait")
 
 
 def _set_by_nobody(case: RendezvousHistory, opened: list[float], closed: list[float]) -> Iterator[Violation]:
-    """L4: each opening has a call of ``set`` that ended after the last clear, if at all. A failed call may act later."""
+    """L4: each opening is caused by a call of ``set`` that had not ended before the last clear. A failed call may act later."""
     over = {one.attempt: one.at for one in case.of("counted")}
     for at in opened:
         cleared = max((end for end in closed if end <= at), default=float("-inf"))
@@ -207,7 +207,7 @@ def _set_by_nobody(case: RendezvousHistory, opened: list[float], closed: list[fl
         begun = [one for one in case.of("count") if one.at <= at]
         going_on = any(over.get(one.attempt, float("inf")) >= cleared for one in begun)
         if not case.docket.decide("L4", forgot) and not going_on:
-            yield Violation("L4", f"it opens at {at:.3f}, and no call that sets it has gone on since it was cleared")
+            yield Violation("L4", f"the event opens at {at:.3f}, but no call of set was active since the last clear")
 
 
 def _waits(case: RendezvousHistory) -> Iterator[tuple[Event, Event]]:
@@ -224,4 +224,4 @@ def _asleep(case: RendezvousHistory) -> Iterator[Violation]:
             continue
         missed = [at for at in opened if wait.at + LATE < at < end.at - LATE]
         if missed and end.kind != "ended":
-            yield Violation("L3", f"{end.attempt} sleeps for {end.at - missed[0]:.1f} s after what it waits for")
+            yield Violation("L3", f"{end.attempt} still waits {end.at - missed[0]:.1f} s after the opening")

@@ -1,8 +1,8 @@
-"""Rules of safety: no two holders, no equal or falling fences, no belief without a lease, nothing left or revived.
+"""Safety rules of locks: one holder at a time, rising fences, no belief beyond the lease, nothing left behind or revived.
 
-A rule is a function that looks at the `Evidence` and yields violations. Its docstring names the faults that it excuses. If a
-history has no events of the server (a live run), rules that need them find nothing to judge. The rules of what must happen, in
-time and in order, are in `liveness_rules`.
+A rule is a function that examines the `Evidence` and yields violations. Its docstring names the faults that it excuses. If a
+history has no events of the server (a live run), rules that need these find nothing to judge. The module `liveness_rules` has
+the rules about what must happen in time and in order.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from holdfast.testing.judge.evidence import ROUNDING, SERVER, UNSETTLING, Ask, E
 
 
 class Violation(NamedTuple):
+    """A violation of a rule: the rule's number, a description, and the events that prove it."""
+
     rule: str
     text: str
     events: tuple[Event, ...] = ()
@@ -27,46 +29,45 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """How long things may take when no fault is in the way, in seconds. The defaults suit the default lease of 30 s."""
+    """Time limits and settings of the rules, in seconds without faults. The defaults suit the default lease of 30 s."""
 
     notice: float = 11.0
-    """From the loss of a lock on the server until its holder is told: a third of the lease, and one time-out. Infinity where
-    nobody renews."""
+    """Longest time from the loss of a lock on the server until its holder notices: a third of the lease, and one timeout.
+    Infinity if leases are not renewed."""
     handover: float = 4.0
-    """For which a lock may be free while somebody waits for it: the claim window, one refresh, and a little."""
+    """Longest time for which a lock may be free while a client waits: one claim window, one queue refresh, and a margin."""
     claim: float = float("inf")
-    """For which a lock may be kept for who is next in line, and is dead."""
+    """Longest time for which the server may keep a lock for a dead waiter that is first in the queue."""
     echo: float = float("inf")
-    """For which a fault that is over at once may be felt: a message is under way for so long at most."""
+    """Longest time for which a fault may be felt after its end: the longest delay of a message."""
     lag: float = 2.0
-    """By which an end that a process reckons itself (of a wait, of a lease) may be late."""
+    """Longest delay of an end that a process computes itself: the end of a wait or of a lease."""
     linger: float = 0.0
-    """For which a lease may be kept when nobody uses it, and nobody else asks."""
+    """Longest time for which a process may keep a lease that no worker uses or asks for."""
     passes: int = 32
-    """As often a lock may be passed on inside a process while another process is known to wait."""
+    """Number of times a lock may be handed on inside a process while another process is known to wait."""
     pass_time: float = 0.01
-    """As long, from when it was taken, it may then be passed on."""
+    """Time after the acquisition within which a lock may be handed on inside a process while another process waits."""
     recall: bool = False
-    """Even who does not wait gets a lock that is only kept: messages are quick here."""
+    """True if a client that does not wait must still get a lock that a process only keeps; requires fast messages."""
     quorum: int = 1
-    """So many servers have to keep a lock for its holder: more than one where it is had from a majority."""
+    """Number of servers that have to keep a lock for its holder: more than one for a lock on a majority of servers."""
     excuses: frozenset[str] = UNSETTLING
-    """Faults of a server after which there may be two holders: not amnesia, where servers guard against that."""
+    """Kinds of server faults after which there may be two holders; without amnesia if the locks have a quarantine."""
     permits: bool = False
-    """Several clients may hold the lock, each with the number of permits in its ``ask``."""
+    """True if several clients may hold the lock, each with the number of permits in its event ``ask``."""
     rewinds: str = "clock back"
-    """How a fault begins after which fences may fall, if it comes with amnesia: a clock that is behind what was issued."""
+    """Start of the note of a clock fault after which, together with amnesia, fences may fall: the clock is set back."""
 
 
 USUAL = Limits()
 
 
 def r1_exclusion(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """Of one lock, never two believe at the same time to hold it. A belief begins with ``taken`` and ends with what comes
-    first of ``release``, ``lost``, a crash, and its ``until``, as last renewed.
+    """R1: no two clients believe at the same time that they hold a lock.
 
-    Excused: an overlap of which the earlier was granted before a server's fault of kind amnesia, clock or foreign
-    (``limits.excuses``) and the later one after it (or both while it lasted).
+    The belief begins with ``taken``. It ends with the first of ``release``, ``lost``, a crash, and ``until`` as last renewed.
+    Excused: two holds with a fault of a server between their grants, of a kind in ``limits.excuses`` (amnesia, clock, foreign).
     """
     for scene in case.scenes.values():
         for earlier, later in pairwise(scene.holds):
@@ -83,21 +84,21 @@ def _crowd(case: Evidence, scene: Scene, excuses: Collection[str]) -> Iterator[V
         if believers and hold.end > since:
             others = [b for b in believers if not case.apart(b, hold, excuses)]
             if others:
-                told = " and ".join(f"{b.who} (fence {b.fence}) believes to hold it until {case.ms(b.end)}" for b in others)
-                text = f"{hold.lock!r} is taken by {hold.who} (fence {hold.fence}) at {case.ms(since)}, while {told}"
+                told = " and ".join(f"{b.who} (fence {b.fence}) believes it holds it until {case.ms(b.end)}" for b in others)
+                text = f"{hold.lock!r} is acquired by {hold.who} (fence {hold.fence}) at {case.ms(since)}, while {told}"
                 yield Violation("R1", text, (*(b.taken for b in others), hold.taken))
         believers.append(hold)
 
 
 def _forgot(case: Evidence, earlier: Hold, later: Hold, limits: Limits) -> bool:
-    """The server lost its counter between the two, and its clock has been set back before the later."""
+    """Return whether the server lost its fence counter between the two holds, and its clock was set back before the later."""
     return case.unsettled(earlier, later, ("amnesia",)) and any(
         fault.event.note.startswith(limits.rewinds) and fault.at <= later.since for fault in case.faults
     )
 
 
 def r2_unique_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """No fence is given to two holders. Excused: amnesia between them, together with a clock that was set back."""
+    """R2: no two holders get the same fence. Excused: amnesia between the two, together with a clock that was set back."""
     for scene in case.scenes.values():
         seen: dict[int, Hold] = {}
         for hold in scene.holds:
@@ -111,12 +112,12 @@ def r2_unique_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R3: a client that asks after another one took the lock gets a greater fence.
+    """R3: a client that asks for the lock after another client acquired it gets a greater fence.
 
-    The fence is compared with the highest of those taken before the request; the order of two answers that were both under way
-    says nothing. Excused: as in R2, and a lease handed on in a process after the server lost the lock, or granted it to another
-    client, by a fault as in R1. With several servers, a client that takes the lock after another one held it gets a greater
-    fence in whatever order they asked, except after a fault as in R1.
+    The fence is compared with the highest one acquired before the request; the order of two answers that were both on their
+    way does not matter. Excused: the faults of R2, and a lease that was handed on inside a process after a fault, as in R1,
+    made the server lose the lock or grant it to another client. With several servers, a client that acquires the lock after
+    another one held it gets a greater fence, in whatever order they asked, except after a fault as in R1.
     """
     for scene in case.scenes.values():
         for number, hold in enumerate(scene.holds):
@@ -131,9 +132,11 @@ def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 after = had_before or (asked_after and other.since <= asked)
                 if not after or other is hold or other.fence < hold.fence:
                     continue
-                if not _may_fall(case, other, hold, limits, asked_after=asked_after):  # the highest may be, and another not
+                if not _may_fall(
+                    case, other, hold, limits, asked_after=asked_after
+                ):  # the highest fence may be excused, but not another
                     text = (
-                        f"{hold.who} asked at {case.ms(asked)}, after {other.who} had fence {other.fence}, and got {hold.fence}"
+                        f"{hold.who} asked at {case.ms(asked)}, after {other.who} got fence {other.fence}, and got {hold.fence}"
                     )
                     yield Violation("R3", text, (other.taken, hold.ask.event, hold.taken))
                     break
@@ -146,7 +149,7 @@ def _may_fall(case: Evidence, earlier: Hold, later: Hold, limits: Limits, *, ask
 
 
 def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """R4: the protected resource accepts no write with a lower fence than one it has accepted."""
+    """R4: the protected resource accepts no write with a lower fence than one that it accepted before."""
     for scene in case.scenes.values():
         top: Event | None = None
         for write in scene.writes:
@@ -162,9 +165,9 @@ def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 
 def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R5: no holder believes it holds a lock for longer than the server keeps it.
+    """R5: no holder relies on a lock for longer than the server keeps the lock for it.
 
-    With several servers, ``limits.quorum`` of them must keep it. The rule is checked after each event of either side.
+    With several servers, ``limits.quorum`` of them must keep the lock. The rule is checked after each event of either side.
 
     Excused: events after a fault of the server, of kind amnesia, clock or foreign, since the grant.
     """
@@ -173,7 +176,7 @@ def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
             continue
         for hold in scene.holds:
             if hold.taken.until <= hold.since:
-                text = f"{hold.who} took {hold.lock!r} at {case.ms(hold.since)}, when the lease was over"
+                text = f"{hold.who} acquired {hold.lock!r} at {case.ms(hold.since)}, when the lease was over"
                 yield Violation("R5", text, (hold.taken,))
             broken = _beyond(case, hold, limits.quorum)
             case.docket.decide("R5", broken is None and case.disturbed(_first(case, hold, limits.quorum), hold.end, hold.lock))
@@ -182,14 +185,14 @@ def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _first(case: Evidence, hold: Hold, quorum: int) -> float:
-    """When a server gave a hold its lock first."""
+    """Return the time at which a server first granted the lock of a hold."""
     first = next((said.at for said in case.leases[hold.lease] if said.kind == "granted"), hold.since)
     return first if quorum > 1 else case.granted(hold) or hold.since
 
 
 def _beyond(case: Evidence, hold: Hold, quorum: int) -> Violation | None:
     kept = believed = never = float("-inf")
-    each = {str(number): never for number in range(quorum)}  # by server; these have said nothing yet
+    each = {str(number): never for number in range(quorum)}  # by server; these stand for servers without events
     for event in case.said(hold):
         kind = event.kind
         if kind in {"granted", "extended", "freed"}:
@@ -203,13 +206,13 @@ def _beyond(case: Evidence, hold: Hold, quorum: int) -> Violation | None:
             if case.disturbed(_first(case, hold, quorum), event.at, hold.lock):
                 return None
             until = "nothing" if kept == float("-inf") else f"it until {case.ms(kept)}"
-            text = f"{hold.who} believes to hold {hold.lock!r} until {case.ms(believed)}, but the server keeps {until} for him"
+            text = f"{hold.who} relies on {hold.lock!r} until {case.ms(believed)}, but the server keeps {until} for it"
             return Violation("R5", text, (hold.taken, event))
     return None
 
 
 def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """When all is over, nothing is left behind."""
+    """R9: no state is left behind in processes or on servers when a history is over."""
     if "" in case.finished:
         case.docket.decide("R9")
     for event in case.left:
@@ -219,17 +222,17 @@ def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
 def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R12: a lease that was released or lost is not revived.
 
-    Its holder renews it no more, also after handing it on inside its process. The server does not grant it again, nor extend it
-    after a release that succeeded. No client takes a lease that its process knows to be lost.
+    A former holder does not renew the lease, not even after handing it on inside its process. The server does not grant the
+    lease again, nor extend it after a successful release. No client acquires a lease that its process knows to be lost.
 
-    Excused for the server: amnesia (it may recall an older state), clock, foreign. Also excused: a grant, with the events that
-    follow from it, after a duplicate of a request that the sender could not know of; after a loss, which the server is not
-    told of, a grant after any fault that the holder may have felt.
+    Excused for the server: amnesia (it may go back to an older state), clock, foreign. Also excused is a grant, with the events
+    that follow from it, after a duplicate of a request that the sender could not know of. After a loss, of which the server is
+    not notified, a grant is excused after any fault that the holder may have felt.
     """
     for hold in case.holds():
         if hold.taken.note:
             yield Violation(
-                "R12", f"{hold.who} took {hold.lock!r}, which was known to be lost: {hold.taken.note}", (hold.taken,)
+                "R12", f"{hold.who} acquired {hold.lock!r}, which was known to be lost: {hold.taken.note}", (hold.taken,)
             )
         if hold.how not in {"", "crashed"}:
             case.docket.decide("R12", _may_revive(case, hold, limits, "lost" if hold.how == "lost" else "released", hold.ended))
@@ -249,16 +252,16 @@ def _revived(case: Evidence, hold: Hold, limits: Limits, said: list[Event]) -> I
             if case.disturbed(hold.since, event.at, hold.lock):
                 continue
             if kind == "granted" and _may_revive(case, hold, limits, over, event.at):
-                over = "over"  # and what follows from that grant is excused with it
+                over = "over"  # events that follow from this grant are excused, too
                 continue
             text = f"the server {kind} {hold.lock!r} to {hold.who} at {case.ms(event.at)}, when it was {over}"
             yield Violation("R12", text, (hold.taken, event))
 
 
 def _may_revive(case: Evidence, hold: Hold, limits: Limits, over: str, at: float) -> bool:
-    """Tell whether a lease that is over may be granted again at that time.
+    """Return whether faults excuse that an ended lease is granted again at that time.
 
-    A server that recalls an older state may do so, and so may a late copy of a request, if the server lost its record that the
+    The server may have gone back to an older state, or served a late copy of a request after it lost the record that the
     request is late.
     """
     late = [fault for fault in case.felt(hold.process, case.asked(hold), at, limits.echo) if fault.concerns(hold.lease)]
@@ -270,11 +273,11 @@ def _may_revive(case: Evidence, hold: Hold, limits: Limits, over: str, at: float
 def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
     """R13: a request that is sent again gets the same answer.
 
-    From the grant to the end of the lease, the fence stays the same, at the server and for the holder. A holder gets more
-    fences only if it asks for them, and they follow on those that it had. A lease handed on inside its process has a fence
-    of that block, and a higher one each time.
+    From the grant to the end of the lease, the fence stays the same, on the server and for the holder. A holder gets more
+    fences only if it asks for them, and these follow the ones that it had. A lease that is handed on inside its process gets a
+    fence of this block, and a higher one each time.
 
-    Excused: amnesia, clock, foreign since the first grant.
+    Excused: amnesia, clock and foreign since the first grant.
     """
     for lease, said in case.leases.items():
         yield from _one_answer(case, lease, said)
@@ -299,7 +302,7 @@ def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Viola
         else:
             received = top > 0 or event.kind == "passed"
             if last and not (first <= fence <= last if received else fence == first):
-                text = f"{event.who} got {fence} at {case.ms(event.at)}, and the server had given {first} to {last}"
+                text = f"{event.who} got {fence} at {case.ms(event.at)}, and the server had granted {first} to {last}"
             elif fence < top or (fence == top and event.attempt != whose):
                 text = f"{event.who} got {fence} at {case.ms(event.at)}, after {top} in the same process"
             top, whose = fence, event.attempt
@@ -308,11 +311,11 @@ def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Viola
 
 
 def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R14: a waiter that gave up is not granted the lock afterwards, unless another one of its process has its place.
+    """R14: a waiter that gave up is not granted the lock afterwards, unless another waiter of its process has its place.
 
-    (Of several servers, a slow one may grant it; the grant has to be revoked at once.) Excused: a fault while the waiter gave
-    up, so that the server may not have heard of it; a copy of one of its requests that no client knew of; and a server that has
-    lost data since the request, as in R1.
+    (With several servers, a slow one may grant the lock; this grant has to be revoked at once.) Excused: a fault while the
+    waiter gave up, so that the server may not know of it; a copy of one of its requests that no client knew of; and a fault of
+    the server since the request, as in R1.
     """
     for ask in case.asks:
         event = ask.event
@@ -329,7 +332,7 @@ def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 and not (limits.quorum > 1 and _taken_back(case, granted, limits))
                 and not case.disturbed(event.at, granted.at, event.lock)
             ):
-                text = f"{event.who} gave up at {case.ms(ask.ended)}, and was given {event.lock!r} at {case.ms(granted.at)}"
+                text = f"{event.who} gave up at {case.ms(ask.ended)}, and was granted {event.lock!r} at {case.ms(granted.at)}"
                 yield Violation("R14", text, (event, granted))
 
 
@@ -342,7 +345,7 @@ def _may_come_late(case: Evidence, limits: Limits, ask: Ask, ended: float) -> bo
 
 
 def _gave_up(case: Evidence, ask: Ask) -> float:
-    """When somebody began to give up, as far as that is known."""
+    """Return the earliest time, as far as known, at which the waiter began to give up."""
     if ask.outcome == "busy":
         return min(max(ask.event.at, ask.event.until), ask.ended)
     cancelled = [fault.at for fault in case.faults if fault.kind == "cancel" and fault.event.who == ask.event.who]
@@ -355,17 +358,17 @@ def _taken_back(case: Evidence, granted: Event, limits: Limits) -> bool:
 
 
 def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R15: the answer to a release is true, and it is given once.
+    """R15: a release reports the truth, and reports success only once.
 
-    It is success if the server had kept the lock until then, and a loss if not. Excused: a fault that the holder may have felt
-    during the release, as nobody can know then; and a server's clock that was set while it held the lock.
+    It reports success if the server kept the lock until then, and otherwise a loss. Excused: a fault that the holder may have
+    felt during the release, as the outcome is unknown then; and a server's clock that was set while the lock was held.
     """
     for scene in case.scenes.values():
         for hold in scene.holds:
             twice = next((event for event in case.said(hold) if event.kind == "released" and event.note == "twice"), None)
             if twice is not None:
                 yield Violation(
-                    "R15", f"{hold.who} was told a second time that it gave {hold.lock!r} back", (hold.taken, twice)
+                    "R15", f"{hold.who} released {hold.lock!r} a second time, and it reported success", (hold.taken, twice)
                 )
             if not scene.server or hold.how != "release":
                 continue
@@ -378,7 +381,7 @@ def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
 def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
     """R19: a holder that acquires its lock again gets the same fence.
 
-    The lock is not released before the holder has released it as often as it acquired it. A lost lock is not acquired again.
+    The lock is released only when the holder has released it as often as it acquired it. A lost lock is not acquired again.
     """
     for hold in case.holds():
         inside = 0
@@ -391,17 +394,17 @@ def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
             elif event.kind == "inner":
                 inside -= 1
             elif event.kind == "release" and inside:
-                text = f"{hold.who} gave {hold.lock!r} back at {case.ms(event.at)}, and had taken it {inside} times more"
+                text = f"{hold.who} released {hold.lock!r} at {case.ms(event.at)}, and had acquired it {inside} times more"
             if text:
                 yield Violation("R19", text, (hold.taken, event))
 
 
 def _other(case: Evidence, hold: Hold, again: Event) -> str:
-    """Describe what is wrong with this repeated acquisition; empty if nothing is."""
+    """Return a description of what is wrong with a repeated acquisition; empty if nothing is."""
     if again.fence != hold.fence:
-        return f"{hold.who} has {hold.lock!r} with fence {hold.fence}, took it again, and got {again.fence}"
+        return f"{hold.who} holds {hold.lock!r} with fence {hold.fence}, acquired it again, and got {again.fence}"
     if again.at > hold.ended:
-        return f"{hold.who} took {hold.lock!r} again at {case.ms(again.at)}, when it was over"
+        return f"{hold.who} acquired {hold.lock!r} again at {case.ms(again.at)}, when its lease was over"
     return ""
 
 
@@ -413,8 +416,8 @@ def _untrue(case: Evidence, hold: Hold) -> Iterator[Violation]:
         elif event.kind == "freed":
             gone = gone or event.at < hold.ended
         elif event.kind == "released" and event.note == "" and gone:
-            text = f"{hold.who} was told that it gave {hold.lock!r} back, and had lost it before"
+            text = f"{hold.who} released {hold.lock!r} with success, but had lost it before"
             yield Violation("R15", text, (hold.taken, event))
         elif event.kind == "released" and event.note == "LeaseLost" and not gone and min(kept, hold.until) > event.at:
-            text = f"{hold.who} was told that it had lost {hold.lock!r}, and had it until it gave it back"
+            text = f"{hold.who} got a loss when it released {hold.lock!r}, but had held it until then"
             yield Violation("R15", text, (hold.taken, event))

@@ -1,8 +1,8 @@
-"""Rules of schedules: each tick runs once, in one place, and none is forgotten.
+"""Rules of schedules: each tick (time at which a job is due) runs once, in one process, and no tick is left out.
 
-A rule looks at the history, and at what the server knows in the end. ``taken`` is the beginning of a run here, ``released`` its
-end (note: "ok", "cancelled", "lost"), ``lock`` the job, ``attempt`` the tick in us of the server's clock with the number of the
-attempt: ``1700000000000000/1``, and an h behind it if somebody has asked for it by hand.
+A rule examines the history, and the server's records at its end. In these histories, ``taken`` is the start of a run,
+``released`` its end (note: "ok", "cancelled", "lost"), and ``lock`` the job. ``attempt`` is the tick, in microseconds of the
+server's clock, and the number of the attempt: ``1700000000000000/1``, followed by an h for a run that was requested by hand.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.judge.verdicts import Docket
 
 ROUNDING = 0.002
-"""Seconds: leases are told in whole milliseconds."""
+"""Seconds of tolerance in comparisons: leases are counted in whole milliseconds."""
 
 JUST_NOW = 1.0
-"""Seconds within which what has ended may not be written down yet."""
+"""Seconds after the end of a run within which its log entry may still be missing."""
 
 AROUND = 4.0
-"""Seconds for which a fault may delay something."""
+"""Seconds before and after a fault within which it may delay something."""
 
 ATTEMPTS = 3
-"""Times that a tick may be run."""
+"""Greatest number of attempts to run a tick."""
 
 BESIDE = 10
-"""Runs of a job that may go on at the same time, where it allows more than one."""
+"""Greatest number of runs of a job at the same time, if the job allows more than one."""
 
 ASLEEP = 10.0
-"""Seconds after which everybody has asked what time it is, after the clock was set forward."""
+"""Seconds after which every process has read the server's time, after the server's clock was set forward."""
 
 SLACK = 2_000_000
-"""Ticks of the last two seconds may be on their way (us)."""
+"""Age in microseconds below which a tick may be unrecorded, because its claim is still on its way."""
 
 
 class Terms(Protocol):
-    """How the runs of a job go: what the job was declared with, as far as a rule reads it."""
+    """The options of a job that the rules read."""
 
     @property
     def ttl(self) -> float: ...
@@ -56,7 +56,7 @@ class Terms(Protocol):
 
 
 class Entry(Protocol):
-    """An entry of the log, times in us."""
+    """A log entry of a schedule, about one run or several skipped ticks; times in microseconds of server time."""
 
     @property
     def status(self) -> str: ...
@@ -75,7 +75,7 @@ class Entry(Protocol):
 
 
 class ActiveRun(Protocol):
-    """A run that goes on."""
+    """A run that has not ended, as the server knows it."""
 
     @property
     def scheduled(self) -> int: ...
@@ -99,63 +99,63 @@ class Facts(Protocol):
 
 
 class Stretch(NamedTuple):
-    """A run, as long as its process believed in it: true times."""
+    """A run, from its start until its process stopped relying on its lease, in seconds of true time."""
 
     began: Event
     end: float
     how: str
-    """ok, cancelled, lost, crashed, or why its lease was over."""
+    """How the run ended: ok, cancelled, lost, crashed, another reason why its lease ended, or "goes on"."""
 
 
 @dataclass(slots=True)
 class Served:
-    """The history of a schedule, with the facts that its rules need."""
+    """The history of a schedule, with the server's records and the settings that the rules need."""
 
     history: list[Event]
     facts: Sequence[Facts]
     jobs: Mapping[str, tuple[float, Terms]]
-    """Seconds between two ticks, which are the multiples of that; and how the runs go."""
+    """Period of each job, in seconds, and its options, by the job's name; ticks are multiples of the period."""
     now: float
-    """True time of the end."""
+    """True time, in seconds, of the end of the history."""
     shown: Callable[[float], float]
-    """Converts a true time to the time that the server's clock showed, in seconds."""
+    """Function that converts a true time to the time that the server's clock showed, in seconds."""
     steady: bool
-    """Messages take about as long as they always do."""
+    """True if all messages take about the same time."""
     calm: bool
-    """Nothing went wrong."""
+    """True if no fault happened."""
     roomy: bool
-    """A process can run all its jobs at the same time."""
+    """True if a process can run all its jobs at the same time."""
     slack: float
-    """Seconds by which a process that asks for something to run may not know of the tick that is due."""
+    """Seconds for which a process that claims a run may not yet know of a later tick that is due."""
     prompt: float
-    """Seconds within which a tick is begun then."""
+    """Seconds after its time within which a tick begins to run, if ``calm``; infinity: no limit."""
     stretches: dict[str, list[Stretch]] = field(default_factory=dict)
     docket: Docket = field(default_factory=Docket)
     upsets: Upsets = field(default_factory=lambda: Upsets(()))
 
     def forgot(self, since: float, until: float | None = None) -> bool:
-        """The server has lost, since then, what it knew then."""
+        """Return whether the server lost its data between the two times (default: until the end of the history)."""
         return self.upsets.between(since, self.now if until is None else until, AMNESIA)
 
     def lately(self, began: Event, *kinds: str) -> bool:
-        """The server has had one of these faults less than a lease before this began: it may not keep its word."""
+        """Return whether the server had one of these faults within one ttl before the run began."""
         return self.upsets.between(began.at - self.jobs[began.lock][1].ttl, began.at, *kinds)
 
     def has_shown(self, at: float) -> float:
-        """The latest time that its clock had shown by then: it may have been set back."""
+        """Return the latest time, in seconds, that the server's clock had shown by then; the clock may have been set back."""
         before = (since - ROUNDING for since, _ in self.upsets.of(CLOCK) if since <= at)
         return max(self.shown(moment) for moment in (at, *before))
 
 
 def judge(case: Served) -> list[Violation]:
-    """All that is violated."""
+    """Return the violations of all rules in the history of a schedule."""
     case.stretches = _stretches(case)
     case.upsets = Upsets(case.history)
     return [violation for rule in RULES for violation in rule(case)]
 
 
 def _stretches(case: Served) -> dict[str, list[Stretch]]:
-    """The runs of each job, by when they began."""
+    """Return the runs of each job, in the order of their starts."""
     ends: dict[tuple[str, str, str], tuple[float, str]] = {}
     crashed: dict[str, float] = {}
     for event in case.history:
@@ -177,7 +177,7 @@ def _stretches(case: Served) -> dict[str, list[Stretch]]:
 
 
 def _renewed(history: list[Event]) -> dict[tuple[str, str, str], float]:
-    """Until when each run was believed to have its lease, as last renewed."""
+    """Return the end of each run's lease as last renewed, in seconds, by worker, job and attempt."""
     return {(event.who, event.lock, event.attempt): event.until for event in history if event.kind == "renewed"}
 
 
@@ -187,7 +187,7 @@ def _tick(attempt: str) -> tuple[int, int]:
 
 
 def s1_once(case: Served) -> Iterator[Violation]:
-    """No attempt at a tick is begun twice; each is begun when the one before has ended, and only if a job is to run again."""
+    """S1: no attempt of a tick starts twice; each starts after the end of the one before, and only if the job may run again."""
     good = {(facts.name, entry.fence) for facts in case.facts for entry in facts.entries if entry.status == "ok"}
     for job, stretches in case.stretches.items():
         options = case.jobs[job][1]
@@ -198,27 +198,27 @@ def s1_once(case: Served) -> Iterator[Violation]:
             scheduled, number = _tick(attempt)
             twice = seen.get(attempt)
             if not case.docket.decide("S1", twice is not None and case.forgot(twice.began.at, stretch.began.at)) and twice:
-                yield _wrong("S1", f"{job} {attempt} is begun twice", twice, stretch)
+                yield _wrong("S1", f"{job} {attempt} starts twice", twice, stretch)
             seen[attempt] = stretch
             if stretch.began.until <= stretch.began.at:
-                yield _wrong("S2", f"{job} {attempt} is begun when its lease is over", stretch)
+                yield _wrong("S2", f"{job} {attempt} starts when its lease is over", stretch)
             upset = case.lately(stretch.began, AMNESIA, CLOCK)
             if stretch.began.until > stretch.began.since + ROUNDING and not upset:
-                yield _wrong("S2", f"{job} {attempt} is believed in for longer than the server does", stretch)
+                yield _wrong("S2", f"{job} {attempt} relies on its lease for longer than the server keeps it", stretch)
             before = ended.get((scheduled, attempt.endswith("h")))
             if before is not None and (case.forgot(before.began.at, stretch.began.at) or case.lately(stretch.began, CLOCK)):
                 before = None
             if number > 1 and options.on_crash == "leave":
-                yield _wrong("S1", f"{job} {attempt}: it was to be left", stretch)
+                yield _wrong("S1", f"{job} {attempt} starts, although on_crash is 'leave'", stretch)
             if before is not None and before.end > stretch.began.at + ROUNDING:
-                yield _wrong("S1", f"{job} {attempt} is begun while another attempt goes on", before, stretch)
+                yield _wrong("S1", f"{job} {attempt} starts while another attempt runs", before, stretch)
             if before is not None and (job, before.began.fence) in good:
-                yield _wrong("S1", f"{job} {attempt} is begun, and another attempt has been good", before, stretch)
+                yield _wrong("S1", f"{job} {attempt} starts after another attempt succeeded", before, stretch)
             ended[scheduled, attempt.endswith("h")] = stretch
 
 
 def s2_exclusion(case: Served) -> Iterator[Violation]:
-    """Never more runs of a job at the same time than it has slots."""
+    """S2: a job never has more runs at the same time than it allows."""
     for job, stretches in case.stretches.items():
         slots = _slots(case.jobs[job][1])
         going: list[Stretch] = []
@@ -236,11 +236,11 @@ def _slots(options: Terms) -> int:
 
 
 def s3_fences(case: Served) -> Iterator[Violation]:
-    """Each run has a fence of its own; who begins when another one has ended has a greater one."""
+    """S3: each run has its own fence, and a run that starts after another has ended has a greater one."""
     for job, stretches in case.stretches.items():
         fences = Counter(stretch.began.fence for stretch in stretches)
         if fences and max(fences.values()) > 1:
-            yield Violation("S3", f"{job}: a fence is given twice")
+            yield Violation("S3", f"{job}: two runs have the same fence")
         if _slots(case.jobs[job][1]) == 1:
             for before, after in pairwise(stretches):
                 case.docket.decide("S3")
@@ -249,20 +249,20 @@ def s3_fences(case: Served) -> Iterator[Violation]:
 
 
 def s4_none_forgotten(case: Served) -> Iterator[Violation]:
-    """Each tick that was due is in the log, runs, or waits to be run behind one that runs."""
+    """S4: each tick that was due is in the log, runs, or waits behind a run."""
     for facts in case.facts:
         period, options = case.jobs[facts.name]
         ranges = [(entry.scheduled, entry.until) for entry in facts.entries]
         known = {entry.scheduled for entry in facts.entries} | {run.scheduled for run in facts.running}
         now = int(case.shown(case.now) * 1e6)
-        # A process that sleeps until a tick is due does not hear that the clock was set forward.
+        # A process that sleeps until a tick is due does not notice that the clock was set forward.
         unaware = case.upsets.between(case.now - ASLEEP, case.now, FORWARD)
         case.docket.decide("S4")
         claims = case.roomy and not case.docket.decide("S4 claims", unaware)
         if claims and facts.last < now - SLACK - int(2e6 * options.ttl) - int(1e6 * (period + 1.0)):
-            yield Violation("S4", f"{facts.name}: nothing is claimed since {(now - facts.last) / 1e6:.1f} s")
+            yield Violation("S4", f"{facts.name}: no tick was claimed for {(now - facts.last) / 1e6:.1f} s")
         waiting = facts.queued
-        # After the clock was set back, a run by hand may be older than the job.
+        # After the clock was set back, a run by hand may be older than the first tick of the job.
         firsts = [first for first, _ in ranges if not case.upsets.of(CLOCK) or first % round(period * 1e6) == 0]
         tick = _after(period, min(firsts, default=now))
         while tick <= min(facts.last, now):
@@ -270,20 +270,22 @@ def s4_none_forgotten(case: Served) -> Iterator[Violation]:
                 waiting -= 1
             tick = _after(period, tick)
         if waiting < 0:
-            yield Violation("S4", f"{facts.name}: {-waiting} ticks are nowhere")
+            yield Violation("S4", f"{facts.name}: {-waiting} ticks neither ran nor wait")
         if facts.queued and not facts.running and not facts.paused and not options.min_runtime and case.roomy:
-            yield Violation("S4", f"{facts.name}: {facts.queued} runs wait, and none goes on")
+            yield Violation("S4", f"{facts.name}: {facts.queued} runs wait, but no run is active")
 
 
 def _after(period: float, tick: int) -> int:
-    """The tick after this time, by the rule that the docs have, and not by the code that is judged."""
+    """Return the next tick after this time, in microseconds, computed as the docs say, without the code that is judged."""
     step = round(period * 1e6)
     return (tick // step + 1) * step
 
 
 def s9_one_late_run(case: Served) -> Iterator[Violation]:
-    """When a tick begins, no later tick that was due at that moment is run, too: after any pause, one run of a job starts late.
-    That is not promised where each tick is wanted, or waits in a queue. A retry is an attempt, not a tick."""
+    """S9: when a tick starts late, no later tick that was due by then runs, too: after a pause, a job runs only once.
+
+    The rule does not apply to jobs that run every missed tick (misfire "all") or queue ticks. A retry is not a tick.
+    """
     for facts in case.facts:
         period, options = case.jobs[facts.name]
         if options.overlap == "queue" or options.misfire == "all":
@@ -298,33 +300,33 @@ def s9_one_late_run(case: Served) -> Iterator[Violation]:
             if not case.docket.decide("S9", unaware) and later <= started - case.slack * 1e6:
                 late = (started - tick) / 1e6
                 yield Violation(
-                    "S9", f"{facts.name} {tick} begins {late:.2f} s late, and {later}, which was due then, is run, too"
+                    "S9", f"{facts.name} {tick} starts {late:.2f} s late, and {later}, which was due by then, runs, too"
                 )
 
 
 def s5_written(case: Served) -> Iterator[Violation]:
-    """The log says what has happened to each run, once."""
+    """S5: the log has exactly one entry about each run that has ended."""
     for facts in case.facts:
         entries = [entry for entry in facts.entries if entry.status not in {"skipped", "missed"}]
         log = Counter((entry.scheduled, entry.attempt, entry.fence) for entry in entries)
         running = {run.scheduled for run in facts.running}
         if log and max(log.values()) > 1:
-            yield Violation("S5", f"{facts.name}: the end of a run is written down twice")
+            yield Violation("S5", f"{facts.name}: the log has two entries about a run")
         for stretch in case.stretches.get(facts.name, ()):
             known = (*_tick(stretch.began.attempt), stretch.began.fence)
             if stretch.how == "goes on" or stretch.end >= case.now - JUST_NOW:
                 continue
-            # Set back, the clock lets what has died keep its lease for so much longer.
+            # If the clock was set back, a dead process keeps its lease for longer by that time.
             kept = known[0] in running and case.upsets.between(stretch.began.at, case.now, CLOCK)
             forgot = case.forgot(stretch.began.at - case.jobs[facts.name][1].ttl)
             if not case.docket.decide("S5", forgot or kept) and known not in log:
                 yield _wrong("S5", f"{facts.name} {stretch.began.attempt} is not in the log", stretch)
         if any(entry.status == "crashed" and entry.attempt > ATTEMPTS for entry in entries):
-            yield Violation("S5", f"{facts.name}: begun again too often")
+            yield Violation("S5", f"{facts.name}: a tick was tried too often")
 
 
 def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
-    """No run counts as crashed that was given to nobody, or has ended well; in peace, none does, and no tick is missed."""
+    """S7: no run is logged as crashed if no process had it or it ended well; without faults, none crashes or is missed."""
     for facts in case.facts:
         begun = {stretch.began.fence: stretch for stretch in case.stretches.get(facts.name, ())}
         for entry in facts.entries:
@@ -335,16 +337,16 @@ def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
                 if case.docket.decide("S7", wrong and (upset or _delayed(case, entry))):
                     pass
                 elif run is None:
-                    yield Violation("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: given to nobody")
+                    yield Violation("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: no process had this run")
                 elif wrong:
-                    yield _wrong("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: its end got lost", run)
+                    yield _wrong("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: its end was lost", run)
             peace = not case.docket.decide("S7 peace", not (case.calm and case.roomy))
             if peace and entry.status in {"crashed", "missed"}:
-                yield Violation("S7", f"{facts.name}: {entry.status}, and nothing has gone wrong")
+                yield Violation("S7", f"{facts.name}: {entry.status}, although no fault happened")
 
 
 def _delayed(case: Served, entry: Entry) -> bool:
-    """Something may have taken longer than a lease, for the process that had this run."""
+    """Return whether a request of the process that had this run may have taken longer than the lease."""
     quick = {"lost-reply", "lost-request", "duplicate", "cut"}
     whose = {entry.host.removeprefix("process "), "server"}
     around = [
@@ -356,19 +358,19 @@ def _delayed(case: Served, entry: Entry) -> bool:
 
 
 def s6_prompt(case: Served) -> Iterator[Violation]:
-    """No run begins before its time; in peace, where nothing is in its way, it begins at once."""
+    """S6: no run starts before its time; without faults, and with nothing before it, a run starts at once."""
     for job, stretches in case.stretches.items():
         for stretch in stretches:
             scheduled, number = _tick(stretch.began.attempt)
             shown = case.shown(stretch.began.at)
             case.docket.decide("S6")
             if case.has_shown(stretch.began.at) < scheduled / 1e6:
-                yield _wrong("S6", f"{job} {stretch.began.attempt} begins too early", stretch)
+                yield _wrong("S6", f"{job} {stretch.began.attempt} starts too early", stretch)
             free = case.jobs[job][1].overlap != "queue" and number == 1 and not stretch.began.attempt.endswith("h")
             if not free or case.docket.decide("S6 prompt", not (case.calm and case.prompt < float("inf"))):
                 continue
             if shown - scheduled / 1e6 > case.prompt + 0.1:
-                yield _wrong("S6", f"{job} {stretch.began.attempt} begins {shown - scheduled / 1e6:.2f} s late", stretch)
+                yield _wrong("S6", f"{job} {stretch.began.attempt} starts {shown - scheduled / 1e6:.2f} s late", stretch)
 
 
 def _wrong(rule: str, text: str, *stretches: Stretch) -> Violation:

@@ -1,6 +1,6 @@
-"""How often each rule was asked for a verdict, and how often it gave none because a fault had made one impossible.
+"""Count how many cases each rule has judged, and how many it excused because a fault made a verdict impossible.
 
-A rule that nothing ever comes before proves nothing. So does a rule that excuses everything it meets.
+A rule that met no case, or excused every case, has proved nothing.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from typing import Self
 
 
 def in_order(case: str) -> tuple[str, int, str]:
-    """A key to sort by: R2 comes before R10, and "R8" before "R8 line"."""
+    """Return a sort key for the name of a rule or part: R2 comes before R10, and "R8" before "R8 line"."""
     rule, _, part = case.partition(" ")
     return rule[0], int(rule[1:]), part
 
 
 class Docket:
-    """Adds up over histories. All counts are by rule; a rule of several parts counts each: "R8", "R8 line"."""
+    """Counts of judged and excused cases, by rule, over many histories; parts of a rule count separately: "R8", "R8 line"."""
 
     __slots__ = ("excused", "judged")
 
     def __init__(self) -> None:
         self.judged: Counter[str] = Counter()
-        """Cases in which the rule would have told a violation, if there had been one."""
+        """Number of cases, by rule, in which a violation would have been reported."""
         self.excused: Counter[str] = Counter()
-        """Cases in which it would have told none, because of a fault."""
+        """Number of cases, by rule, in which no violation could be reported, because of a fault."""
 
     def decide(self, rule: str, excused: bool = False) -> bool:
-        """Count a case of a rule. Returns ``excused``."""
+        """Count a case of a rule as judged, or as excused, and return ``excused``."""
         (self.excused if excused else self.judged)[rule] += 1
         return excused
 
     def judged_by(self, rule: str) -> int:
-        """How many cases all parts of a rule have judged."""
+        """Return the number of cases that all parts of a rule have judged."""
         return sum(count for case, count in self.judged.items() if case.partition(" ")[0] == rule)
 
     def __iadd__(self, other: Docket) -> Self:

@@ -1,17 +1,19 @@
-"""A Redis server's data in memory, under a time that the caller gives: runs commands, and the real Lua scripts.
+"""The data of a Redis server in memory: it executes commands and the library's real Lua scripts at a time that the caller sets.
 
-`Keyspace` is a thin shell over Lua, in which a server runs its scripts too: `engine.py` starts it, `base.lua` says how keys
-are kept, `scripts.lua` how scripts run, `calls.lua` is what this module calls; the other files hold the commands by kind.
+`Keyspace` is a thin layer over Lua. `engine.py` starts the Lua runtime, `base.lua` stores the keys, `scripts.lua` runs scripts,
+`calls.lua` has the functions that this module calls, and the other files have the commands by kind.
 
-Differences from a server, on purpose (the conformance tests compare all else with real ones):
+Intended differences from a real server (the conformance tests compare everything else with real ones):
 
-- Time stands still during a call, in every command. Expired keys are gone at once, for DBSIZE, SCAN and FLUSHALL too.
-- Replies without an order on a server are sorted: HGETALL, SMEMBERS, KEYS, SCAN, and `pairs` in a script. SCAN gives all.
-- Whole numbers are exact up to 2^53, as in every script: INCR and its kin refuse to go beyond.
-- One database. No users: AUTH succeeds. MULTI, WATCH, SUBSCRIBE and all that blocks belong to connections, not to data.
-- Errors have the words of Redis 7.0; so have the texts of numbers that are not whole (``%.17g``).
-- A script has no cjson, cmsgpack, struct, bit, os or load, no math.random, and no time limit; ``#!lua`` is not known. Under
-  LuaJIT (see `engine.py`) it may use ``goto`` and a few more things that a server refuses.
+- Time stands still during every command. Expired keys are gone at once, also for DBSIZE, SCAN and FLUSHALL.
+- Replies that have no order on a server are sorted: HGETALL, SMEMBERS, KEYS, SCAN, and `pairs` in a script. SCAN returns all
+  keys at once.
+- Integers are exact up to 2^53, as in every script: INCR and related commands refuse larger numbers.
+- There is one database, and there are no users: AUTH succeeds. MULTI, WATCH, SUBSCRIBE and blocking commands are missing,
+  because they belong to connections, not to data.
+- Error texts, and the texts of fractional numbers (``%.17g``), are those of Redis 7.0.
+- A script has no cjson, cmsgpack, struct, bit, os or load, no math.random, and no time limit; ``#!lua`` is unknown. Under
+  LuaJIT (see `engine.py`) it may use ``goto`` and a few more features that a server refuses.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ Value = bytes | str | int
 
 
 class Keyspace:
-    """One database of a server. For one thread at a time; making one costs a few microseconds.
+    """The one database of a server in memory, for one thread at a time; creating it takes a few microseconds.
 
-    ``now``        server time in microseconds; set it before each call: it stands still during the call
-    ``full``       memory is full: commands that may need memory are refused, in scripts until the script has written
-    ``published``  (channel, message) of each PUBLISH; the caller empties the list
+    ``now``        server time in microseconds; the caller sets it before each call
+    ``full``       True if memory is full: commands that may need memory are refused, in scripts until the script has written
+    ``published``  list of (channel, message), one for each PUBLISH; the caller empties the list
     """
 
     __slots__ = ("_data", "_run_id", "full", "now", "published")
@@ -45,7 +47,7 @@ class Keyspace:
 
     @property
     def run_id(self) -> bytes:
-        """The run id that INFO shows: a restarted server has another."""
+        """The run id that INFO shows; a restarted server has another one."""
         return self._run_id
 
     @run_id.setter
@@ -54,12 +56,12 @@ class Keyspace:
         self._engine.set_run_id(self._data, value)
 
     def execute(self, *args: Value) -> Any:
-        """One command. The reply is an int, bytes, None, a list, a Status, or a ReplyError (returned, not raised)."""
+        """Execute a command; return its reply: an int, bytes, None, a list, a Status, or a ReplyError (not raised)."""
         engine = self._engine
         return engine.reply(engine.execute(self._data, self.now, self.full, *_texts(args)))
 
     def run(self, script: Script[Any], keys: Sequence[bytes], args: Sequence[Value]) -> Any:
-        """Raw reply of a script, as `execute` gives it. The quick way: the script need not be loaded."""
+        """Run a script and return its raw reply, as `execute` does for EVALSHA, but faster and without loading it before."""
         engine = self._engine
         lua = engine.scripts.get(script.sha) or engine.compiled(script)
         texts = [arg if isinstance(arg, bytes) else arg.encode() if isinstance(arg, str) else b"%d" % arg for arg in args]
@@ -69,37 +71,40 @@ class Keyspace:
         return [] if raw is True else raw
 
     def peek(self, key: bytes) -> tuple[bytes, int | None]:
-        """Return a string's value, and when it expires (server ms; None: never); None if there is no such string."""
+        """Return the value of a string key, and its expiry in ms of server time, or None if it never expires.
+
+        Returns ``(b"", None)`` if there is no such string.
+        """
         found = self._engine.peek(self._data, self.now, key)
         return (b"", None) if found is None else (found[0], None if found[1] is False else int(found[1]))
 
     def subscribe(self, channel: bytes, by: int) -> None:
-        """A listener more (1) or less (-1) on a channel: what PUBLISH counts and PUBSUB NUMSUB says."""
+        """Add (1) or remove (-1) a subscriber of a channel, as counted by PUBLISH and PUBSUB NUMSUB."""
         self._engine.subscribe(self._data, channel, by)
 
     def forbid(self, command: str) -> None:
-        """Access control: from now on no script may run this command (in lower case)."""
+        """Forbid scripts to run this command (name in lower case) from now on, as access control does."""
         self._engine.forbid(self._data, command.encode())
 
     @property
     def forbidden(self) -> int:
-        """How often a command was refused for that."""
+        """Number of commands that were refused because of `forbid`."""
         return int(self._engine.forbidden(self._data))
 
     def version(self, key: bytes) -> int:
-        """A number that is another one after each change of the key, its expiry included: what WATCH needs."""
+        """Return the version number of a key, which differs after each change of its value or expiry; WATCH compares it."""
         version: int = self._engine.version(self._data, self.now, key)
         return version
 
     def clear(self) -> None:
-        """FLUSHALL. Scripts and listeners stay."""
+        """Delete all keys, as FLUSHALL does; scripts and subscribers stay."""
         self._engine.clear(self._data)
 
     def dump(self) -> tuple[Any, ...]:
-        """Return the content: ((key, type, value, expiry in ms or None), ...), hashable, equal for equal content.
+        """Return the content as ((key, type, value, expiry in ms or None), ...): hashable, and equal for equal content.
 
-        The value of a string is bytes; of a hash, pairs in order of the fields; of a sorted set, (member, score) in its
-        order; of a list and of a set, a tuple. Expired keys are left out.
+        The value of a string is bytes; that of a hash, pairs sorted by field; that of a sorted set, (member, score) pairs in
+        order; that of a list or set, a tuple. Expired keys are left out.
         """
         raw = self._engine.dump(self._data, self.now)
         if raw is True:
@@ -115,7 +120,7 @@ class Keyspace:
         return tuple(found)
 
     def load(self, dump: tuple[Any, ...]) -> None:
-        """Becomes exactly what `dump` has told. Scripts and listeners stay."""
+        """Replace the content by that of a `dump`; scripts and subscribers stay."""
         self._engine.clear(self._data)
         for key, kind, value, expires in dump:
             flat = [value] if kind == b"string" else value
@@ -130,7 +135,10 @@ def _texts(args: Sequence[Value]) -> list[bytes]:
 
 
 def _into(published: list[tuple[bytes, bytes]]) -> Callable[[bytes, bytes], None]:
-    """Not a method: Lua would hold the keyspace for ever, and the keyspace holds Lua's table."""
+    """Return a function that appends each published message to the list.
+
+    A method would not do: Lua would refer to the keyspace, which refers to Lua's table, and neither could be freed.
+    """
 
     def publish(channel: bytes, message: bytes) -> None:
         published.append((channel, message))

@@ -1,41 +1,41 @@
--- The parts that all other files use: the call under way, its keys, numbers as text. The files are read as one text, in the order
--- that `__init__.py` tells, each but the first two in a block of its own: what stands at the top here is known to all.
+-- Parts that all other files use: the running call, its keys, and numbers as text. `engine.py` joins the files into one text.
+-- All files except the first two are in blocks of their own, so the local names at the top of this file are visible in all.
 --
 -- A keyspace is a table: db (key -> entry), channels (channel -> listeners), scripts (sha -> true), publish (a function),
--- versions, writes, flushed and watched (for WATCH). An entry is {kind, value, at}: `at` is when it expires (server ms; INF:
--- never); hashes and sets have the number of their members in `n`, sorted sets their members in order in `line`.
+-- versions, writes, flushed and watched (for WATCH). An entry is {kind, value, at}: `at` is its expiry in ms of server time (INF:
+-- never). Hashes and sets have the number of their members in `n`, sorted sets their members in order in `line`.
 --
--- A command is a function of its arguments, all strings. It returns its reply as a script sees it (nil in a reply is
--- false), or nil and the text of an error.
+-- A command is a function of its arguments, which are all strings. It returns its reply as a script sees it (false for nil), or
+-- nil and the text of an error.
 local INF = math.huge
 local type, select, unpack, pcall, error = type, select, unpack, pcall, error
 local format, upper, lower = string.format, string.upper, string.lower
 
-local space, db, now, ms, full, wrote  -- of the call under way: keyspace, its data, time in us and ms, see `enter`
-local commands = {}  -- by name, in capitals and in small letters
+local space, db, now, ms, full, wrote  -- of the running call: keyspace, its data, time in us and ms; set by `enter`
+local commands = {}  -- by name, in upper case and in lower case
 local WRONGTYPE = 'WRONGTYPE Operation against a key holding the wrong kind of value'
 local SYNTAX = 'ERR syntax error'
 local OOM = "OOM command not allowed when used memory > 'maxmemory'."
 local NOT_INTEGER = 'ERR value is not an integer or out of range'
 
--- A command takes min to max arguments. Flags: r reads, w writes, m writes and may need memory, x not in scripts.
+-- Registers a command with min to max arguments. Flags: r reads, w writes, m writes and may need memory, x not in scripts.
 local function define(name, min, max, flags, run)
   local command = {name = lower(name), run = run, min = min, max = max,
                    writes = flags:find('[wm]') and true, grows = flags:find('m') and true, barred = flags:find('x') and true}
   commands[name], commands[lower(name)] = command, command
-  if not command.barred then  -- numbers of arguments for which a script need not look any further
+  if not command.barred then  -- numbers of arguments with which a script may run the command without further checks
     for n = min, math.min(max, 9) do command[n] = true end
   end
 end
 
--- Notes that a key was changed, for those who watch.
+-- Records that a key was changed, for connections that WATCH it.
 local function touch(key)
   if not space.watched then return end
   space.writes = space.writes + 1
   space.versions[key] = space.writes
 end
 
--- The entry of a key, or nil. A key is there up to and including the millisecond at which it expires.
+-- Returns the entry of a key, or nil. A key exists up to and including the millisecond at which it expires.
 local function find(key)
   local entry = db[key]
   if entry and entry.at < ms then
@@ -46,7 +46,7 @@ local function find(key)
   return entry
 end
 
--- The entry of a key if it is of this kind or missing, else nil and the error.
+-- Returns the entry of a key if it is of this kind or missing, else nil and the error.
 local function typed(key, kind)
   local entry = db[key]
   if not entry then return nil end
@@ -55,11 +55,11 @@ local function typed(key, kind)
   return entry
 end
 
--- Both ways between numbers and text are slow, and mostly it is the same few: they are remembered, a thousand of each.
+-- Converting between numbers and text is slow, and mostly the same few are converted: a thousand results of each are cached.
 local numbers, number_count = {}, 0
 local words, word_count = {}, 0
 
--- A number as the server reads it from text (nil if it is none): no sign but '-', no leading zeros.
+-- Parses an integer as the server does: no sign but '-', no leading zeros. Returns nil if the text is not one.
 local function integer(text)
   local n = numbers[text]
   if n then return n end
@@ -71,7 +71,7 @@ local function integer(text)
   return n
 end
 
--- A number with all its digits: tostring(1.7e15) is '1.7e+15'.
+-- Returns a number as text with all its digits, unlike tostring: tostring(1.7e15) is '1.7e+15'.
 local function digits(n)
   local text = words[n]
   if text then return text end
@@ -91,7 +91,7 @@ local function flush()
   space.versions, space.flushed = {}, space.writes
 end
 
--- A pattern of the server as one of Lua.
+-- Converts a glob pattern of the server to a Lua pattern.
 local function pattern_of(glob)
   local out, i = {'^'}, 1
   local function literal(char)

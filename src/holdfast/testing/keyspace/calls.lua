@@ -1,4 +1,4 @@
--- The functions that Python calls, and the ways of replies and contents to Python. The last of the files: returns the functions.
+-- The functions that Python calls, and the conversion of replies and contents. This is the last file: it returns the functions.
 local K = {redis = redis}
 
 -- Replies to Python
@@ -8,7 +8,7 @@ local function whole(n)
   return n < 0 and math.ceil(n) or math.floor(n)
 end
 
--- Writes a reply as a list of tags and values; returns its length.
+-- Writes a reply into a list of tags and values, and returns the length of the list.
 local function spell(reply, out, n)
   local kind = type(reply)
   if kind == 'number' then
@@ -37,8 +37,8 @@ local function spell(reply, out, n)
   return n + 2
 end
 
--- A reply as values for Python: an integer, a string or nil as it is; a flat array as true and its items; all else as false
--- and a list of tags and values.
+-- Returns a reply as values for Python: an integer, a string or nil unchanged; a flat array as true and its items; anything else
+-- as false and a list of tags and values.
 local function give(reply)
   local kind = type(reply)
   if kind == 'string' then return reply end
@@ -70,7 +70,7 @@ local function enter(ks, at, is_full)
   ms = (at - at % 1000) / 1000
 end
 
--- Up to three keys and three arguments, which is what a lock has, go without a list of them.
+-- Up to three keys and three arguments, as scripts of a lock have, are passed without building a list, to save time.
 function K.run(ks, script, at, is_full, count, ...)
   space, db, now, full, wrote = ks, ks.db, at, is_full, false
   ms = (at - at % 1000) / 1000
@@ -108,7 +108,7 @@ function K.new(publish)
   return {db = {}, channels = {}, scripts = {}, publish = publish, versions = {}, writes = 0, flushed = 0}
 end
 
--- From now on no script may run this command.
+-- Forbids scripts to run this command from now on.
 function K.forbid(ks, name)
   ks.forbidden = ks.forbidden or {}
   ks.forbidden[name], ks.refused = true, 0
@@ -130,7 +130,7 @@ function K.version(ks, at, key)
   return ks.versions[key] or ks.flushed
 end
 
--- The value of a string and when it expires (server ms, or false), or nothing.
+-- Returns the value of a string and its expiry (ms of server time, or false), or nothing if there is no such string.
 function K.peek(ks, at, key)
   enter(ks, at, false)
   local entry = find(key)
@@ -146,7 +146,8 @@ function K.clear(ks)
   flush()
 end
 
--- All that is there: of each key its name, kind, expiry (false: none), number of items, items. One by one if they are few.
+-- Returns the content: for each key its name, kind, expiry (false: none), number of items, and items. Few values are returned one
+-- by one, many as a table.
 function K.dump(ks, time)
   enter(ks, time, false)
   local out, n = {}, 0
@@ -187,7 +188,7 @@ function K.dump(ks, time)
   return false, out
 end
 
--- Makes a key, or adds to it: its items as `dump` gives them.
+-- Creates a key, or adds to it, with items as `dump` returns them.
 function K.load(ks, key, kind, at, ...)
   local entry = ks.db[key] or {kind = kind, value = {}, n = 0, at = at or INF, line = kind == 'zset' and {} or nil}
   local value, items = entry.value, {...}

@@ -1,7 +1,7 @@
-"""The Lua in which keyspaces live: one runtime for the whole process, with our Lua files in it, and what goes in and out.
+"""The Lua runtime that stores all keyspaces of a process, and the conversion of values to and from Lua.
 
-A server runs its scripts in Lua 5.1. So does this: in the interpreter of LuaJIT 2.1, the same language at twice the speed,
-where lupa has it, else in Lua 5.1 itself. The conformance tests compare both with real servers.
+A server runs its scripts in Lua 5.1. This module uses the interpreter of LuaJIT 2.1, which has the same language at twice the
+speed, if lupa has it, and otherwise Lua 5.1 itself. The conformance tests compare both with real servers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _APART = ("strings", "keys", "hashes", "lines", "server", "calls")
 
 
 class ReplyError(Exception):
-    """An error reply, as a value: ``str()`` is its text, the code first."""
+    """An error reply of the server: ``str()`` is its text, which begins with the error code."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ReplyError) and self.args == other.args
@@ -31,31 +31,31 @@ class ReplyError(Exception):
 
     @property
     def code(self) -> str:
-        """The first word."""
+        """Error code: the first word of the text, such as ``ERR`` or ``NOSCRIPT``."""
         return str(self).split(" ", 1)[0]
 
 
 class Status(bytes):
-    """A status reply: ``+OK`` is ``Status(b"OK")``."""
+    """A status reply of the server: ``+OK`` is ``Status(b"OK")``."""
 
     __slots__ = ()
 
 
 def kinds() -> list[str]:
-    """The Luas that lupa has here, the quicker one first. Raises ImportError if there is none."""
+    """Return the usable Lua runtimes of the installed lupa, the faster one first. Raises ImportError if there is none."""
     found = [kind for kind in ("luajit21", "lua51") if importlib.util.find_spec(f"lupa.{kind}")]
     if not found:
-        raise ImportError("lupa is built without Lua 5.1 here, in which the scripts run")
+        raise ImportError("the installed lupa has neither LuaJIT 2.1 nor Lua 5.1, one of which the scripts need")
     return found
 
 
 class Engine:
-    """The functions of `calls.lua`, and the scripts that were compiled. A call is atomic: the runtime has a lock."""
+    """A Lua runtime with the functions of `calls.lua`, and the compiled scripts. Each call is atomic."""
 
     def __init__(self, kind: str) -> None:
         lupa: Any = importlib.import_module(f"lupa.{kind}")
         lua = lupa.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
-        lua.execute(b"collectgarbage('setpause', 400) if jit then jit.off() end")  # compiled, such short runs are slower
+        lua.execute(b"collectgarbage('setpause', 400) if jit then jit.off() end")  # short scripts are slower when compiled
         text = "".join((_HERE / f"{name}.lua").read_text("ascii") for name in _SHARED)
         text += "".join(f"do {(_HERE / f'{name}.lua').read_text('ascii')} end " for name in _APART)
         calls = lua.execute(text.encode())
@@ -76,7 +76,7 @@ class Engine:
         return found
 
     def items(self, table: Any) -> list[Any]:
-        """The items of a Lua list that may be long."""
+        """Return the items of a Lua list, however long, as a Python list."""
         found: list[Any] = []
         size = len(table)
         for start in range(1, size + 1, 1000):
@@ -92,7 +92,7 @@ class Engine:
 
 
 def _spelled(parts: Iterator[Any]) -> Any:
-    """A reply from its tags and values, see `spell` in calls.lua."""
+    """Build a reply from its tags and values, as `spell` in calls.lua writes them."""
     tag, value = next(parts), next(parts)
     match tag:
         case b"*":

@@ -1,6 +1,6 @@
--- Commands on hashes and sets: members in a table, their number beside it. Commands that list members give them in order.
+-- Commands on hashes and sets: a table of members, and their number. Commands that list members return them sorted.
 
--- The entry of a key, made if it is missing.
+-- Returns the entry of a key, and creates it if it is missing.
 local function open(key, kind)
   local entry, wrong = typed(key, kind)
   if not entry and not wrong then
@@ -10,7 +10,7 @@ local function open(key, kind)
   return entry, wrong
 end
 
--- Takes members out; a key without members is gone. Returns how many were there.
+-- Removes members, and the key if none is left. Returns how many of them existed.
 local function remove(key, kind, ...)
   local entry, wrong = typed(key, kind)
   if not entry then

@@ -33,7 +33,7 @@ end)
 
 local COMPATIBLE = 'ERR NX and XX, GT or LT options at the same time are not compatible'
 
--- The options of EXPIRE and its kin: a set of NX, XX, GT, LT, or nil and the error.
+-- Returns the options of EXPIRE and related commands as a set of NX, XX, GT, LT, or nil and the error.
 local function conditions(...)
   local found = {}
   for _, option in ipairs({...}) do
@@ -89,7 +89,7 @@ define('PERSIST', 1, 1, 'w', function(key)
   return 1
 end)
 
--- The expiry of a key, converted by `told`; -2: no such key, -1: it has none.
+-- Returns the expiry of a key, converted by `told`; -2: there is no such key, -1: the key has no expiry.
 local function time_left(name, told)
   define(name, 1, 1, 'r', function(key)
     local entry = find(key)
@@ -104,7 +104,7 @@ time_left('EXPIRETIME', function(at) return math.floor((at + 500) / 1000) end)
 
 -- The keyspace
 
--- All keys that match, in order.
+-- Returns all keys that match a pattern, sorted.
 local function matching(glob)
   local found, pattern = {}, glob ~= '*' and pattern_of(glob)
   for key, entry in pairs(db) do

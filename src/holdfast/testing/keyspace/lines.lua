@@ -19,7 +19,7 @@ end
 
 -- Sorted sets
 
--- The index of a member with this score in the line, or the index that it would get.
+-- Returns the index of a member with this score in `line`, or the index at which it would be inserted.
 local function place(entry, member, score)
   local line, value = entry.line, entry.value
   local low, high = 1, #line + 1
@@ -56,7 +56,7 @@ local function gone_if_empty(key, entry)
   touch(key)
 end
 
--- Reads the options of ZADD: a set of them and the place of the first score, or nil and the error.
+-- Parses the options of ZADD: returns a set of them and the position of the first score, or nil and the error.
 local function zadd_options(args)
   local asked, i = {}, 1
   while args[i] do
@@ -127,14 +127,14 @@ define('ZREM', 2, INF, 'w', function(key, ...)
   return count
 end)
 
--- From and to as places in something of this size, counted from one; from > to if there is nothing between.
+-- Converts from and to (as in ZRANGE) to positions counted from one, for this size; from > to if the range is empty.
 local function bounds(from, to, size)
   if from < 0 then from = math.max(size + from, 0) end
   if to < 0 then to = size + to end
   return from + 1, math.min(to + 1, size)
 end
 
--- Members of the line from one place to another, with their scores if that is asked.
+-- Returns the members of `line` between two positions, with their scores if requested.
 local function part(entry, from, to, with_scores)
   local found, n = {}, 0
   for i = from, to do
@@ -160,13 +160,13 @@ define('ZRANGE', 3, INF, 'r', function(key, from, to, option, more)
   return part(entry, from, to, option)
 end)
 
--- A border of ZRANGEBYSCORE: the number, and whether it is outside itself.
+-- Parses a bound of ZRANGEBYSCORE: returns the number, and whether the bound is exclusive.
 local function border(text)
   local outside = text:sub(1, 1) == '('
   return number(outside and text:sub(2) or text), outside
 end
 
--- The places of the line between two scores; nil and the error.
+-- Returns the positions in `line` between two scores, or nil and the error.
 local function between(entry, min, max)
   local low, above = border(min)
   local high, below = border(max)
@@ -246,7 +246,7 @@ define('ZRANK', 2, 2, 'r', function(key, member)
   return score and place(entry, member, score) - 1 or false
 end)
 
--- How many to pop, told as `text` (nil: one); nil and the error.
+-- Parses the number of items to pop (nil: one); returns it, or nil and the error.
 local function how_many(text)
   local n = integer(text or '1')
   if not n or n < 0 then return nil, 'ERR value is out of range, must be positive' end

@@ -1,10 +1,10 @@
--- How scripts run: redis.call, and all that a script sees.
+-- Run scripts: redis.call, and the globals that a script sees.
 
 local function find_command(name)
   return type(name) == 'string' and commands[upper(name)] or nil
 end
 
--- An argument as text; false if it can be none.
+-- Returns an argument as text, or false if it cannot be converted.
 local function text(value)
   return type(value) == 'string' and value or type(value) == 'number' and digits(value)
 end
@@ -19,14 +19,14 @@ local function texts(n, ...)
 end
 local BAD_ARGUMENT = 'ERR Lua redis lib command arguments must be strings or integers'
 
--- The error of calling a command like this, or nil.
+-- Returns the error of a command called with this number of arguments, or nil.
 local function refusal(command, n)
   if not command then return 'ERR Unknown Redis command called from script' end
   if n < command.min or n > command.max then return 'ERR Wrong number of args calling Redis command from script' end
   if command.barred then return 'ERR This Redis command is not allowed from script' end
 end
 
--- redis.call and redis.pcall, which differ in what they do with an error. Up to five arguments go without a table.
+-- redis.call and redis.pcall, which differ in the handling of errors. Up to five arguments are passed without building a table.
 local function caller(fail)
   return function(name, ...)
     local n = select('#', ...)
@@ -76,13 +76,13 @@ local function as_value(message)
   return {err = message}
 end
 
--- The globals that scripts see: nothing of them can be changed, and nothing can be added
+-- The globals that scripts see: a script can neither change them nor add others.
 
 local function locked()
   error('Attempt to modify a readonly table', 2)
 end
 
--- Every status of a command that went well: one table for all.
+-- The status replies of successful commands, one shared table for each.
 local OK = setmetatable({}, {__index = {ok = 'OK'}, __newindex = locked, __metatable = false})
 
 getmetatable('').__metatable = false
@@ -109,7 +109,7 @@ local redis = {
   LOG_DEBUG = 0, LOG_VERBOSE = 1, LOG_NOTICE = 2, LOG_WARNING = 3,
 }
 
--- pairs and next go through a table in order: what a script does depends on its data and on nothing else.
+-- pairs and next visit a table in sorted order, so that a script depends only on its data.
 local function before(a, b)
   local kind, other = type(a), type(b)
   if kind ~= other then return kind < other end
@@ -124,7 +124,7 @@ local function keys_of(of)
   return keys
 end
 
--- The key may have been removed meanwhile, as in a walk that clears the table.
+-- The key may have been removed meanwhile, by a loop that clears the table.
 local function ordered_next(of, key)
   for _, other in ipairs(keys_of(of)) do
     if key == nil or before(key, other) then return other, rawget(of, other) end
@@ -141,7 +141,7 @@ end
 
 local math_for_scripts = {}
 for name, value in pairs(math) do math_for_scripts[name] = value end
-math_for_scripts.random, math_for_scripts.randomseed = nil, nil  -- a run is the same each time
+math_for_scripts.random, math_for_scripts.randomseed = nil, nil  -- so that each run of a script gives the same result
 
 local globals = {
   redis = view(redis), string = view(string), table = view(table), math = view(math_for_scripts),
@@ -161,7 +161,7 @@ globals._G = environment
 
 local sha_of = {}  -- function -> sha
 
--- The reply of a script that was ended by an error.
+-- Returns the reply of a script that an error has ended.
 local function died(script, wrong)
   local line
   if type(wrong) == 'table' then

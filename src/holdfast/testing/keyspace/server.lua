@@ -3,7 +3,7 @@ local VERSION = '7.0.0'
 
 local function ok() return OK end
 
--- An error about what follows the name of a command that has several.
+-- Returns the error of an unknown subcommand.
 local function unknown(command, name)
   return nil, "ERR unknown subcommand '" .. name .. "'. Try " .. command .. ' HELP.'
 end
@@ -103,7 +103,7 @@ end)
 
 -- Scripts
 
-local compiled = {}  -- sha -> function; a keyspace knows some of them
+local compiled = {}  -- sha -> function, for all keyspaces; each keyspace lists the scripts that were loaded in it
 
 local function load_script(text)
   local sha = redis.sha1hex(text)
@@ -118,7 +118,7 @@ end
 
 local NOSCRIPT = 'NOSCRIPT No matching script. Please use EVAL.'
 
--- EVAL and EVALSHA: `find_script` answers the sha of what is asked for, or nil and the error.
+-- EVAL and EVALSHA: `find_script` returns the sha of the script, or nil and the error.
 local function evaluation(find_script)
   return function(asked, count, ...)
     local n = integer(count)

@@ -12,7 +12,7 @@ define('GET', 1, 1, 'r', function(key)
   return entry.value
 end)
 
--- When something expires that is told as `text` in this unit; nil and the error for command `name`.
+-- Parses an expiry given as `text` in this unit: returns the server time in ms, or nil and the error for command `name`.
 local function moment(name, unit, text)
   local n = integer(text)
   if not n then return nil, NOT_INTEGER end
@@ -23,7 +23,7 @@ local function moment(name, unit, text)
   return at
 end
 
--- SET with options: {NX, XX, GET, KEEPTTL, unit, text}, or nil for a syntax error.
+-- Parses the options of SET into {NX, XX, GET, KEEPTTL, unit, text}; returns nil for a syntax error.
 local function options(...)
   local found, i = {}, 1
   local option = (...)
@@ -56,7 +56,7 @@ define('SET', 2, INF, 'm', function(key, value, option, ...)
     put(key, value)
     return OK
   end
-  if option == 'PX' and ... and not select(2, ...) then  -- a lock: this must be quick
+  if option == 'PX' and ... and not select(2, ...) then  -- the form that locks use: this path must be fast
     local at, wrong = moment('set', 'PX', (...))
     if wrong then return nil, wrong end
     put(key, value, at)
@@ -142,7 +142,7 @@ define('STRLEN', 1, 1, 'r', function(key)
   return entry and #entry.value or 0
 end)
 
--- Both ends are counted from 0, or from the last byte (-1) backwards; the byte at the second one is part of it.
+-- Both ends are counted from 0, or from the last byte (-1) backwards; the byte at the second end is included.
 define('GETRANGE', 3, 3, 'r', function(key, from, to)
   local first, last = integer(from), integer(to)
   if not first or not last then return nil, NOT_INTEGER end
@@ -155,7 +155,7 @@ define('GETRANGE', 3, 3, 'r', function(key, from, to)
   return string.sub(value, first + 1, last + 1)
 end)
 
--- Exact up to 2^53, as all numbers of a script.
+-- Numbers are exact up to 2^53, like all numbers in a script.
 local function add(key, by)
   if not by then return nil, NOT_INTEGER end
   local entry, wrong = typed(key, 'string')

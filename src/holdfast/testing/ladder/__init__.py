@@ -1,13 +1,13 @@
-"""The ladder: the locks that everybody writes first, each with the schedule that breaks it, and the one that survives.
+"""The ladder: simple locks as many programs write them, called rungs, each with a schedule that breaks it.
 
-`RUNGS` are the rungs, from a flag that is read and written to fences that are checked; `SCENARIOS` is what they are tried with.
-`find` searches for the failure of a rung, by trying schedules until a rule is violated; `survives` tries all schedules of a
-scenario; `climb` does both for every rung. None of the failures is scripted. ``holdfast demo ladder`` shows them;
+`RUNGS` has the locks, from a flag that is read and written up to fences that are checked. `SCENARIOS` has the clients and
+faults that they are tried with. `find` tries schedules until a rung violates a rule; `survives` tries all schedules of a
+scenario; `climb` does both for every rung. No failure is scripted. ``holdfast demo ladder`` shows the failures, and
 ``docs/ladder.md`` explains them.
 
 locks      the locks
-world      in which world they are tried
-rungs      what breaks each of them, and the search for it
+world      the simulated clients and servers
+rungs      the rungs with their failures, and the search for these
 picture    the timeline of a failure
 """
 

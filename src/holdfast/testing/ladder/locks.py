@@ -1,7 +1,7 @@
-"""The locks of the ladder, as small as they are written down in tutorials, and as wrong.
+"""The locks of the ladder: small locks as tutorials show them, with their defects.
 
-Each is an operation as those of production are: it awaits requests, and whoever drives it carries them out. ``take`` tries
-once, and is called again after a while if it answers None.
+Each lock consists of operations like those of production: they await requests, which a driver carries out. ``take`` tries once
+to acquire the lock; the client calls it again after a while if it returns None.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from holdfast.testing.sim.worker import At
 
 KEY = "x"
 TTL = 2.0
-"""The lease, in seconds."""
+"""Lease time of the locks, in seconds."""
 TTL_MS = 2000
 FOR_EVER = float("inf")
 TIMEOUT = 1.0
-"""Seconds that an answer may take."""
+"""Seconds to wait for the answer to a request."""
 
 HERE = Path(__file__).parent
 DEL_IF_MINE = (HERE / "del_if_mine.lua").read_text("ascii")
@@ -26,31 +26,31 @@ SET_WITH_FENCE = (HERE / "set_with_fence.lua").read_text("ascii")
 
 
 class Held(NamedTuple):
-    """A holder's knowledge of its lock."""
+    """What a holder knows about its lock: the end of the lease, its token and its fence."""
 
     until: float = FOR_EVER
-    """End of the lease, by its own clock."""
+    """Time at which the lease ends, in seconds of the holder's clock; infinity: never."""
     token: str = ""
     fence: int = 0
 
 
 class LockOfLadder(Protocol):
-    """The methods of every lock of the ladder."""
+    """The methods that every lock of the ladder has."""
 
     async def take(self) -> Held | None:
-        """Try once."""
+        """Try once to acquire the lock; return None if it is held."""
 
     async def give_back(self, held: Held) -> None:
-        """It is not needed any more."""
+        """Release the lock."""
 
 
 async def call(*args: bytes | str | int) -> Any:
-    """The reply to one command."""
+    """Send a command to the server and return its reply."""
     return (await Command(args, TIMEOUT)).value
 
 
 class Flag:
-    """Read a flag; if it is not set, set it."""
+    """A flag: read it with GET, and if it is not set, set it with SET."""
 
     async def take(self) -> Held | None:
         if await call("GET", KEY) == b"1":
@@ -63,7 +63,7 @@ class Flag:
 
 
 class SetNx:
-    """SETNX: set the key if it is not there, in one command."""
+    """SETNX: set the key if it does not exist, in one command."""
 
     async def take(self) -> Held | None:
         return Held() if await call("SETNX", KEY, 1) else None
@@ -87,7 +87,7 @@ class SetNxExpire:
 
 
 class Timestamp:
-    """SETNX of the time at which the lock expires. A client that finds that time past deletes the key, and tries again."""
+    """SETNX of the time at which the lock expires. A client that sees an expired time deletes the key, and tries again."""
 
     async def take(self) -> Held | None:
         now_ms = int(await Now() * 1000)
@@ -106,7 +106,7 @@ class Timestamp:
 
 
 class TimestampGetSet:
-    """The same, but who finds the time past swaps it for its own, and wins if what comes back is still what it saw."""
+    """The same, but a client that sees an expired time swaps in its own with GETSET, and wins if it gets back what it saw."""
 
     async def take(self) -> Held | None:
         return await self.try_at(int(await Now() * 1000))
@@ -126,7 +126,7 @@ class TimestampGetSet:
 
 
 class TimestampIsMine(TimestampGetSet):
-    """The same, and who got no answer looks into the key: if the time in it is its own, it has the lock."""
+    """The same, but a client that got no answer reads the key: if its own time is there, it holds the lock."""
 
     async def try_at(self, now_ms: int) -> Held | None:
         try:
@@ -137,7 +137,7 @@ class TimestampIsMine(TimestampGetSet):
 
 
 class SetNxPx:
-    """SET NX PX: set the key if it is not there, with an expiry, in one command; the server's clock counts."""
+    """SET NX PX: set the key with an expiry if it does not exist, in one command; only the server's clock counts."""
 
     async def take(self) -> Held | None:
         began = await Now()
@@ -148,7 +148,7 @@ class SetNxPx:
 
 
 class Token:
-    """SET NX PX of a random token. Give it back only if the token is still there: GET, compare, DEL."""
+    """SET NX PX of a random token. Release the lock only if the token is still there: GET, compare, DEL."""
 
     async def take(self) -> Held | None:
         token = await NewToken()
@@ -165,18 +165,18 @@ class Token:
 
 
 class TokenScript(Token):
-    """SET NX PX of a random token; a script compares it and deletes the key, in one step."""
+    """SET NX PX of a random token. To release the lock, a script compares the token and deletes the key, in one step."""
 
     async def give_back(self, held: Held) -> None:
         await call("EVAL", DEL_IF_MINE, 1, KEY, held.token)
 
 
 class Redlock:
-    """The same on three servers that know nothing of each other: two of them make a majority."""
+    """The same on three independent servers: a client that acquires the lock on two of them, a majority, holds it."""
 
     SERVERS = 3
     DRIFT = 0.01 * TTL + 0.002
-    """By which clocks may differ, in seconds."""
+    """Seconds by which the clocks of client and servers may differ at the end of a lease."""
 
     async def take(self) -> Held | None:
         token = await NewToken()
@@ -194,7 +194,7 @@ class Redlock:
             await self.ask(server, "EVAL", DEL_IF_MINE, 1, KEY, held.token)
 
     async def ask(self, server: int, *args: str | int) -> Any:
-        """The reply of one server; None if there is none."""
+        """Send a command to one server and return its reply, or None if there is no reply."""
         try:
             return (await At(server, Command(args, TIMEOUT))).value
         except WireError:
@@ -202,7 +202,7 @@ class Redlock:
 
 
 class Fenced(TokenScript):
-    """The token and the script, and each holder has a number greater than all before: the fence."""
+    """The token and the script; also, each holder gets a fence, a number greater than all before."""
 
     async def take(self) -> Held | None:
         token = await NewToken()

@@ -1,4 +1,4 @@
-"""The timeline of a failure, with only what matters: up to the failure, and without tries that were like the one before."""
+"""Draw the timeline of a lock's failure, up to the failure, without tries that repeat the one before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def draw(history: Sequence[Event], violation: Violation) -> str:
-    """The timeline, without a line end at its end."""
+    """Return the timeline of a history and its violation, without a final newline."""
     names = {event.who: f"C{event.who[1]}" for event in history if event.lock}
     title = RULES[violation.rule][0]
     verdict = Violation(violation.rule, f"does not hold: {title}", violation.events)
@@ -21,7 +21,7 @@ def draw(history: Sequence[Event], violation: Violation) -> str:
 
 
 def matters(history: Sequence[Event], violation: Violation) -> list[Event]:
-    """The events to draw."""
+    """Return the events to draw: those up to the violation, without repetitions."""
     if violation.rule == "R7":
         (asked,) = violation.events
         events = [*_told(history), Event(history[-1].at, "still waits", asked.who, asked.lock)]
@@ -33,13 +33,13 @@ def matters(history: Sequence[Event], violation: Violation) -> list[Event]:
 
 
 def _told(history: Sequence[Event]) -> list[Event]:
-    """Without what the row before says already; servers that fail by their names."""
+    """Leave out events that repeat the row before, and add the name to the event of a server that dies."""
     told = [event for event in history if event.kind not in {"released", "end"}]
     return [e._replace(note=f"{e.who} {e.note}") if e.kind == "fault" and e.note == "dies" else e for e in told]
 
 
 def _without_repetition(events: Sequence[Event]) -> list[Event]:
-    """A try that went as the one before, and was followed by another one, is left out."""
+    """Leave out a try to acquire that went like the one before and was followed by another try."""
     dropped: set[int] = set()
     tries: dict[str, list[int]] = {}
     before: dict[str, list[str]] = {}
@@ -59,6 +59,6 @@ def _without_repetition(events: Sequence[Event]) -> list[Event]:
 
 
 def _pattern(note: str) -> str:
-    """The request without its numbers, and the reply with them."""
+    """Return a note of a request with the numbers replaced in the request, but not in the reply, to compare two tries."""
     asked, _, reply = note.partition(" → ")
     return f"{_NUMBER.sub('#', asked)} → {reply}"

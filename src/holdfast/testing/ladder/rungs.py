@@ -1,4 +1,4 @@
-"""The rungs: each with its lock, what breaks that, and which later rung survives the same."""
+"""The rungs of the ladder: each a lock with the scenario that breaks it, and the later rung that survives the same."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from holdfast.testing.sim.world import Process
 
 @dataclass(frozen=True)
 class Scenario:
-    """The clients of a lock, and the faults: at most one of ``faults`` happens, once, at any moment."""
+    """The clients that use a lock, and the faults that may happen: at most one of ``faults``, once, at any moment."""
 
     name: str
     about: str
     clients: int = 2
     rounds: int = 1
-    """Times that each client takes the lock."""
+    """Number of times that each client acquires the lock."""
     faults: tuple[str, ...] = ()
     ahead: float = 0.0
-    """Seconds by which each client's clock is ahead of the one before."""
+    """Seconds by which the clock of each client is ahead of the previous client's."""
     retry: float = 2.4
-    """Seconds after which the first client tries again, if it did not get the lock."""
+    """Seconds after which the first client tries again if the lock was held."""
     apart: float = 0.0
-    """By which each client waits longer than the one before: it stands for a random delay."""
+    """Seconds by which each client waits longer than the previous one before it tries again, in place of a random delay."""
     writes: bool = False
-    """Holders write to what the lock protects, at the end of their work."""
+    """True if holders write to the protected resource at the end of their work."""
 
 
 CALM = Scenario("calm", "two clients")
-CRASH = Scenario("crash", "two clients, of which one may crash", faults=("crash",))
-CRASH_OF_THREE = Scenario("crash of three", "three clients, of which one may crash", clients=3, faults=("crash",))
+CRASH = Scenario("crash", "two clients; one of them may crash", faults=("crash",))
+CRASH_OF_THREE = Scenario("crash of three", "three clients; one of them may crash", clients=3, faults=("crash",))
 CLOCKS = Scenario("clocks", "two clients whose clocks are 5 s apart", ahead=5.0)
-LOST_REPLY = Scenario("lost answer", "two clients; one answer of the server may get lost", faults=("lost-reply",))
+LOST_REPLY = Scenario("lost answer", "two clients; one answer of the server may be lost", faults=("lost-reply",))
 PAUSE = Scenario("pause", "two clients, twice each; one of them may be stopped for 3 s", rounds=2, faults=("pause",))
 DEATH = Scenario("death", "two clients; a server may die", faults=("dies",), retry=0.9, apart=0.2)
 LATE = Scenario("late", "two clients that write; one of them may be stopped for 3 s", faults=("pause",), writes=True)
@@ -50,22 +50,22 @@ SCENARIOS = (CALM, CRASH, CRASH_OF_THREE, CLOCKS, LOST_REPLY, PAUSE, DEATH, LATE
 
 
 class Fall(NamedTuple):
-    """How a rung breaks."""
+    """How a rung (a simple lock) breaks: the scenario, the violated rule, and the rung that survives."""
 
     scenario: Scenario
     rule: str
-    """The rule that it violates."""
+    """Number of the rule that the lock violates, such as ``R1``."""
     wrong: str
-    """A description of the failure."""
+    """Description of the failure, in a sentence."""
     within: int
-    """Schedules within which the search has to find it."""
+    """Number of schedules within which the search must find the failure."""
     cure: str
-    """The rung that survives the same scenario."""
+    """Name of the rung that survives the same scenario."""
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A lock, and where it runs."""
+    """A rung of the ladder: a lock, the servers that it runs on, and how it breaks."""
 
     name: str
     title: str
@@ -74,36 +74,36 @@ class Rung:
     servers: int = 1
     successor: Successor = "itself"
     guarded: bool = False
-    """The protected resource checks the fence."""
+    """True if the protected resource checks the fence of each write."""
 
     @property
     def about(self) -> str:
-        """The description of the lock, in a line or two."""
+        """The description of the lock: the docstring of its class, as one line."""
         return " ".join(str(type(self.lock).__doc__).split())
 
 
 class Found(NamedTuple):
-    """A failure that the search has found."""
+    """A failure of a rung that the search has found: the schedule, its history and the violation."""
 
     schedules: int
-    """How many schedules it has tried, this one included."""
+    """Number of schedules that the search has tried, the failing one included."""
     choices: list[int]
     violation: Violation
     history: list[Event]
 
     @property
     def timeline(self) -> str:
-        """The history, drawn."""
+        """The timeline of the history, as text."""
         return picture.draw(self.history, self.violation)
 
 
 def search(rung: Rung, scenario: Scenario, most: int = 1_000_000) -> Report:
-    """Run all schedules of a scenario, up to the first that violates a rule."""
+    """Run the schedules of a scenario with the lock of a rung, until one violates a rule or all were run."""
     return explore(lambda: build(rung, scenario), settle, most=most)
 
 
 def build(rung: Rung, scenario: Scenario) -> LadderWorld:
-    """Make a world in which the lock of this rung is used, before anything has happened."""
+    """Build the simulated world of a rung and a scenario, before its first step."""
     world = LadderWorld(faults=scenario.faults, servers=rung.servers, successor=rung.successor)
     for number in range(scenario.clients):
         ahead = number * scenario.ahead
@@ -115,13 +115,13 @@ def build(rung: Rung, scenario: Scenario) -> LadderWorld:
 
 
 def settle(world: Stepwise) -> None:
-    """Note the end: a client that still waits has waited for longer than any should."""
+    """Record the end of a history; a client that still waits then has waited too long."""
     world.note("end")
 
 
 @cache
 def find(rung: Rung) -> Found | None:
-    """Search for the failure of a rung; None if it was not found within as many schedules as it is said to take."""
+    """Search for the failure of a rung; return None if it is not found within ``fall.within`` schedules."""
     assert rung.fall is not None, f"{rung.name} is a cure"
     report = search(rung, rung.fall.scenario, rung.fall.within)
     if not report.found:
@@ -132,12 +132,12 @@ def find(rung: Rung) -> Found | None:
 
 @cache
 def survives(rung: Rung, scenario: Scenario) -> Report:
-    """Search all schedules of a scenario with this lock: it survives if all are covered, and nothing is found."""
+    """Run all schedules of a scenario with the lock of a rung; it survives if all are covered and none violates a rule."""
     return search(rung, scenario)
 
 
 class Step(NamedTuple):
-    """One rung climbed: how it falls, and the one that survives."""
+    """A step of the ladder: a rung with its failure, and the later rung (the cure) that survives the same scenario."""
 
     rung: Rung
     fall: Fall
@@ -147,13 +147,13 @@ class Step(NamedTuple):
 
     @property
     def held(self) -> bool:
-        """All went as it is said to."""
+        """True if the rung failed by the stated rule, and the cure survived every schedule of the scenario."""
         as_said = self.found is not None and self.found.violation.rule == self.fall.rule
         return as_said and self.survived.covered and not self.survived.found
 
 
 def climb() -> Iterator[Step]:
-    """Every rung that breaks, from the lowest."""
+    """Yield a step for every rung that breaks, from the lowest: search its failure, and try its cure."""
     for rung in RUNGS:
         if rung.fall is not None:
             cure = by_name(rung.fall.cure)
@@ -161,7 +161,7 @@ def climb() -> Iterator[Step]:
 
 
 def by_name(name: str) -> Rung:
-    """The rung of that name."""
+    """Return the rung of this name."""
     (rung,) = (rung for rung in RUNGS if rung.name == name)
     return rung
 
@@ -186,7 +186,7 @@ RUNGS = (
         Fall(
             CRASH,
             "R7",
-            "The holder crashes, and nobody ever deletes the key: the lock is dead for ever.",
+            "The holder crashes, and no client ever deletes the key: the lock stays held forever.",
             100,
             "set-nx-px",
         ),
@@ -198,7 +198,7 @@ RUNGS = (
         Fall(
             CRASH,
             "R7",
-            "The client crashes between the two commands: the key has no expiry, and the lock is dead for ever.",
+            "The client crashes between the two commands: the key has no expiry, and the lock stays held forever.",
             200,
             "set-nx-px",
         ),
@@ -210,7 +210,7 @@ RUNGS = (
         Fall(
             CRASH_OF_THREE,
             "R1",
-            "Two see that the time has passed. One deletes the key and takes the lock; the other then deletes that lock.",
+            "Two clients see an expired time. One deletes the key and acquires the lock; the other then deletes that lock.",
             500,
             "timestamp-getset",
         ),
@@ -223,7 +223,7 @@ RUNGS = (
         Fall(
             CLOCKS,
             "R1",
-            "To the client whose clock is ahead, a live lock looks expired: it steals it.",
+            "A client whose clock is ahead sees a held lock as expired, and acquires it, too.",
             10,
             "set-nx-px",
         ),
@@ -235,7 +235,7 @@ RUNGS = (
         Fall(
             LOST_REPLY,
             "R1",
-            "Two clients write the same millisecond. The one that got no answer finds it in the key, and takes it for its own.",
+            "Two clients write the same time in ms. One got no answer, finds that time in the key, and believes it is its own.",
             100,
             "token-script",
         ),
@@ -247,7 +247,7 @@ RUNGS = (
         Fall(
             PAUSE,
             "R1",
-            "A holder that was stopped gives back what is not its own any more: it frees the lock of the next one.",
+            "A holder that was stopped releases a lock that it no longer holds, and so frees the lock of the next holder.",
             200,
             "token-script",
         ),
@@ -259,7 +259,7 @@ RUNGS = (
         Fall(
             PAUSE,
             "R1",
-            "Stopped between GET and DEL, a holder deletes what is not its own any more.",
+            "A holder that was stopped between GET and DEL deletes the lock of the next holder.",
             200,
             "token-script",
         ),
@@ -272,7 +272,7 @@ RUNGS = (
         Fall(
             DEATH,
             "R1",
-            "The primary dies before the replica has heard of the lock; the replica gives it away again.",
+            "The primary dies before the replica has received the lock; the replica grants it a second time.",
             100,
             "redlock-late",
         ),
@@ -280,12 +280,12 @@ RUNGS = (
     ),
     Rung(
         "redlock",
-        "Redlock, and a server that forgets",
+        "Redlock, and a server that restarts without its data",
         locks.Redlock(),
         Fall(
             DEATH,
             "R1",
-            "One of the two servers that voted for the holder restarts without its memory, and votes for another one.",
+            "One of the two servers that voted for the holder restarts without its data, and votes for another client.",
             1000,
             "redlock-late",
         ),
@@ -305,13 +305,13 @@ RUNGS = (
         Fall(
             LATE,
             "R4",
-            "Stopped between its look at the clock and its write, a holder writes over what the next one has written.",
+            "A holder that was stopped between reading the clock and writing overwrites the write of the next holder.",
             100,
             "guard",
         ),
     ),
-    Rung("guard", "A fence, and a guard that checks it", locks.Fenced(), guarded=True),
+    Rung("guard", "A fence, and a resource that checks it", locks.Fenced(), guarded=True),
 )
-"""From the lowest. Those without a fall are cures of others."""
+"""The rungs of the ladder, from the lowest. Rungs without a ``fall`` are cures of others."""
 
 same_in_all_states(Client, LadderWorker, *(type(rung.lock) for rung in RUNGS))

@@ -1,7 +1,7 @@
--- Takes a lock and a number with it, greater than all before.
+-- Acquire a lock, with a fence that is greater than all before.
 -- KEYS  lock, counter
 -- ARGV  token, lease in ms
--- RETURNS  the number, or 0 if the lock is taken
+-- RETURNS  the fence, or 0 if the lock is held
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   return redis.call('INCR', KEYS[2])
 end

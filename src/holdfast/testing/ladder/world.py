@@ -1,4 +1,4 @@
-"""The worlds in which the locks of the ladder are tried: a few clients, and servers that may die."""
+"""The simulated worlds in which the locks of the ladder are tried: a few clients, and servers that may die."""
 
 from __future__ import annotations
 
@@ -18,34 +18,33 @@ from holdfast.testing.sim.worker import LATER, Worker
 from holdfast.testing.sim.world import Process
 
 WORK = 1.5
-"""Seconds for which a holder works: less than its lease."""
+"""Seconds for which a holder works; less than its lease."""
 
 TIME_LIMIT = 60.0
-"""Seconds for which a history is watched: thirty leases. A client that still waits then would wait for ever."""
+"""Length of a history, in seconds: thirty leases. A client that still waits then counts as waiting forever."""
 
 Successor = Literal["itself", "replica", "itself, late"]
-"""The server that takes the place of one that has died: the server itself, restarted at once, without its memory; a replica,
-which may not have received the last writes; or the server itself, without its memory, but only after the longest lease is
-over."""
+"""The server that replaces a dead one: "itself", restarted at once without its data; "replica", which may lack the last
+writes; or "itself, late", restarted without its data after the longest lease."""
 
 SCRIPTS = {path.read_text("ascii"): path.stem for path in sorted(HERE.glob("*.lua"))}
-"""Their names, by their texts."""
+"""Names of the Lua scripts of the ladder, by their texts."""
 
 _MOMENT = re.compile(r"\d{12,}")
 _TOKEN = re.compile(r"(c\d)\.0*(\d+)")
 
 
 class TellingServer(Server):
-    """A server that writes into the history what each client asks of it, and what it answers."""
+    """A server that records each request and its reply in the history."""
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         replies = super().serve(wire, call)
         asked = (call.script.name.rpartition("/")[2], *call.keys, *call.args) if isinstance(call, Run) else call.args
         words = [SCRIPTS.get(str(word)) or _shown(word) for word in asked]
         if words[0] == "EVAL":
-            words = [words[1], *words[3:]]  # without the number of keys
+            words = [words[1], *words[3:]]  # leave out the number of keys
         where = ""
-        if len(self.world.servers) > 1:  # there is less room then
+        if len(self.world.servers) > 1:  # the columns are narrower with several servers
             where = f"{self.name}: "
             words = words if len(words) <= 3 else [*words[:3], "…"]
         process = wire.process
@@ -54,18 +53,18 @@ class TellingServer(Server):
 
 
 def _shown(value: object) -> str:
-    """Part of a command, or a reply, for people: moments in ms since the history began."""
+    """Return a part of a command, or a reply, for the timeline; times are shown in ms since the history began."""
     return _short("nil" if value is None else value.decode() if isinstance(value, bytes) else str(value))
 
 
 @lru_cache(4096)
 def _short(text: str) -> str:
-    """The same words come in each schedule that begins alike."""
+    """Shorten tokens and times in a text; cached, because schedules that begin alike have the same texts."""
     return _TOKEN.sub(r"\1.\2", _MOMENT.sub(lambda found: str(int(found[0]) - int(EPOCH * 1000)), text))
 
 
 class LadderWorld(Stepwise):
-    """Stepwise, with one fault more: a server "dies", and something takes its place."""
+    """A simulated world that runs step by step, with one more kind of fault: a server dies, and a successor replaces it."""
 
     def __init__(self, *, faults: Iterable[str], servers: int, successor: Successor) -> None:
         super().__init__(faults=faults, budget=1, ttl=TTL)
@@ -118,7 +117,7 @@ def _keyspace(server: Server) -> Keyspace:
 
 
 class LadderWorker(Worker):
-    """A worker for whom there is a moment between a look at the clock and what follows from it, as there always is."""
+    """A simulated worker that can be interrupted between reading the clock and its next step, as real threads can."""
 
     __slots__ = ()
 
@@ -133,25 +132,25 @@ class LadderWorker(Worker):
 
 
 class Client:
-    """Takes a lock, works, writes, and gives the lock back; and writes all that into the history."""
+    """A simulated client that acquires a lock, works, writes and releases the lock, and records this in the history."""
 
     def __init__(self, process: Process, lock: LockOfLadder, *, retry: float, writes: bool, guarded: bool) -> None:
         self.worker = LadderWorker(process, "1")
         self.process = process
         self.lock = lock
         self.retry = retry
-        """Seconds until it tries again."""
+        """Seconds after which the client tries again if the lock is held."""
         self.writes = writes
-        """It writes to what the lock protects, at the end of its work."""
+        """True if the client writes to the protected resource at the end of its work."""
         self.guarded = guarded
-        """The protected resource refuses fences that are lower than one it has seen."""
+        """True if the protected resource refuses a fence that is lower than one it has seen."""
 
     def note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
         worker = self.worker
         self.process.world.note(kind, worker.name, KEY, worker.acquisition, note=note, until=until, fence=fence)
 
     async def run(self, rounds: int) -> None:
-        """Use the lock so many times."""
+        """Acquire and release the lock ``rounds`` times."""
         for number in range(rounds):
             self.worker.acquisition = f"{self.worker.name}#{number + 1}"
             self.note("ask", until=float("inf"))
@@ -175,13 +174,13 @@ class Client:
                 self.note("released", type(error).__name__)
 
     def number_of_turn(self) -> int:
-        """The how manieth holder this is. Nobody knows that but the judge."""
+        """Count the acquisitions of all clients, and return the number of this one; only the checks of the history know it."""
         register = self.process.world.register
         register["turns"] = register.get("turns", 0) + 1
         return register["turns"]
 
     def write(self, fence: int, turn: int) -> None:
-        """Write to what the lock protects."""
+        """Write to the protected resource, and record whether it accepted the write."""
         register = self.process.world.register
         highest = register.get(KEY, 0)
         accepted = fence >= highest or not self.guarded
