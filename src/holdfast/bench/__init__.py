@@ -1,12 +1,12 @@
-"""``holdfast bench``: what a lock costs, against the bare server and against the locks people use today.
+"""``holdfast bench``: measure what a lock costs, next to bare server commands and other lock libraries.
 
-General layout
---------------
-`scenarios` is the table of all that can be measured; a scenario is a module with ``measure(plan) -> Result``. `plan` is what
-all of them are told (which server, how long) and how contenders take turns. `rivals` makes the locks that are compared,
-`bare` is the floor: a socket and nothing else. `throughput` counts how often a lock changes hands, `workers` are the other
-processes, `wiretap` reads along at the server. `report` is what comes out, as text and as JSON, `charts` draws it, `machine`
-says where it was measured.
+Layout
+------
+`scenarios` lists everything that can be measured; a scenario is a module with ``measure(plan) -> Result``. `plan` has the
+settings of a measurement (server, time) and the order in which contenders take turns. `rivals` creates the locks that are
+compared; `bare` is the floor, a lock that consists of a socket and two commands. `throughput` counts acquisitions per second,
+`workers` starts other processes, `wiretap` records the commands that reach the server. `report` formats the results as text
+and JSON, `charts` draws them, `machine` describes the machine.
 
-Only the subcommand imports this package.
+Only the subcommand ``holdfast bench`` imports this package.
 """

@@ -1,4 +1,4 @@
-"""The floor: a socket and hiredis' parser, nothing else. The floor: the least that any lock on this server costs."""
+"""The floor of the benchmarks: locks made of a socket and hiredis' parser only, the least that any lock on a server costs."""
 
 from __future__ import annotations
 
@@ -29,16 +29,19 @@ _TTL_MS = int(1000 * TTL)
 
 
 def pack(*parts: bytes | str | int) -> bytes:
-    """The bytes of one command."""
+    """Return a command as the bytes to send."""
     packed: bytes = hiredis.pack_command(parts)  # type: ignore[arg-type]
     return packed
 
 
 def _greeting(url: str) -> list[bytes]:
-    """Return the commands that log in. Raises ConfigError for a URL that a bare socket cannot follow."""
+    """Return the commands that log in and select the database of a URL.
+
+    Raises ConfigError if the URL is not redis:// or unix://.
+    """
     parts = urlsplit(url)
     if parts.scheme not in {"redis", "unix"}:
-        raise ConfigError("measurements need a redis:// or unix:// URL", parameter="url")
+        raise ConfigError("the benchmark needs a redis:// or unix:// URL", parameter="url")
     said = []
     if parts.password:
         said.append(pack("AUTH", unquote(parts.username or "default"), unquote(parts.password)))
@@ -48,7 +51,7 @@ def _greeting(url: str) -> list[bytes]:
 
 
 class Bare:
-    """A blocking connection."""
+    """A blocking connection to the server: a plain socket and a parser of replies."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -64,31 +67,31 @@ class Bare:
             _checked(self.exchange(packed))
 
     def exchange(self, packed: bytes) -> Any:
-        """Send packed bytes, return the reply. No error handling: this is the floor."""
+        """Send a packed command and return its reply; an error reply is returned, too, as checks would cost time."""
         self.sock.sendall(packed)
         return self.read()
 
     def read(self) -> Any:
-        """The next reply or push."""
+        """Return the next reply or push message."""
         reader = self._reader
         while (reply := reader.gets()) is False:
             reader.feed(self.sock.recv(65536))
         return reply
 
     def __call__(self, *parts: bytes | str | int) -> Any:
-        """One command; an error reply is raised."""
+        """Execute a command and return its reply. Raises hiredis.ReplyError for an error reply."""
         return _checked(self.exchange(pack(*parts)))
 
     def info(self, section: str) -> dict[str, str]:
-        """A section of INFO."""
+        """Return a section of INFO as a dictionary."""
         return dict(line.split(":", 1) for line in self("INFO", section).decode().splitlines() if ":" in line)
 
     def memory(self) -> int:
-        """Bytes that the server has in use."""
+        """Return the bytes of memory that the server uses."""
         return int(self.info("memory")["used_memory"])
 
     def cpu(self) -> float:
-        """Seconds of processor time that the server has used."""
+        """Return the seconds of processor time that the server has used since its start."""
         used = self.info("cpu")
         return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
 
@@ -97,7 +100,7 @@ class Bare:
 
 
 class AsyncBare(asyncio.Protocol):
-    """The same for an event loop. Several tasks may ask at once; they get their answers in order."""
+    """A plain connection for an event loop. Several tasks may send commands at the same time; replies come in their order."""
 
     def __init__(self) -> None:
         self._reader = hiredis.Reader()
@@ -127,7 +130,7 @@ class AsyncBare(asyncio.Protocol):
             self._waiting.popleft().set_result(reply)
 
     def exchange(self, packed: bytes) -> asyncio.Future[Any]:
-        """Send packed bytes; await the reply."""
+        """Send a packed command, and return a future for its reply."""
         future = self._loop.create_future()
         self._waiting.append(future)
         self.transport.write(packed)
@@ -144,12 +147,12 @@ def _checked(reply: Any) -> Any:
 
 
 def loads(*scripts: Script[Any]) -> list[bytes]:
-    """Requests that make scripts known to the server."""
+    """Return packed commands that load these scripts on the server."""
     return [pack("SCRIPT", "LOAD", script.body) for script in scripts]
 
 
 class Requests:
-    """Acquire and release of one lock, as bytes, with a token for each pair. ``load`` has to be sent once before."""
+    """The packed commands to acquire and release a lock, with a new token for each pair; ``load`` must be sent once before."""
 
     def __init__(self, kind: str, name: str) -> None:
         if kind == SCRIPTS:
@@ -171,7 +174,7 @@ class Requests:
 
 
 class BareLock:
-    """A lock for one thread, with nothing around its two requests: no time limit, no renewal, no way back."""
+    """A lock for one thread that consists of two requests only: without timeout, renewal or error handling."""
 
     def __init__(self, bare: Bare, kind: str, name: str) -> None:
         self._requests = Requests(kind, name)
@@ -189,14 +192,14 @@ class BareLock:
 
 
 class AsyncBareLock:
-    """The same for tasks that share a connection."""
+    """A lock for tasks that share a connection; it consists of two requests only, like `BareLock`."""
 
     def __init__(self, bare: AsyncBare, kind: str, name: str) -> None:
         self._requests = Requests(kind, name)
         self._exchange: Callable[[bytes], Awaitable[Any]] = bare.exchange
 
     async def load(self) -> None:
-        """Once, before the first use."""
+        """Load the scripts on the server; call this once, before the first use."""
         for packed in self._requests.load:
             _checked(await self._exchange(packed))
 

@@ -1,4 +1,4 @@
-"""A cache: what a hit takes, how soon those who wait have what was loaded, and how many load when a crowd comes."""
+"""Measure a cache: the time of a hit, the time until waiters get a loaded value, and the number of loads of a crowd."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ NAME, PLAIN = f"{PREFIX}cache", f"{PREFIX}plain"
 VALUE = "x" * 100
 
 WARM_UP, TURN = 50, 20
-"""Reads before anything counts, and reads in a row before the next contender has its turn."""
+"""Number of first reads that are not counted, and of reads before the next contender has its turn."""
 
 PROCESSES, EACH, LOADING = 4, 50, 0.1
-"""The crowd: so many processes, threads of each, and seconds that a load takes."""
+"""The crowd: number of processes, threads in each, and seconds that a load takes."""
 
 _clock = time.perf_counter
 
 
 def measure(plan: Plan) -> Result:
-    """Each group compares what is measured in the same minutes."""
+    """Measure hits, waiters and a crowd; the contenders of a group are measured in turns."""
     result = Result("a value in the cache", chart="p50_ms")
     holdfast.Cache(plan.url, NAME, ttl=3600).set("hit", VALUE)
     result.rows = _hits(plan)
@@ -58,7 +58,7 @@ def measure(plan: Plan) -> Result:
 
 
 def _rounds(plan: Plan) -> int:
-    """A read takes about 0.1 ms."""
+    """Return the number of rounds that fit into the planned time, at about 0.1 ms per read."""
     return max(2, int(plan.seconds / (TURN * 0.0001)))
 
 
@@ -118,11 +118,14 @@ async def _hits_aio(plan: Plan) -> list[Row]:
     return [times(name, noted[WARM_UP:], AIO) for name, noted in found.items()]
 
 
-# How soon a waiter has it
+# The time until a waiter has the value
 
 
 def _told(plan: Plan) -> list[Row]:
-    """One process loads, or has the lock, and the other waits. Both read the machine's monotonic clock."""
+    """Measure the time from a load, or a release, until another process has the value, or the lock.
+
+    Both processes read the machine's monotonic clock.
+    """
     cache, lock = holdfast.Cache(plan.url, NAME), holdfast.Lock(plan.url, f"{PREFIX}cache-lock", ttl=TTL)
     found: dict[str, list[float]] = {TOLD: [], LOCK: []}
     with workers(1, _wait, plan.url) as (follower,):
@@ -137,20 +140,20 @@ def _told(plan: Plan) -> list[Row]:
                     lock.release()
                 woken = follower.hear()
                 follower.hear()
-                if number:  # the first one opens connections
+                if number:  # the first round opens connections, so it is not counted
                     noted.append(woken - ended)
     return [times(name, noted, WAITING) for name, noted in found.items()]
 
 
 def _load(follower: Worker, number: int) -> float:
-    """Have the other one wait; when that was over."""
+    """Make the other process wait for the value or the lock, and return the time at which the load ends."""
     follower.ask(number)
-    time.sleep(0.02 + random.uniform(0, 0.01))  # long enough for it to be waiting
+    time.sleep(0.02 + random.uniform(0, 0.01))  # long enough that the other process waits
     return time.monotonic()
 
 
 def _wait(pipe: Connection, url: str) -> None:
-    """The waiting process. Tells when it is about to wait, when it had what it waited for, and when it is done with it."""
+    """Run the waiting process: for each order on the pipe, report before the wait, when the wait ended, and at the end."""
     cache, lock = holdfast.Cache(url, NAME), holdfast.Lock(url, f"{PREFIX}cache-lock", ttl=TTL)
     pipe.send(None)
     while True:
@@ -171,7 +174,7 @@ def _wait(pipe: Connection, url: str) -> None:
 
 
 def _crowds(plan: Plan) -> list[Figure]:
-    """How many load, with the cache and without."""
+    """Measure the number of loads when many threads ask for a missing value, with the cache and with GET and SET."""
     size = f"{PROCESSES} processes x {EACH} threads, a value that takes {LOADING:g} s: loads"
     with workers(PROCESSES, _crowd, plan.url) as crowd, closing(Bare(plan.url)) as bare:
         for worker in crowd:

@@ -1,7 +1,7 @@
-"""How much one server can do: memory per lock and per waiter, operations per second of one core.
+"""Measure the capacity of one server: its memory per lock and per waiter, and its operations per second of one core.
 
-Asked of the server itself, by its own count of memory and processor time, while one bare connection sends requests in
-batches: so it depends neither on how fast a client is nor on what else runs on the machine.
+The server's own counts of memory and processor time are used, while one bare connection sends requests in batches. So the
+results depend neither on the speed of a client nor on other programs on the machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.bench.report import Result, Row
 
 TTL_MS = 60_000
 BATCH = 100
-"""Requests that are sent before their answers are read."""
+"""Number of requests that are sent before their answers are read."""
 
 MEMORY, WORK = "memory on the server", "operations"
 HELD, WAITER = "a held lock", "a waiter in its queue"
@@ -27,7 +27,7 @@ PAIR, RENEWAL, REFRESHED, SET = "acquire + release", "renewal of a lease", "refr
 
 
 def measure(plan: Plan) -> Result:
-    """Memory of locks and waiters, then the four kinds of work."""
+    """Measure the server's memory per lock and per waiter, then its operations per second of one core."""
     result = Result("what one server can hold and do", chart="per_core_second")
     server = Bare(plan.url)
     _send(server, loads(ACQUIRE, RELEASE, RENEW, REFRESH))
@@ -59,7 +59,7 @@ def _release(keys: tuple[bytes, bytes, bytes], token: str, mode: str = "release"
 
 
 def _send(server: Bare, requests: list[bytes]) -> list[object]:
-    """Send the requests in batches and return their answers."""
+    """Send requests in batches and return their answers. Raises the first answer that is an error."""
     answers: list[object] = []
     for start in range(0, len(requests), BATCH):
         batch = requests[start : start + BATCH]
@@ -72,8 +72,11 @@ def _send(server: Bare, requests: list[bytes]) -> list[object]:
 
 
 def _memory_for(url: str, server: Bare, requests: list[bytes]) -> float:
-    """Bytes that the server needs for what each request makes. They come over a connection of their own, which has gone when
-    the server is asked: its buffers for one that has sent much may be larger than what a hundred locks take."""
+    """Send requests, and return by how many bytes per request the server's memory has grown.
+
+    The requests use a connection of their own, which is closed before the memory is read: the server's buffers for a busy
+    connection may be larger than a hundred locks.
+    """
     before = server.memory()
     with closing(Bare(url)) as sender:
         number = sender("CLIENT", "ID")
@@ -84,7 +87,7 @@ def _memory_for(url: str, server: Bare, requests: list[bytes]) -> float:
 
 
 def _held(url: str, server: Bare, count: int) -> tuple[float, float]:
-    """Bytes per lock, in all and by the keys alone."""
+    """Return the server's bytes per held lock: in all, and for the keys alone (MEMORY USAGE)."""
     locks = [(_keys(f"held:{number:06d}"), _token()) for number in range(count)]
     taken = _memory_for(url, server, [_acquire(keys, token) for keys, token in locks])
     by_key = sum(server("MEMORY", "USAGE", key) or 0 for key in locks[0][0])
@@ -94,7 +97,7 @@ def _held(url: str, server: Bare, count: int) -> tuple[float, float]:
 
 
 def _waiting(url: str, server: Bare, count: int, line: int = 100) -> tuple[float, float]:
-    """Bytes per waiter, in lines of a hundred."""
+    """Return the server's bytes per waiter, in queues of ``line`` waiters: in all, and for the keys alone (MEMORY USAGE)."""
     locks = [_keys(f"line:{number:06d}") for number in range(max(1, count // line))]
     _send(server, [_acquire(keys, _token()) for keys in locks])
     empty = _usage(server, locks[0])
@@ -109,7 +112,10 @@ def _usage(server: Bare, keys: tuple[bytes, ...]) -> int:
 
 
 def _per_core_second(server: Bare, batches: int, make: Callable[[], list[bytes]], each: int) -> float:
-    """``make`` gives the requests of a batch, in which ``each`` operations are done."""
+    """Send batches of requests, and return the operations per second of the server's processor time.
+
+    ``make`` returns the requests of one batch, which contain ``each`` operations.
+    """
     todo = [make() for _ in range(batches)]
     before = server.cpu()
     for requests in todo:
@@ -128,7 +134,7 @@ def _pairs(server: Bare, batches: int) -> float:
 
 
 def _renewals(server: Bare, batches: int) -> float:
-    """One script for a hundred leases, as a process sends it."""
+    """Return the renewals per second of one core, with one script call for a hundred leases, as a process sends it."""
     locks = [(_keys(f"work:{number}"), _token()) for number in range(BATCH)]
     _send(server, [_acquire(*lock) for lock in locks])
     keys, tokens = [key for each, _ in locks for key in each], [token for _, token in locks]
@@ -144,7 +150,7 @@ def _renewals(server: Bare, batches: int) -> float:
 
 
 def _refreshes(server: Bare, batches: int) -> float:
-    """One script for the waiters of a hundred locks, as a process sends it."""
+    """Return the refreshes of waiters per second of one core, with one script call for a hundred, as a process sends it."""
     locks = [(_keys(f"work:{number}"), _token(), _token()) for number in range(BATCH)]
     _send(server, [_acquire(keys, holder) for keys, holder, _ in locks])
     _send(server, [_acquire(keys, waiter, 1) for keys, _, waiter in locks])

@@ -1,4 +1,4 @@
-"""One SVG for each scenario, drawn by pygal."""
+"""Draw the result of a scenario as a bar chart in an SVG file, with pygal."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ STYLE = CleanStyle(
 
 
 def draw(result: Result, directory: Path) -> Path:
-    """Write the chart of a scenario; returns its path."""
+    """Draw the chart of a scenario into this directory, and return the path of the file."""
     measure = MEASURES[result.chart]
     rows = [row for row in result.rows if math.isfinite(row.values.get(result.chart, math.nan))]
-    rows.reverse()  # the library starts at the bottom
+    rows.reverse()  # pygal starts at the bottom
     values = [row.values[result.chart] for row in rows]
     groups = {row.group for row in rows}
     logarithmic = _far_apart(values)
@@ -34,7 +34,7 @@ def draw(result: Result, directory: Path) -> Path:
         style=STYLE,
         width=WIDTH,
         height=AROUND + BAR * len(rows),
-        js=[],  # a page shall fetch nothing from elsewhere
+        js=[],  # a page with the chart must not load scripts from other hosts
         no_prefix=True,
         logarithmic=logarithmic,
         range=(bottom, top),
@@ -56,7 +56,7 @@ def draw(result: Result, directory: Path) -> Path:
 
 
 def _without_scripts(root: Any) -> Any:
-    """A drawing is no program: many pages refuse to show one that is."""
+    """Remove the scripts from the drawing, because many sites refuse to show an SVG with scripts."""
     for parent in list(root.iter()):
         for script in [child for child in parent if child.tag == "script"]:
             parent.remove(script)
@@ -64,12 +64,12 @@ def _without_scripts(root: Any) -> Any:
 
 
 def _color(row: Row) -> str:
-    """Peers, what is no lock service at all, and ours."""
+    """Return the colour of a contender's bar: for another library, for a floor, or for holdfast."""
     if row.contender.startswith(("redis", "python-redis-lock", "redlock-py")):
         return PEER
     return FLOOR if row.contender.startswith(("bare", "python ", "flock", "asyncio.", "threading.", "SET")) else OURS
 
 
 def _far_apart(values: list[float]) -> bool:
-    """Bars that could not be told from nothing want another scale."""
+    """Return whether the values differ so much that the chart needs a logarithmic scale."""
     return len(values) > 1 and min(values) > 0 and max(values) > 20 * min(values)

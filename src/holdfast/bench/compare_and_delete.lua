@@ -1,7 +1,7 @@
--- The release of the simplest lock there is (redis.io, "Distributed Locks with Redis"): the floor of the benchmarks.
+-- Release the simplest lock (redis.io, "Distributed Locks with Redis"): part of the floor of the benchmarks.
 -- KEYS     lock
 -- ARGV     token
--- RETURNS  1 deleted | 0 it was not this token's
+-- RETURNS  1 deleted | 0 the lock has another token, or is free
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   return redis.call('DEL', KEYS[1])
 end

@@ -1,7 +1,7 @@
-"""A crowd on one lock: two processes, in each eight threads or eight tasks that take it, give it back and come again at once.
+"""Measure many users of one lock: two processes with eight threads or tasks each, which acquire and release it in a loop.
 
-With nothing to do inside, and with a millisecond of work. Each of the crowd notes how long it has waited; how many
-commands reached the server, and in which order it served, is read off its own record (MONITOR) in a run of its own.
+The lock is held for no time, or for a millisecond. Each thread or task records its waits. A separate run reads from MONITOR how
+many commands reach the server, and in which order the server serves the waiters.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from holdfast.bench.workers import Worker, workers
 
 PROCESSES, EACH = 2, 8
 WARM_UP = 0.1
-"""Seconds before anything counts: connections are opened, and everybody has arrived."""
+"""Seconds at the start of a round that are not counted: connections are opened, and all threads or tasks arrive."""
 TAPPED = 0.3
-"""Seconds of the run that is recorded at the server."""
+"""Seconds of the separate run whose commands are recorded with MONITOR."""
 SLACK = 0.02
-"""Seconds by which somebody must have asked earlier before it counts as overtaken: asking is not yet standing in line."""
+"""Seconds by which a waiter must have asked earlier to count as overtaken, since it joins the queue only some time later."""
 BODIES = {"empty body": 0.0, "1 ms inside": 0.001}
 
 _clock = time.monotonic
@@ -56,7 +56,7 @@ class Turn(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """The outcome of one round."""
+    """The results of one round of a contender."""
 
     per_second: float
     jain: float
@@ -65,7 +65,7 @@ class Slice(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """The orders to the processes."""
+    """An order to the processes of the crowd: the contender to run, and when; times in seconds."""
 
     contender: str
     key: str
@@ -75,12 +75,12 @@ class _Order(NamedTuple):
 
 
 def measure(plan: Plan) -> Result:
-    """Four groups: threads and tasks, without and with work inside."""
+    """Measure four groups: threads and tasks, without and with work while the lock is held."""
     result = Result(f"{PROCESSES} processes x {EACH} threads, or tasks, on one lock")
     for face, target in (("threads", _serve_threads), ("tasks", _serve_tasks)):
         with workers(PROCESSES, target, plan.url) as crowd:
             contenders: list[str] = max(worker.hear() for worker in crowd)
-            for body, work in list(BODIES.items())[plan.smoke :]:  # one of them, where only is seen that it runs
+            for body, work in list(BODIES.items())[plan.smoke :]:  # in a smoke test, one of them is enough
                 group = f"{PROCESSES} x {EACH} {face}, {body}"
                 found = in_turns(contenders, plan.rounds, functools.partial(_round, crowd, work, plan.slice))
                 for name, slices in found.items():
@@ -111,7 +111,10 @@ def _round(crowd: Sequence[Worker], work: float, seconds: float, contender: str)
 
 
 def _turns(packed: tuple[bytes, bytes, bytes], start: float, end: float) -> list[Turn]:
-    """Those that ended after the warm-up and were asked for before the end: the longest waits are among them."""
+    """Return the acquisitions that were granted after the warm-up and asked for before the end of the round.
+
+    So the longest waits are included.
+    """
     asked, got, fences = array("d"), array("d"), array("q")
     asked.frombytes(packed[0])
     got.frombytes(packed[1])
@@ -155,9 +158,12 @@ def _judge(result: Result, group: str, work: bool, found: dict[str, list[Slice]]
 
 
 def overtakings(turns: Sequence[Turn], slack: float = 0.0) -> int:
-    """How many were served (had a lower fence) before somebody who had asked more than ``slack`` seconds earlier."""
+    """Return how many acquisitions were served before one that was asked for more than ``slack`` seconds earlier.
+
+    The fences tell the order of service.
+    """
     found = 0
-    latest_ask = float("-inf")  # of all with a lower fence
+    latest_ask = float("-inf")  # of all acquisitions with a lower fence
     for turn in sorted(turns, key=lambda turn: turn.fence):
         if turn.asked + slack < latest_ask:
             found += 1
@@ -173,7 +179,7 @@ def _order(url: str, crowd: Sequence[Worker], name: str) -> Figure:
 
 
 def replay(seen: Sequence[Seen], name: str) -> tuple[int, int]:
-    """Arrivals in the queue, and grants out of turn, by the commands that the scripts sent."""
+    """Return the number of arrivals in the server's queue, and of grants out of order, from the commands of the scripts."""
     lock, _, queue = (key.decode() for key in lock_keys(name, "hf:", None))
     line: list[str] = []
     arrivals = wrong = 0
@@ -191,11 +197,11 @@ def replay(seen: Sequence[Seen], name: str) -> tuple[int, int]:
     return arrivals, wrong
 
 
-# The processes of the crowd: they note everything and judge nothing.
+# The processes of the crowd, which only record their acquisitions.
 
 
 class _Notes:
-    """Of one thread or task."""
+    """The acquisitions of one thread or task: the times of asking and acquiring, and the fences."""
 
     def __init__(self) -> None:
         self.asked, self.got, self.fences = array("d"), array("d"), array("q")
@@ -247,7 +253,7 @@ def _serve_tasks(pipe: Connection, url: str) -> None:
         async with Tasks(url) as makers:
             pipe.send(list(makers.make))
             while True:
-                order: _Order = pipe.recv()  # blocks the loop: nothing is held or awaited between two rounds
+                order: _Order = pipe.recv()  # this blocks the event loop, but no lock is held or awaited between two rounds
                 notes = [_Notes() for _ in range(EACH)]
                 locks = [makers.make[order.contender](order.key) for _ in notes]
                 await asyncio.gather(*(take(lock, order, each) for lock, each in zip(locks, notes, strict=True)))

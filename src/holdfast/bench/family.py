@@ -1,7 +1,8 @@
-"""The other kinds of locks beside the plain one: free, taken again by who has them, and handed over to another process.
+"""Measure the other kinds of locks next to the plain `Lock`: free, acquired again by the holder, and handed over.
 
-The additional abilities shall cost little: each is compared with it in the same run, in turns of a few milliseconds.
-Hand-over is measured between two processes: within one, a `Lock` is passed on without a trip, and the others are not.
+The additional features should cost little, so each kind is compared with `Lock` in the same run, in turns of a few
+milliseconds. Hand-over is measured between two processes, because inside one process a `Lock` is handed on without a round
+trip, and the other kinds are not.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TO_READERS = f"RWLock.write to the first of {READERS} readers"
 TO_LAST_READER = f"RWLock.write to the last of {READERS} readers"
 
 TURN = 10
-"""Pairs in a row before the next one has its turn."""
+"""Number of pairs (acquire and release) that a contender does before the next contender has its turn."""
 
 FREE_TARGETS = {"RLock": 1.05, "FairLock": 1.05, "RWLock.read": 1.3, "RWLock.write": 1.3, "Semaphore": 1.3}
 OVER_TARGET = 1.3
@@ -40,7 +41,7 @@ _clock = time.perf_counter
 
 
 class Family:
-    """Makes locks for threads, one of each kind."""
+    """Functions that create locks for threads, one for each kind of lock."""
 
     def __init__(self, url: str) -> None:
         self.make: dict[str, Callable[[str], AnyLock]] = {
@@ -58,11 +59,11 @@ class Family:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """They share what their process has open."""
+        """Do nothing: the locks use the connections of their process."""
 
 
 class Exclusive(Family):
-    """Those that only one may hold: what can be handed over."""
+    """Functions that create the kinds of locks with one holder, which can be handed over; RWLock.read is left out."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -87,7 +88,7 @@ def _two(name: str) -> list[str]:
 
 
 def measure(plan: Plan) -> Result:
-    """Free ones, in turns; an RLock taken again; hand-over, in turns; fifty readers behind a writer."""
+    """Measure free locks, hand-overs, fifty readers that wait for a writer, and an RLock that its holder acquires again."""
     result = Result("the other kinds of locks, beside the plain one", chart="p50_ms")
     result.rows = _threads(plan)
     with asyncio.Runner() as runner:
@@ -113,7 +114,7 @@ def measure(plan: Plan) -> Result:
 
 
 def _rounds(plan: Plan) -> int:
-    """A pair takes about 0.3 ms."""
+    """Return the number of rounds that fit into the planned time, at about 0.3 ms per pair."""
     return max(2, int(plan.seconds / (TURN * 0.0003)))
 
 
@@ -139,15 +140,17 @@ def _handovers(plan: Plan) -> list[Row]:
         follower.hear()
         leader = Leader(plan.url, follower, makers, server)
         names = list(makers.make)
-        for name in names:  # the first one opens connections
+        for name in names:  # the first hand-over opens connections, so it is not counted
             leader.hand_over(name)
         found = in_turns(names, max(3, int(20 * plan.seconds)), leader.hand_over)
     return [times(name, noted, OVER) for name, noted in found.items()]
 
 
 def _to_readers(plan: Plan) -> tuple[list[Row], int]:
-    """How long until the first and the last of fifty tasks of another process have it, when a writer leaves; and how many
-    script runs granted it to them."""
+    """Measure the time from a writer's release until the first and the last of fifty waiting readers hold the lock.
+
+    Also return the number of script runs that granted it to them.
+    """
     writer = holdfast.RWLock(plan.url, _READ, ttl=TTL).write
     with workers(1, _read, plan.url) as (other,):
         other.hear()
@@ -171,7 +174,7 @@ def _let_in(writer: AnyLock, other: Worker) -> tuple[float, float]:
 
 
 def _granting(seen: list[Seen]) -> int:
-    """Count the commands of clients during which the server told a waiter of its grant."""
+    """Return the number of client commands during which the server notified a waiter of its grant."""
     runs, number = set(), 0
     for each in seen:
         number += each.source != "lua"
@@ -184,7 +187,7 @@ _READ = f"{PREFIX}family:readers"
 
 
 def _read(pipe: Connection, url: str) -> None:
-    """The process of the readers: tells when all of them stand in line, and when each had the lock."""
+    """Run the process of the readers: report when all of them are queued, and when each acquired the lock."""
     with closing(Bare(url)) as bare, asyncio.Runner() as runner:
         pipe.send(None)
         while True:
@@ -211,7 +214,7 @@ async def _read_together(pipe: Connection, url: str, bare: Bare) -> list[float]:
 
 
 def _taken_again(plan: Plan, times_each: int = 1000) -> list[Figure]:
-    """Measure a nested acquire and release of an RLock: time of a pair, and commands that it sends."""
+    """Measure a nested acquire and release of an RLock: the time of a pair, and the commands that it sends."""
     lock = holdfast.RLock(plan.url, f"{PREFIX}family:again", ttl=TTL)
     taken = []
     with lock:

@@ -1,7 +1,7 @@
-"""Hand-over: from the moment the holder begins to release until the one waiting process has the lock.
+"""Measure hand-over: the time from the start of a release until the one waiting process holds the lock.
 
-Both processes read the same clock (CLOCK_MONOTONIC is the machine's). The floor is a bare PUBLISH that wakes a process
-blocked in recv(): the same way through the server, without any lock.
+Both processes read the machine's monotonic clock. The floor is a bare PUBLISH that wakes a process blocked in recv(): the same
+path through the server, without a lock.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ WAKE = "bare PUBLISH to a process blocked in recv()"
 CHANNEL = f"{PREFIX}wake"
 
 SLOW = {REDIS_PY, PYTHON_REDIS_LOCK}
-"""The others take a millisecond. Those that poll take a tenth of a second each: a third of the rounds is enough for them."""
+"""Contenders that poll, so that a hand-over takes about 0.1 s instead of 1 ms; they take part in every third round only."""
 
 
 class Makers(Protocol):
-    """Makes locks for threads."""
+    """A set of functions that create locks for threads, by the name of the contender."""
 
     @property
     def make(self) -> Mapping[str, Callable[[str], AnyLock]]: ...
 
 
 def measure(plan: Plan) -> Result:
-    """Hand-overs one after the other, contenders interleaved; then the commands of a process that waits."""
+    """Measure hand-overs of all contenders in turns, then the commands per second of a waiting process."""
     result = Result("hand-over to one waiting process", chart="p50_ms")
     with workers(1, follow, plan.url, Threads) as (follower,), Threads(plan.url) as makers, closing(Bare(plan.url)) as server:
         follower.hear()
@@ -45,7 +45,7 @@ def measure(plan: Plan) -> Result:
             for name, noted in found.items():
                 if name not in SLOW or number % 3 == 0:
                     taken = leader.hand_over(name)
-                    if number:  # the first one opens connections
+                    if number:  # the first round opens connections, so it is not counted
                         noted.append(taken)
         result.rows = [times(name, noted) for name, noted in found.items() if noted]
         for row in result.rows:
@@ -60,7 +60,7 @@ def measure(plan: Plan) -> Result:
 
 
 class Leader:
-    """The holder's side, in this process."""
+    """The holder, in this process, which hands locks over to the follower process."""
 
     def __init__(self, url: str, follower: Worker, makers: Makers, server: Bare) -> None:
         self._url, self._follower = url, follower
@@ -68,9 +68,9 @@ class Leader:
         self._bare = server
 
     def hand_over(self, name: str) -> float:
-        """Seconds from the beginning of the release (or the PUBLISH) to the follower's awakening."""
+        """Release the lock (or PUBLISH), and return the seconds until the follower wakes."""
         self._await_follower(name)
-        # Long enough for it to be waiting; and at random, or a poller would look better or worse than it is.
+        # Long enough that the follower waits; random, because a fixed pause would make a polling lock look better or worse.
         time.sleep(0.02 + random.uniform(0, 0.1 if name in SLOW else 0.01))
         lock = self._locks.get(name)
         publish = pack("PUBLISH", CHANNEL, "x")
@@ -84,9 +84,9 @@ class Leader:
         return woken - start
 
     def watch(self, name: str, plan: Plan) -> float:
-        """Requests about the lock per second, of a process that waits for it."""
+        """Return the number of requests per second about the lock while the follower waits for it."""
         self._await_follower(name)
-        time.sleep(min(1.2, plan.watch))  # joining the queue, opening the inbox
+        time.sleep(min(1.2, plan.watch))  # let the follower join the queue and open its inbox
         with Wiretap(self._url) as tap:
             time.sleep(plan.watch)
         self._locks[name].release()
@@ -106,7 +106,7 @@ def _key(name: str) -> str:
 
 
 def follow(pipe: Connection, url: str, locks_of: Callable[[str], AbstractContextManager[Makers]]) -> None:
-    """The waiting process. Tells when it is about to wait, when it woke, and when it has released again."""
+    """Run the waiting process: for each lock named on the pipe, report before the wait, when it woke, and after the release."""
     with closing(Bare(url)) as bare, locks_of(url) as makers:
         bare("SUBSCRIBE", CHANNEL)
         locks = {name: make(_key(name)) for name, make in makers.make.items()}

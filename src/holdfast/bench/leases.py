@@ -1,4 +1,4 @@
-"""One process that holds a hundred thousand leases of 30 seconds: what their renewal costs, and whether one is lost."""
+"""Measure a process that holds a hundred thousand leases of 30 seconds: the cost of their renewal, and whether any is lost."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from holdfast.bench.rivals import OURS_AIO
 from holdfast.bench.workers import workers
 
 AT_ONCE = 500
-"""Acquisitions under way at the same moment."""
+"""Number of acquisitions that run at the same time."""
 
 EVERY = TTL / 3
-"""Seconds from one renewal of a lease to the next. The time watched is a multiple of it, or it might contain none."""
+"""Seconds between two renewals of a lease. The measured time is a multiple of this, so that it contains renewals."""
 
 
 def measure(plan: Plan) -> Result:
-    """Take them all, watch the processor time of both sides while nothing happens, give them back."""
+    """Acquire all leases, measure the processor time of client and server while they are renewed, and release them."""
     count = plan.many(100_000, 10_000)
     whole = not plan.smoke
     window = EVERY * max(1, round(4 * plan.seconds / EVERY)) if whole else plan.seconds
@@ -61,7 +61,7 @@ def measure(plan: Plan) -> Result:
 
 
 def _renewals(server: Bare) -> int:
-    """A renewal sets the expiry of the lock's key; nothing else does, while nobody comes or goes."""
+    """Return the number of renewals so far: the server's count of PEXPIRE, which only renewals call during the measurement."""
     counted = re.match(r"calls=(\d+)", server.info("commandstats").get("cmdstat_pexpire", ""))
     return int(counted[1]) if counted else 0
 

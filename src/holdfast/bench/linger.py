@@ -1,5 +1,7 @@
-"""One task that takes the same lock again and again, with ``linger=``: it need not ask the server each time. And what that
-costs another process that wants the lock, too."""
+"""Measure a task that acquires the same lock in a loop with ``linger=``, which saves most requests to the server.
+
+Also measured is the delay that this causes for another process that waits for the lock.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ NORMAL = "hand-over by a holder that releases"
 
 
 def measure(plan: Plan) -> Result:
-    """The loop alone, contenders interleaved; then with another process that asks now and then."""
+    """Measure the loop alone, contenders in turns; then with another process that asks for the lock from time to time."""
     result = Result("one task takes the same lock in a loop")
     with workers(1, _ask, plan.url) as (other,), asyncio.Runner() as runner:
         other.hear()
@@ -56,7 +58,7 @@ async def _asked(plan: Plan, other: Worker) -> list[Row]:
         start = time.monotonic()
         await plain.release()
         _, woken = await asyncio.to_thread(other.hear)
-        if number:  # the first one opens connections
+        if number:  # the first round opens connections, so it is not counted
             found.append(got - asked)
             normal.append(woken - start)
     await holdfast.aio.close()
@@ -64,7 +66,7 @@ async def _asked(plan: Plan, other: Worker) -> list[Row]:
 
 
 async def _while_looping(lock: holdfast.aio.Lock, other: Worker) -> tuple[float, float]:
-    """When it asked and when it had the lock, while a task of ours takes it again and again."""
+    """Acquire the lock in a loop, and return when the other process asked for it and when it acquired it, in seconds."""
     other.tell(0.01 + random.uniform(0, 0.01))
     answer = asyncio.ensure_future(asyncio.to_thread(other.hear))
     while not answer.done():
@@ -76,7 +78,7 @@ async def _while_looping(lock: holdfast.aio.Lock, other: Worker) -> tuple[float,
 
 
 def _ask(pipe: Connection, url: str) -> None:
-    """The other process: waits for so many seconds, then asks."""
+    """Run the other process: for each number of seconds on the pipe, sleep, acquire the lock, and report both times."""
     lock = holdfast.Lock(url, f"{PREFIX}asked", ttl=TTL)
     lock.acquire()
     lock.release()

@@ -1,4 +1,4 @@
-"""The machine of a measurement: without it a figure says nothing."""
+"""The description of the machine and the versions of a measurement, which every figure depends on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.bench.plan import PREFIX
 
 
 def facts(server: Bare) -> dict[str, Any]:
-    """Machine, versions and load, as they are now."""
+    """Return the machine, the versions of server and packages, and the current load."""
     info = server.info("server")
     name = "Valkey" if "valkey_version" in info else "Redis"
     return {
@@ -35,7 +35,7 @@ def text(found: dict[str, Any]) -> str:
     return (
         f"{found['cpu']}, {found['cores']} cores, {found['system']}\n"
         f"{found['server']} on {found['transport']}, {found['python']}, {packages}\n"
-        f"load before the start: {found['load']} (of others: more than a few tenths spoil the figures)"
+        f"load before the start: {found['load']} (a load of more than a few tenths distorts the figures)"
     )
 
 
@@ -57,17 +57,17 @@ def _version(package: str) -> str | None:
 
 
 def resident() -> int:
-    """Bytes of memory that this process occupies."""
+    """Return the resident memory of this process, in bytes."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:  # no /proc: the largest it ever was will have to do
+    except OSError:  # without /proc, the peak memory is used instead
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def tidy(server: Bare) -> None:
-    """Remove what the measurements have left: side keys that would expire by themselves, twenty minutes from now."""
+    """Delete the keys that the measurements have left on the server; they would expire only after twenty minutes."""
     cursor = b"0"
     while True:
         cursor, keys = server("SCAN", cursor, "MATCH", f"*{PREFIX}*", "COUNT", 1000)

@@ -1,4 +1,4 @@
-"""One process, one lock: 16 tasks, or 16 threads, that all want the same. A witness inside sees every acquisition."""
+"""Measure 16 tasks, or 16 threads, of one process that acquire the same lock; a witness checks every acquisition."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CROWD = 16
 TASKS, THREADS = f"{CROWD} tasks", f"{CROWD} threads"
 
 LOCAL, LOCAL_AIO = "threading.Lock (no server)", "asyncio.Lock (no server)"
-"""The floor: what the process could do if there were no other."""
+"""Contenders that serve as the floor: locks inside the process, without a server."""
 
 
 def measure(plan: Plan) -> Result:
-    """The body is empty but for the witness, which all contenders pay for."""
+    """Measure acquisitions per second by tasks and by threads; the locked section contains only the witness."""
     result = Result(f"{TASKS}, and {THREADS}, of one process on one lock")
     with asyncio.Runner() as runner:
         result.rows = runner.run(_tasks(plan)) + _threads(plan)
@@ -59,7 +59,7 @@ def _row(name: str, rounds: list[float], witness: Witness, group: str) -> Row:
 
 
 class _Local:
-    """An asyncio.Lock whose release can be awaited, and which lets the others have a turn."""
+    """An asyncio.Lock with an awaitable release, which lets other tasks run."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()

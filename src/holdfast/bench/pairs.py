@@ -1,4 +1,4 @@
-"""How long it takes to take a lock that is free and to give it back: each contender a few pairs at a time, in turns."""
+"""Measure the time to acquire and release a free lock: the contenders take turns of a few pairs each."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from holdfast.bench.report import Row, times
 from holdfast.bench.rivals import AnyAsyncLock, AnyLock
 
 WARM_UP = 50
-"""Pairs that do not count: the first one opens connections."""
+"""Number of first pairs that are not counted, because they open connections."""
 
 _clock = time.perf_counter
 
 
 def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """A row of ``group`` for each lock."""
+    """Measure the pairs of acquire and release of each lock, in turns, and return a row of ``group`` for each."""
     found: dict[str, list[float]] = {name: [] for name in locks}
 
     def turn(name: str, many: int = at_a_time) -> None:
@@ -36,7 +36,7 @@ def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str)
 
 
 async def pairs_in_tasks(locks: Mapping[str, AnyAsyncLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """The same in an event loop."""
+    """Measure the pairs of acquire and release of each lock in an event loop, and return a row of ``group`` for each."""
     found: dict[str, list[float]] = {name: [] for name in locks}
 
     async def turn(name: str, many: int = at_a_time) -> None:

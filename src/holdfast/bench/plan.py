@@ -1,4 +1,4 @@
-"""The plan of a measurement: which server, for how long, and how contenders take turns."""
+"""The settings of a measurement: the server, the time per contender, and the order in which contenders take turns."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 PREFIX = "holdfast-bench:"
-"""Start of the name of every lock that is taken here."""
+"""Start of the names of all locks that the benchmark uses."""
 
 TTL = 30.0
-"""Seconds of every lease: our default, and with renewal on."""
+"""Lease time of all locks, in seconds: the default of holdfast, with renewal."""
 
 SECONDS, QUICK_SECONDS = 5.0, 2.0
-"""How long each contender is measured, unless ``--seconds`` says something else."""
+"""Seconds of measurement for each contender, by default and with ``--quick``."""
 
 SMOKE = 0.5
-"""Below so many seconds nobody wants figures, only to see that everything runs."""
+"""Seconds per contender below which a run counts as a smoke test, which only checks that everything runs."""
 
 SHORTEST = 0.5
-"""Seconds of a round, unless there would be less than two: those that poll do so ten times a second."""
+"""Shortest round, in seconds, if there are more than two: locks that poll do so only ten times a second."""
 
 
 class Plan(NamedTuple):
-    """``seconds`` is the time each contender gets in each group of a scenario, over all rounds."""
+    """The settings of a measurement. ``seconds``: time for each contender in each group of a scenario, over all rounds."""
 
     url: str
     seconds: float = SECONDS
@@ -36,33 +36,33 @@ class Plan(NamedTuple):
 
     @property
     def smoke(self) -> bool:
-        """Figures are not worth having: nothing is judged that needs more time."""
+        """True if the run is a smoke test, too short for figures; targets that need more time are not checked."""
         return self.seconds < SMOKE
 
     @property
     def watch(self) -> float:
-        """Seconds to watch those who wait; they show a sign of life once a second."""
+        """Seconds for which waiters are observed; each refreshes its place in the queue once a second."""
         return self.seconds if self.smoke else max(2.0, self.seconds)
 
     @property
     def slice(self) -> float:
-        """Seconds of one round."""
+        """Duration of one round, in seconds."""
         return self.seconds / self.rounds
 
     def many(self, full: int, quick: int) -> int:
-        """How many locks, waiters or leases."""
+        """Return the number of locks, waiters or leases to use: ``full``, ``quick`` with --quick, fewer in a smoke test."""
         return max(20, full // 100) if self.smoke else quick if self.quick else full
 
 
 def turns(contenders: Sequence[str], rounds: int) -> Iterator[str]:
-    """A B C, B C A, …: what changes on the machine meanwhile hits all alike, and nobody always comes first."""
+    """Yield the contenders in rotating order, A B C, B C A, …, so that changes of the machine's load affect all equally."""
     for number in range(rounds):
         for place in range(len(contenders)):
             yield contenders[(number + place) % len(contenders)]
 
 
 def in_turns(contenders: Sequence[str], rounds: int, run: Callable[[str], T]) -> dict[str, list[T]]:
-    """The results of each contender's runs."""
+    """Run the contenders in turns, and return the results of each, by name."""
     found: dict[str, list[T]] = {name: [] for name in contenders}
     for name in turns(contenders, rounds):
         found[name].append(run(name))
@@ -70,7 +70,7 @@ def in_turns(contenders: Sequence[str], rounds: int, run: Callable[[str], T]) ->
 
 
 async def tasks_in_turns(contenders: Sequence[str], rounds: int, run: Callable[[str], Awaitable[T]]) -> dict[str, list[T]]:
-    """The same, where they run in an event loop."""
+    """Run the contenders in turns in an event loop, and return the results of each, by name."""
     found: dict[str, list[T]] = {name: [] for name in contenders}
     for name in turns(contenders, rounds):
         found[name].append(await run(name))

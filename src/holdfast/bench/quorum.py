@@ -1,4 +1,4 @@
-"""A lock over five servers: a free one, with servers stopped, and twenty who want it at once. On private servers of its own."""
+"""Measure a Redlock on five private servers: free, with servers stopped, and with twenty threads that compete for it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ OURS, OURS_AIO, REDLOCK_PY = "holdfast.Redlock", "holdfast.aio.Redlock", "redloc
 FLOOR = f"{SET_DELETE}, to all at once"
 TURN = 20
 LIMIT = 0.2
-"""Seconds for which one round waits for a server: our default."""
+"""Seconds to wait for the answer of a server in one round: the default of ``answer_within``."""
 THREADS, TASKS = "free, threads", "free, asyncio"
 
 _clock = time.perf_counter
 
 
 def measure(plan: Plan) -> Result:
-    """Each group compares what is measured in the same minutes."""
+    """Measure a free lock, a crowd, and stopped servers; the contenders of a group are measured in turns."""
     result = Result(f"a lock over {SERVERS} servers", chart="p50_ms")
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(private(port=True, password="")) for _ in range(SERVERS)]
@@ -53,7 +53,7 @@ def measure(plan: Plan) -> Result:
 
 
 class _Broadcast:
-    """The floor: the two commands of the simplest lock, sent to all servers before any answer is read."""
+    """A lock that serves as the floor: the two commands of the simplest lock, sent to all servers before reading answers."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._servers = [Bare(url) for url in urls]
@@ -81,7 +81,7 @@ class _Broadcast:
 
 
 class _RedlockPy:
-    """redlock-py with its own defaults, except that it asks again until it has the lock."""
+    """A lock of redlock-py with its own defaults, which tries again until it is acquired."""
 
     def __init__(self, urls: Sequence[str], name: str) -> None:
         self._manager = importlib.import_module("redlock").Redlock(list(urls))
@@ -129,7 +129,7 @@ def _judge_free(result: Result) -> None:
 
 
 def _some(lock: Any, seconds: float) -> list[float]:
-    """Pairs for so long."""
+    """Acquire and release the lock for ``seconds`` seconds, and return the duration of each pair."""
     noted, end = [], _clock() + seconds
     while (start := _clock()) < end:
         lock.acquire()
@@ -167,13 +167,13 @@ def _with_servers_stopped(plan: Plan, servers: Sequence[PrivateServer], urls: Se
         start = _clock()
         with contextlib.suppress(holdfast.QuorumError):
             lock.acquire()
-            raise RuntimeError("a majority was stopped, and the lock was taken")
+            raise RuntimeError("the lock was acquired although a majority of the servers was stopped")
         took = _clock() - start
     name = f"{SERVERS // 2 + 1} of {SERVERS} stopped: QuorumError after"
     result.figures.append(Figure(name, 1000 * took, "ms", "≤", 1000 * (LIMIT + 0.05)))
 
 
-# Many who want it
+# Many users of the lock
 
 
 class _Order(NamedTuple):

@@ -1,4 +1,4 @@
-"""The report of a scenario: a row for each contender, figures with targets and verdicts; as text and as JSON."""
+"""The report of a scenario, as text and JSON: a row for each contender, and figures with targets and verdicts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from statistics import median
 from typing import Any, NamedTuple
 
 SCHEMA = 1
-"""Version of the JSON document. It rises when a field changes its meaning or goes away, not when one is added."""
+"""Version of the JSON document: raised when a field is removed or changes its meaning, not when one is added."""
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {"≤": operator.le, "≥": operator.ge, "=": operator.eq}
 
 
 class Measure(NamedTuple):
-    """A column: its unit, how many decimals are worth showing, and what it is."""
+    """A column of the report: its unit, the number of decimals to print, and its meaning."""
 
     unit: str
     decimals: int
@@ -48,36 +48,36 @@ MEASURES = {
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The value at or below which the fraction ``q`` of them lies (nearest rank; not interpolated)."""
+    """Return the quantile ``q`` of the values (nearest rank, not interpolated): 0.5 is the median."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
 
 
 def jain(counts: Sequence[int]) -> float:
-    """Jain's index of fairness: 1 when all have got the same, 1/n when one has got all (R. Jain et al., DEC-TR-301, 1984)."""
+    """Return Jain's index of fairness: 1 if all counts are equal, 1/n if one has all (R. Jain et al., DEC-TR-301, 1984)."""
     return sum(counts) ** 2 / (len(counts) * sum(count * count for count in counts)) if any(counts) else 0.0
 
 
 @dataclass
 class Row:
-    """One contender."""
+    """A row of the report: the measured values of one contender."""
 
     contender: str
     values: dict[str, float]
-    """By `MEASURES`."""
+    """Measured values, by the names in `MEASURES`."""
     group: str = ""
-    """Group within which it is compared."""
+    """Group of contenders with which this one is compared."""
     rounds: list[float] = field(default_factory=list)
     """First value of each round; empty if the measurement had no rounds."""
 
 
 def rates(contender: str, rounds: list[float], group: str = "") -> Row:
-    """A row that says how often."""
+    """Return a row with the median of the operations per second of several rounds."""
     return Row(contender, {"per_second": median(rounds)}, group, rounds)
 
 
 def times(contender: str, seconds: Sequence[float], group: str = "") -> Row:
-    """A row that says how long something takes."""
+    """Return a row with the median, 99th percentile, longest and number of these durations."""
     ms = [1000 * s for s in seconds]
     values = {"p50_ms": quantile(ms, 0.5), "p99_ms": quantile(ms, 0.99), "longest_ms": max(ms), "n": float(len(ms))}
     return Row(contender, values, group)
@@ -85,7 +85,7 @@ def times(contender: str, seconds: Sequence[float], group: str = "") -> Row:
 
 @dataclass
 class Figure:
-    """One number and, where there is one, its target."""
+    """A number of the report, with its target if there is one."""
 
     name: str
     value: float
@@ -110,20 +110,20 @@ class Figure:
 
 @dataclass
 class Result:
-    """One scenario."""
+    """The result of a scenario: its rows, figures and notes."""
 
     title: str
     rows: list[Row] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     chart: str = "per_second"
-    """The measure that is drawn."""
+    """Name of the measure that the chart shows."""
     name: str = ""
     seconds: float = 0.0
-    """How long measuring took."""
+    """Duration of the measurement, in seconds."""
 
     def value(self, contender: str, measure: str, group: str = "") -> float | None:
-        """One value; None if that contender was left out."""
+        """Return a measured value of a contender, or None if the contender was left out."""
         found = (row for row in self.rows if (row.contender, row.group) == (contender, group))
         return next((row.values[measure] for row in found), None)
 
@@ -169,12 +169,12 @@ class Result:
 
 
 def _rounded(value: float) -> float | None:
-    """Six digits are more than was measured; JSON knows no infinity."""
+    """Round a value to six digits for JSON; return None for an infinite value, which JSON does not have."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def shown(measure: str, value: float) -> str:
-    """A value as people read it."""
+    """Format a value with the decimals of its measure."""
     return f"{value:,.{MEASURES[measure].decimals}f}"
 
 
@@ -189,7 +189,7 @@ def _table(group: str, rows: Sequence[Row]) -> list[str]:
 
 
 def document(results: Iterable[Result], machine: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The JSON document; `docs/benchmarks.md` describes it."""
+    """Return the JSON document of all results; `docs/benchmarks.md` describes it."""
     return {
         "schema": SCHEMA,
         "machine": machine,

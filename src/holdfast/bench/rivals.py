@@ -1,4 +1,4 @@
-"""The locks that are compared: ours, and those that people use today. One that is not installed is left out."""
+"""The locks that are compared: those of holdfast and of other libraries. A library that is not installed is left out."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ REDIS_PY, PYTHON_REDIS_LOCK = "redis-py Lock", "python-redis-lock"
 OURS_AIO, FAIR_AIO, REDIS_AIO = "holdfast.aio.Lock", "holdfast.aio.FairLock", "redis.asyncio Lock"
 
 CONNECTIONS = 20_000
-"""Nobody shall fail, or wait for a connection, because of the default size of a pool."""
+"""Size of connection pools, large enough that no contender waits for a connection or fails because of the default size."""
 
 
 class AnyLock(Protocol):
-    """The common interface of all locks for threads."""
+    """The interface that all compared locks for threads have."""
 
     def acquire(self) -> bool | None: ...
 
@@ -31,7 +31,7 @@ class AnyLock(Protocol):
 
 
 class AnyAsyncLock(Protocol):
-    """The common interface of all locks for tasks."""
+    """The interface that all compared locks for tasks have."""
 
     async def acquire(self) -> bool: ...
 
@@ -42,18 +42,18 @@ def missing() -> list[str]:
     """Return a line for each lock that cannot be compared, with the reason."""
     lines = []
     if find_spec("redis_lock") is None:
-        lines.append('python-redis-lock is left out: pip install "holdfast[bench]" brings it')
+        lines.append('python-redis-lock is left out: run pip install "holdfast[bench]" to include it')
     if find_spec("redlock") is None:
-        lines.append('redlock-py is left out: pip install "holdfast[bench]" brings it')
+        lines.append('redlock-py is left out: run pip install "holdfast[bench]" to include it')
     return lines
 
 
 class Threads:
-    """Makes locks for threads. All threads of a process share a client, as in most programs."""
+    """Functions that create locks for threads. All threads of a process share a client, as in most programs."""
 
     def __init__(self, url: str) -> None:
         self._client = redis.Redis.from_url(url, max_connections=CONNECTIONS)
-        # python-redis-lock waits in BLPOP, which redis-py's default time limit for an answer would cut off.
+        # python-redis-lock waits in BLPOP, which would fail at redis-py's default socket timeout.
         self._patient = redis.Redis.from_url(url, max_connections=CONNECTIONS, socket_timeout=None)
         self.make: dict[str, Callable[[str], AnyLock]] = {
             OURS: lambda name: holdfast.Lock(url, name, ttl=TTL),
@@ -73,7 +73,7 @@ class Threads:
 
 
 class Tasks:
-    """Makes locks for the tasks of one event loop."""
+    """Functions that create locks for the tasks of one event loop."""
 
     def __init__(self, url: str) -> None:
         self._client = redis.asyncio.Redis.from_url(url, max_connections=CONNECTIONS)
@@ -92,6 +92,6 @@ class Tasks:
 
 
 def fence(lock: object) -> int | None:
-    """Of a lock that is held, if it has such a thing."""
+    """Return the fence of a held lock, or None if its library has no fences."""
     lease = getattr(lock, "lease", None)
     return None if lease is None else lease.fence

@@ -1,4 +1,4 @@
-"""``holdfast run x -- true``: what a lock around a command costs, from the start of the process to its end."""
+"""Measure ``holdfast run x -- true``: the time and memory of a lock around a command, from process start to end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REDIS = "python -c 'import redis'"
 BARE = "python -c pass"
 FLOCK = "flock FILE true"
 
-# A program of its own: the peak memory of a child counts from the copy of its parent on, which has to be a small one.
+# A separate program, because a child's peak memory includes the copy of its parent, which therefore has to be small.
 _LAUNCH = """
 import json, os, sys, time
 for line in sys.stdin:
@@ -32,7 +32,7 @@ for line in sys.stdin:
 
 
 def measure(plan: Plan) -> Result:
-    """All commands in turn, from a small process; a server that is up."""
+    """Measure all commands in turns, started from a small process, with a running server."""
     result = Result("a command under a lock, from start to end", chart="wall_ms")
     with tempfile.TemporaryDirectory() as directory:
         commands = _commands(Path(directory))
@@ -40,7 +40,7 @@ def measure(plan: Plan) -> Result:
     for name, each in found.items():
         walls = [1000 * wall for wall, _ in each]
         values = {"wall_ms": median(walls), "n": float(len(each))}
-        if name != FLOCK:  # the count cannot go below the launcher's own, a bare interpreter's
+        if name != FLOCK:  # a child's peak is at least that of the launcher, a bare interpreter, which flock does not reach
             values["peak_mb"] = max(peak for _, peak in each) / 1e6
         result.rows.append(Row(name, values, rounds=walls))
     wall = result.value(RUN, "wall_ms")
@@ -80,7 +80,7 @@ def _run(commands: dict[str, list[str]], plan: Plan) -> dict[str, list[tuple[flo
             wall, peak, status = json.loads(launcher.stdout.readline())
             if status:
                 raise RuntimeError(f"{name} ended with status {status}")
-            if number >= len(commands):  # the first round compiles, and fills the caches
+            if number >= len(commands):  # the first round compiles modules and fills caches, so it is not counted
                 found[name].append((wall, peak * (1 if sys.platform == "darwin" else 1024)))
         launcher.stdin.close()
     return found

@@ -1,4 +1,4 @@
-"""How often locks change hands: threads or tasks of this process that take and give back as fast as they can."""
+"""Count acquisitions per second of threads or tasks that acquire and release locks as fast as they can."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _clock = time.monotonic
 
 
 class Witness:
-    """Stands inside the lock: sees whether there were ever two, and whether each fence was higher than the one before."""
+    """A check inside the locked section: it counts overlaps of two holders, and fences not higher than the one before."""
 
     def __init__(self) -> None:
         self.wrong = 0
@@ -33,7 +33,10 @@ class Witness:
 
 
 def by_threads(locks: Sequence[AnyLock], seconds: float, witness: Witness | None = None) -> float:
-    """Acquisitions per second of one thread per lock object. An operation that is under way at the end is not counted."""
+    """Run one thread per lock object for ``seconds`` seconds, and return the acquisitions per second of all together.
+
+    An acquisition that is still running at the end is not counted.
+    """
     counts = [0] * len(locks)
     start = threading.Barrier(len(locks) + 1)
     failed: list[BaseException] = []
@@ -51,7 +54,7 @@ def by_threads(locks: Sequence[AnyLock], seconds: float, witness: Witness | None
                 lock.release()
                 count += 1
             counts[number] = count - 1
-        except BaseException as error:  # noqa: BLE001 (told to the caller)
+        except BaseException as error:  # noqa: BLE001 (the caller raises it)
             failed.append(error)
 
     threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(locks))]
@@ -67,7 +70,7 @@ def by_threads(locks: Sequence[AnyLock], seconds: float, witness: Witness | None
 
 
 async def by_tasks(locks: Sequence[AnyAsyncLock], seconds: float, witness: Witness | None = None) -> float:
-    """The same with one task per lock object."""
+    """Run one task per lock object for ``seconds`` seconds, and return the acquisitions per second of all together."""
     end = _clock() + seconds
 
     async def run(lock: AnyAsyncLock) -> int:

@@ -1,4 +1,4 @@
-"""A free lock: what one caller pays to take it and give it back, from a thread and from a task."""
+"""Measure the time to acquire and release a free lock, from one thread and from one task."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.bench.rivals import OURS, OURS_AIO, REDIS_AIO, REDIS_PY, AnyAsyncL
 from holdfast.bench.wiretap import Wiretap
 
 TURN = 20
-"""Pairs in a row before the next one has its turn."""
+"""Number of pairs (acquire and release) that a contender does before the next contender has its turn."""
 
 
 def measure(plan: Plan) -> Result:
-    """Turns of a few milliseconds each, so that a drift of the machine hits all alike."""
+    """Measure all contenders in turns of a few milliseconds, so that changes of the machine's load affect all equally."""
     result = Result("a free lock, one caller: acquire + release", chart="p50_ms")
     result.rows = _threads(plan)
     with asyncio.Runner() as runner:
@@ -32,7 +32,7 @@ def measure(plan: Plan) -> Result:
 
 
 def _rounds(plan: Plan) -> int:
-    """A pair takes about 0.3 ms."""
+    """Return the number of rounds that fit into the planned time, at about 0.3 ms per pair."""
     return max(2, int(plan.seconds / (TURN * 0.0003)))
 
 
@@ -59,8 +59,10 @@ async def _tasks(plan: Plan) -> list[Row]:
 
 
 def _commands_per_pair(url: str, pairs: int = 100) -> float:
-    """Everything that reaches the server while one process takes and gives back, without the process record (a SET each
-    20 s, whatever the number of locks)."""
+    """Return the number of commands that reach the server per acquire and release.
+
+    The record that each process writes (a SET every 20 s, independent of the number of locks) is not counted.
+    """
     lock = holdfast.Lock(url, f"{PREFIX}free:count", ttl=TTL)
     lock.acquire()
     lock.release()

@@ -1,4 +1,4 @@
-"""Ten thousand tasks in two processes that wait for a hundred locks, while nothing happens: connections, requests, memory."""
+"""Measure ten thousand tasks in two processes that wait for a hundred locks: their connections, requests and memory."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from holdfast.bench.workers import Worker, workers
 
 PROCESSES, LOCKS = 2, 100
 EVENT = "asyncio.Event (no lock)"
-"""The floor: a task that waits for something in its own process."""
+"""Contender that serves as the floor: tasks that wait for an event of their own process, without a lock."""
 
 HELD = 600.0
-"""Lease in seconds of what everybody waits for: long enough for no renewal while requests are counted."""
+"""Lease time, in seconds, of the locks that are waited for; long enough that none is renewed while requests are counted."""
 
 
 def measure(plan: Plan) -> Result:
-    """Our waiters, the floor, and a tenth as many of redis.asyncio, each of which polls ten times a second."""
+    """Measure waiters of holdfast, the floor, and a tenth as many waiters of redis.asyncio, which poll ten times a second."""
     count = plan.many(10_000, 10_000)
     result = Result(f"{count:,} tasks in {PROCESSES} processes wait for {LOCKS} locks, and nothing changes", chart="bytes")
     for name, many in ((OURS_AIO, count), (REDIS_AIO, count // 10), (EVENT, count)):
@@ -66,7 +66,7 @@ def _row(plan: Plan, name: str, count: int) -> Row:
 
 
 def _hold(stack: ExitStack, url: str, name: str, key: str) -> None:
-    """Have the lock taken until the end of ``stack``."""
+    """Acquire a lock, with the library of this contender, and hold it until ``stack`` ends."""
     if name == OURS_AIO:
         lock = holdfast.Lock(url, key, ttl=HELD)
         lock.acquire()
@@ -89,7 +89,7 @@ def _all(crowd: list[Worker], order: str) -> list[int]:
     return [worker.hear() for worker in crowd]
 
 
-# One of the processes
+# The waiting processes
 
 
 def _wait(pipe: Connection, url: str, name: str, count: int) -> None:
@@ -99,7 +99,7 @@ def _wait(pipe: Connection, url: str, name: str, count: int) -> None:
 async def _serve(pipe: Connection, url: str, name: str, count: int) -> None:
     async with Tasks(url) as makers:
         waiter = _waiter(makers, name)
-        if name != EVENT:  # what a process needs once is not counted
+        if name != EVENT:  # use a lock once before, so that the memory needed once per process is not counted
             first = makers.make[name](f"{PREFIX}waiters:first")
             await first.acquire()
             await first.release()
@@ -132,7 +132,7 @@ def _waiter(makers: Tasks, name: str) -> Callable[[int], Coroutine[None, None, N
 
 
 async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Until all have ended. Some locks swallow a cancellation that meets a request of theirs: then it is repeated."""
+    """Cancel tasks and wait until all have ended; repeat this, as some locks swallow a cancellation during a request."""
     pending = set(tasks)
     while pending:
         for task in pending:
@@ -145,7 +145,7 @@ async def _order(pipe: Connection, expected: str) -> None:
 
 
 async def _settled(patience: float) -> None:
-    """Until this process has next to nothing to do any more: all of them stand in line."""
+    """Wait until this process uses almost no processor time, since all its waiters are queued, or for ``patience`` seconds."""
     deadline = time.monotonic() + patience
     share = 1.0
     while share > 0.1 and time.monotonic() < deadline:

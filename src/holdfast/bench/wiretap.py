@@ -1,5 +1,7 @@
-"""The commands that really arrive at the server, in their order: MONITOR, read by a thread. It slows the server down, so
-nothing is timed while it runs."""
+"""Record the commands that reach the server, in order: a thread reads the output of MONITOR.
+
+MONITOR slows the server down, so nothing is timed while it runs.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ _END = b"end of the recording"
 
 
 class Seen(NamedTuple):
-    """One command, as the server began to carry it out."""
+    """A command that the server executed, as MONITOR shows it."""
 
     at: float
-    """Server time in seconds."""
+    """Server time, in seconds, at which the command began."""
     source: str
     """Address of the client; ``lua`` for a command inside a script."""
     name: str
@@ -27,8 +29,7 @@ class Seen(NamedTuple):
 
 
 class Wiretap:
-    """Records the commands of everybody between entering and leaving the ``with``. Lines are taken apart afterwards: until
-    then nobody shall be slowed down more than by the server's own work."""
+    """A recorder of the commands of all clients inside a ``with`` block. The lines are parsed afterwards, to save time."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -53,12 +54,12 @@ class Wiretap:
 
     @cached_property
     def seen(self) -> list[Seen]:
-        """All commands, those inside scripts too."""
+        """All recorded commands, including those inside scripts."""
         return [_parsed(found) for line in self._lines if (found := _LINE.match(line))]
 
     @cached_property
     def from_clients(self) -> list[Seen]:
-        """Commands as clients sent them."""
+        """The recorded commands that clients sent, without those inside scripts."""
         lines = (line for line in self._lines if b" lua] " not in line[:64])
         return [_parsed(found) for line in lines if (found := _LINE.match(line))]
 

@@ -1,4 +1,4 @@
-"""The other processes of a scenario: forked from a clean one, told what to do over a pipe, gone at the end whatever happens."""
+"""The other processes of a scenario: forked from a clean process, controlled through a pipe, and always ended at the end."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 _SPACE = multiprocessing.get_context("forkserver")
-_SPACE.set_forkserver_preload(["holdfast.bench.scenarios"])  # imported once, not by each worker
-_PATIENCE = 10.0  # seconds a worker may take to end by itself
+_SPACE.set_forkserver_preload(["holdfast.bench.scenarios"])  # imported once, instead of in each worker
+_PATIENCE = 10.0  # seconds to wait for a worker to end by itself
 
 
 class _Failed(NamedTuple):
@@ -21,7 +21,7 @@ class _Failed(NamedTuple):
 
 
 class Worker:
-    """One process, seen from ours."""
+    """A worker process of the benchmark, and this process's end of the pipe to it."""
 
     def __init__(self, target: Callable[..., None], arguments: tuple[object, ...]) -> None:
         self.pipe, theirs = _SPACE.Pipe()
@@ -33,13 +33,13 @@ class Worker:
         self.pipe.send(what)
 
     def hear(self) -> Any:
-        """The next thing it says. Raises RuntimeError with its own words if it has failed."""
+        """Return the next message of the worker. Raises RuntimeError, with the worker's traceback, if it failed or ended."""
         try:
             said = self.pipe.recv()
         except EOFError:
-            raise RuntimeError("a process of the benchmark has ended too early") from None
+            raise RuntimeError("a process of the benchmark ended too early") from None
         if isinstance(said, _Failed):
-            raise RuntimeError(f"a process of the benchmark has failed:\n{said.text}")  # noqa: TRY004 (no type of ours)
+            raise RuntimeError(f"a process of the benchmark failed:\n{said.text}")  # noqa: TRY004 (not a type error)
         return said
 
     def ask(self, what: object) -> Any:
@@ -47,7 +47,7 @@ class Worker:
         return self.hear()
 
     def end(self) -> None:
-        """It sees the end of file, and ends; or is ended."""
+        """Close the pipe, wait for the worker to end, and kill it if it does not."""
         self.pipe.close()
         self.process.join(_PATIENCE)
         if self.process.is_alive():
@@ -57,11 +57,11 @@ class Worker:
 
 @contextmanager
 def workers(count: int, target: Callable[..., None], *arguments: object) -> Iterator[list[Worker]]:
-    """``count`` processes that run ``target(pipe, *arguments)`` until the end of file on the pipe."""
+    """Start ``count`` processes that run ``target(pipe, *arguments)``, yield them, and end them after the ``with`` block."""
     started: list[Worker] = []
     try:
         for _ in range(count):
-            started.append(Worker(target, arguments))  # noqa: PERF401 (those that have started are ended if one cannot)
+            started.append(Worker(target, arguments))  # noqa: PERF401 (if one cannot start, the others are ended)
         yield started
     finally:
         for worker in started:
@@ -69,10 +69,10 @@ def workers(count: int, target: Callable[..., None], *arguments: object) -> Iter
 
 
 def _run(target: Callable[..., None], pipe: Connection, arguments: tuple[object, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who gives the orders
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which ends its workers
     try:
         target(pipe, *arguments)
     except (EOFError, BrokenPipeError):
         pass
-    except Exception:  # noqa: BLE001 (whatever it is, the one who waits for an answer has to know)
+    except Exception:  # noqa: BLE001 (the parent, which waits for an answer, raises any error)
         pipe.send(_Failed(traceback.format_exc()))
