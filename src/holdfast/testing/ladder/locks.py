@@ -26,7 +26,7 @@ SET_WITH_FENCE = (HERE / "set_with_fence.lua").read_text("ascii")
 
 
 class Held(NamedTuple):
-    """What a holder knows about its lock: the end of the lease, its token and its fence."""
+    """A held lock as its holder knows it: the end of the lease, the token and the fence."""
 
     until: float = FOR_EVER
     """Time at which the lease ends, in seconds of the holder's clock; infinity: never."""
