@@ -27,7 +27,7 @@ PAIR, RENEWAL, REFRESHED, SET = "acquire + release", "renewal of a lease", "refr
 
 
 def measure(plan: Plan) -> Result:
-    """Measure the server's memory per lock and per waiter, then its operations per second of one core."""
+    """Measure the server's memory per lock and per waiter, then its operations per second of processor time."""
     result = Result("what one server can hold and do", chart="per_core_second")
     server = Bare(plan.url)
     _send(server, loads(ACQUIRE, RELEASE, RENEW, REFRESH))

@@ -46,20 +46,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--key", action="append", default=[], metavar="PATTERN", help="allow locks with key= to use these keys; may be repeated"
     )
-    add("--sentinel", action="store_true", help="allow clients that find the server through Sentinel")
-    add("--replicas", action="store_true", help="allow locks that wait for replicas (replicas=n)")
-    add("--quarantine", action="store_true", help="allow locks with quarantine=")
-    add("--cache", action="store_true", help="also allow Cache")
-    add("--once", action="store_true", help="also allow once")
+    add("--sentinel", action="store_true", help="also grant the rights for finding it through Sentinel")
+    add("--replicas", action="store_true", help="also grant the rights that replicas=n needs")
+    add("--quarantine", action="store_true", help="also grant the rights that quarantine= needs")
+    add("--cache", action="store_true", help="also grant the rights that Cache needs")
+    add("--once", action="store_true", help="also grant the rights that once needs")
     add("--inspect", action="store_true", help="only allow reading locks and their tokens, for\nls, show, wait and watch")
     add("--break", action="store_true", help="only allow reading locks and revoking them, for break")
-    add("--election", action="store_true", help="also allow elections")
-    add("--events", action="store_true", help="also allow events, latches and barriers")
-    add("--schedule", action="store_true", help="also allow schedules")
-    add("--permits", action="store_true", help="also allow semaphores and read-write locks")
+    add("--election", action="store_true", help="also grant the rights that elections need")
+    add("--events", action="store_true", help="also grant what events, latches and barriers need")
+    add("--schedule", action="store_true", help="also grant the rights that schedules need")
+    add("--permits", action="store_true", help="also grant what semaphores and read-write locks need")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--redlock", action="store_true", help="allow Redlock: set the same user on each of its servers")
-    kind.add_argument("--cluster", action="store_true", help="allow a Cluster: set the same user on each of its nodes")
+    kind.add_argument(
+        "--redlock", action="store_true", help="also grant what Redlock needs; set the user on each of\nits servers"
+    )
+    kind.add_argument(
+        "--cluster", action="store_true", help="also grant what a Cluster needs; set the user on each of\nits nodes"
+    )
     add(
         "--fencing",
         action="append",
@@ -74,7 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="allow timestamp locks (holdfast.legacy) with these\nkeys; may be repeated",
     )
-    add("--select", action="store_true", help="allow another database than 0")
+    add("--select", action="store_true", help="also grant SELECT, for another database than 0")
     knows = parser.add_mutually_exclusive_group()
     knows.add_argument(
         "--server-version", type=_version, metavar="N.N", help="write the rule for this version of the server\n(default: 6.2)"

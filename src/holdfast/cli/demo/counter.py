@@ -44,7 +44,7 @@ WAYS = {
 
 
 def main(*, as_json: bool) -> int:
-    """Run the subcommand and return its exit code."""
+    """Run the show, print its outcome, and return the exit code."""
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with private() as server, Stage(server.url) as stage:

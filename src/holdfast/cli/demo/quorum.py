@@ -31,7 +31,7 @@ TIMES = 5
 
 
 def main(*, as_json: bool) -> int:
-    """Run the subcommand and return its exit code."""
+    """Run the show, print its outcome, and return the exit code."""
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with ExitStack() as stack:

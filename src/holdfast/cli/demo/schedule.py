@@ -30,7 +30,7 @@ Lines = list[dict[str, Any]]
 
 
 def main(*, as_json: bool) -> int:
-    """Run the subcommand and return its exit code."""
+    """Run the show, print its outcome, and return the exit code."""
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with ExitStack() as stack:

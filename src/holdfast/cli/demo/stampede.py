@@ -46,7 +46,7 @@ KEY = "price:A1"
 
 
 def main(*, as_json: bool) -> int:
-    """Run the subcommand and return its exit code."""
+    """Run the show, print its outcome, and return the exit code."""
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with private() as server, tempfile.TemporaryDirectory() as directory, Stage(server.url) as stage:

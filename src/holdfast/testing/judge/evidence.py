@@ -88,7 +88,7 @@ class Hold:
         """True if another worker of the same process held the lock before, under the same lease."""
         self.process = process_of(self.who)
         self.ended = INFINITY
-        """Time at which the holder released the lock, noticed its loss, or died with its process."""
+        """Time at which the holder released the lock, noticed its loss, or died with its process; infinity: not yet."""
         self.how = ""
 
     @property

@@ -40,7 +40,7 @@ class RendezvousHistory:
     """Kinds of faults that may happen in the history."""
     docket: Docket = field(default_factory=Docket)
     upsets: Upsets = field(init=False)
-    """Times at which the server lost its data."""
+    """Times in the history at which the server lost its data; some rules excuse what follows."""
 
     def __post_init__(self) -> None:
         self.upsets = Upsets(self.history)

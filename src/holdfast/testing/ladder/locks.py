@@ -106,7 +106,7 @@ class Timestamp:
 
 
 class TimestampGetSet:
-    """The same, but a client that sees an expired time swaps in its own with GETSET, and wins if it gets back what it saw."""
+    """SETNX of the expiry time. A client that sees an expired one swaps in its own by GETSET, and wins if it gets that one."""
 
     async def take(self) -> Held | None:
         return await self.try_at(int(await Now() * 1000))
@@ -126,7 +126,7 @@ class TimestampGetSet:
 
 
 class TimestampIsMine(TimestampGetSet):
-    """The same, but a client that got no answer reads the key: if its own time is there, it holds the lock."""
+    """SETNX and GETSET of the expiry time. A client that got no answer reads the key, and wins if its own time is there."""
 
     async def try_at(self, now_ms: int) -> Held | None:
         try:
@@ -172,7 +172,7 @@ class TokenScript(Token):
 
 
 class Redlock:
-    """The same on three independent servers: a client that acquires the lock on two of them, a majority, holds it."""
+    """SET NX PX of a token on three independent servers. A client that wins on two of them, a majority, holds the lock."""
 
     SERVERS = 3
     DRIFT = 0.01 * TTL + 0.002
@@ -202,7 +202,7 @@ class Redlock:
 
 
 class Fenced(TokenScript):
-    """The token and the script; also, each holder gets a fence, a number greater than all before."""
+    """SET NX PX of a random token, in a script that also counts a fence: a number for the holder, greater than all before."""
 
     async def take(self) -> Held | None:
         token = await NewToken()
