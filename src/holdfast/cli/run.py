@@ -167,8 +167,10 @@ def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
 
 
 def _are_free(descriptors: int) -> bool:
-    """Return whether so many file descriptors can be opened. A run that notices later might hold a lock that it cannot renew,
-    or might have run the command already."""
+    """Return whether this number of file descriptors can be opened now.
+
+    A run that failed later for lack of descriptors might hold a lock that it cannot renew, or have run the command already.
+    """
     opened: list[int] = []
     try:
         while len(opened) < descriptors:

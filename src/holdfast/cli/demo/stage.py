@@ -43,7 +43,7 @@ class Actor:
     def tell(self, *words: str) -> None:
         """Send the process an order: one line of words."""
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # the process has ended; `hear` reports this
+        with contextlib.suppress(BrokenPipeError):  # the process has ended; the method `hear` reports this
             self._process.stdin.write((" ".join(words) + "\n").encode())
 
     def hear(self, timeout: float = PATIENCE) -> dict[str, Any]:

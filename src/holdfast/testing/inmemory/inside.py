@@ -55,7 +55,7 @@ def when_idle(then: Callable[[], None] = lambda: None, limit: float = LIMIT) -> 
 
 
 class _Ended(Exception):
-    """An error raised if another thread closed the keeper before it did what was asked."""
+    """An error raised if another thread closed the keeper before it called the function."""
 
 
 def _in_its_thread(keeper: Keeper, what: Callable[[], T]) -> T:

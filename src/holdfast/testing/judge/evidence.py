@@ -127,11 +127,11 @@ class Fault:
         return max(self.end, self.at + echo) if self.kind == "slow" else self.end
 
     def concerns(self, lease: str) -> bool:
-        """Tell whether the fault concerns, or may concern, this lease."""
+        """Return whether the fault concerns, or may concern, this lease."""
         return not self.leases or lease in self.leases
 
     def strikes(self, event: Event) -> bool:
-        """Tell whether this event of the server is an effect of this fault."""
+        """Return whether this event of the server is an effect of this fault."""
         if self.process != event.who or self.lock not in {"", event.lock} or not self.concerns(event.lease or event.attempt):
             return False
         return event.at in {self.at, self.end} or (bool(self.leases) and self.at <= event.at <= self.end)
