@@ -143,6 +143,8 @@ class Copy:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.found: tuple[Any, list[Any]] | None = None
+        """The module `_lua`, and the scripts that were made of it."""
         # With what is compiled already, which Python knows by the time of the text: that is most of what an import costs.
         shutil.copytree(PACKAGE, root / "holdfast", ignore=shutil.ignore_patterns("*.pyc.*"))
         compileall.compile_dir(root, quiet=1)
@@ -209,30 +211,45 @@ class Copy:
         found.__code__ = code
         return partial(setattr, found, "__code__", before)
 
-    @staticmethod
-    def _swap_scripts(mutation: Mutation) -> Callable[[], None]:
+    def _swap_scripts(self, mutation: Mutation) -> Callable[[], None]:
         """In the script, or in all that include it."""
         lua: Any = importlib.import_module("holdfast._lua")
-        scripts = [each for each in gc.get_objects() if type(each) is lua.Script]
         file, planted, read = mutation.file.removeprefix("_lua/").removesuffix(".lua"), patched(mutation), lua.read
-        clean = [script.body for script in scripts]
+        clean = {script: (script.body, script.sha) for script in self._scripts(lua) if file in _files(lua, script.name)}
+        lua.read = lambda name: planted if name == file else read(name)
+        lua.parts.cache_clear()
+        for script, (body, _) in clean.items():
+            script.body = lua.source(script.name).encode()
+            script.sha = lua.sha1_hex(script.body)
+            assert script.body != body, script.name
+        assert clean, f"no script contains {mutation.file}"
 
-        def load(reading: Callable[[str], str]) -> None:
-            lua.read = reading
+        def undo() -> None:
+            lua.read = read
             lua.parts.cache_clear()
-            for script in scripts:
-                script.body = lua.source(script.name).encode()
-                script.sha = lua.sha1_hex(script.body)
+            for script, before in clean.items():
+                script.body, script.sha = before
 
-        load(lambda name: planted if name == file else read(name))
-        assert clean != [script.body for script in scripts], f"no script contains {mutation.file}"
-        return partial(load, read)
+        return undo
+
+    def _scripts(self, lua: Any) -> list[Any]:
+        """All scripts of the copy that is imported. To look for them takes as long as a history."""
+        if self.found is None or self.found[0] is not lua:
+            self.found = lua, [each for each in gc.get_objects() if type(each) is lua.Script]
+        return self.found[1]
 
     def part(self, name: str) -> Any:
         """A module of the copy."""
         module = importlib.import_module(f"holdfast.testing.{name}")
         assert Path(str(module.__file__)).is_relative_to(self.root)
         return module
+
+
+def _files(lua: Any, name: str) -> set[str]:
+    """The files that a script is made of."""
+    _, *rest = lua.parts(name)
+    included = (what for kind, what in zip(rest[::3], rest[1::3], strict=True) if kind == "INCLUDE")
+    return {name}.union(*(_files(lua, what) for what in included))
 
 
 def _signature(code: CodeType) -> tuple[object, ...]:

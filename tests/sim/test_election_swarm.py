@@ -7,6 +7,7 @@ import pytest
 from holdfast.testing.runner import RunnerTotals, batch, run_seeds
 from holdfast.testing.scenarios.election import ELECTION_SCENARIOS
 from holdfast.testing.swarms import election as election_swarm
+from sim.searches import search
 
 HISTORIES = 200
 MANY = 20_000
@@ -14,6 +15,8 @@ LONG = {name for name in ELECTION_SCENARIOS if name.startswith(("elect-two-", "e
     "elect-gift-crash",
     "elect-gift-pause",
 }
+SLOW = {"elect-gift-crash", "elect-gift-pause", "elect-watched-slow", "elect-watched-duplicate"}
+"""Searched in turn, see `searches`; in the soak, each time."""
 
 
 def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,8 +48,10 @@ def test_a_seed_is_one_history() -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in ELECTION_SCENARIOS])
 def test_every_schedule(name: str) -> None:
-    report = ELECTION_SCENARIOS[name].explore()
-    choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
-    assert report.found == [], f"python -m holdfast.testing replay {name}:{choices}"
-    assert report.covered
-    assert report.ended > 1
+    assert search(ELECTION_SCENARIOS[name], SLOW).ended > 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", sorted(SLOW))
+def test_every_schedule_of_slow_scenarios(name: str) -> None:
+    assert search(ELECTION_SCENARIOS[name]).ended > 1

@@ -7,9 +7,12 @@ import pytest
 from holdfast.testing.runner import RunnerTotals, batch, run_seeds
 from holdfast.testing.scenarios.multilock import MULTILOCK_SCENARIOS
 from holdfast.testing.swarms import multilock as multilock_swarm
+from sim.searches import search
 
 HISTORIES, MANY = 200, 20_000
 LONG = {"crossed-cancel"}
+SLOW = {"crossed-lost-request", "crossed-lost-reply"}
+"""Searched in turn, see `searches`; in the soak, each time."""
 
 
 def judge(tally: RunnerTotals) -> None:
@@ -43,8 +46,10 @@ def test_a_place_in_the_queue_outlives_a_wait_that_is_ended() -> None:
     "name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in MULTILOCK_SCENARIOS]
 )
 def test_every_schedule(name: str) -> None:
-    report = MULTILOCK_SCENARIOS[name].explore()
-    choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
-    assert report.found == [], f"python -m holdfast.testing replay {name}:{choices}"
-    assert report.covered
-    assert report.ended
+    search(MULTILOCK_SCENARIOS[name], SLOW)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", sorted(SLOW))
+def test_every_schedule_of_slow_scenarios(name: str) -> None:
+    search(MULTILOCK_SCENARIOS[name])

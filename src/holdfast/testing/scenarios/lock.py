@@ -150,9 +150,16 @@ class Scenario:
             world.now = max(world.now, until)
         write_the_end(world)
 
-    def explore(self, *, most: int = 1_000_000, stop_at: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
+    def explore(
+        self,
+        *,
+        most: int = 1_000_000,
+        stop_at: int = 1,
+        broad: bool = False,
+        progress: Callable[[Report], None] | None = None,
+    ) -> Report:
         """Search all schedules (orders of events and faults) of the scenario, as `explore.explore` describes."""
-        return explore(self.build, self.settle, self.limits, most=most, stop_at=stop_at, progress=progress)
+        return explore(self.build, self.settle, self.limits, most=most, stop_at=stop_at, broad=broad, progress=progress)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
         """Run one schedule, given as the choice at each step; return its history and the violations of rules in it."""

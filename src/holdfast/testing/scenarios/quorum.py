@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from holdfast._core.requests import Sleep
-from holdfast.testing.explore import Report, explore
+from holdfast.testing.explore import Report
 from holdfast.testing.judge.safety_rules import Limits
 from holdfast.testing.scenarios.election import ELECTION_SCENARIOS
 from holdfast.testing.scenarios.lock import SCENARIOS, Program, Scenario, once
@@ -40,8 +40,15 @@ class QuorumScenario(Scenario):
         patience = 0.0 if not self.faults else 2.1 * self.ttl
         return Limits(handover=1.5 + patience, quorum=SERVERS // 2 + 1, excuses=frozenset({"foreign"}), rewinds="clock")
 
-    def explore(self, *, most: int = 1_000_000, stop_at: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
-        return explore(self.build, self.settle, self.limits, most=most, stop_at=stop_at, broad=True, progress=progress)
+    def explore(
+        self,
+        *,
+        most: int = 1_000_000,
+        stop_at: int = 1,
+        broad: bool = True,
+        progress: Callable[[Report], None] | None = None,
+    ) -> Report:
+        return super().explore(most=most, stop_at=stop_at, broad=broad, progress=progress)
 
     def build(self, *, trace: bool = False) -> Stepwise:
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)

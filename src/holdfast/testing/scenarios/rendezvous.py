@@ -136,9 +136,16 @@ class RendezvousScenario:
         found = [Violation("B9", f"left behind: {event.note}") for event in history if event.kind == "left"]
         return found + list(rules[self.what](case))
 
-    def explore(self, *, most: int = 1_000_000, stop_at: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
+    def explore(
+        self,
+        *,
+        most: int = 1_000_000,
+        stop_at: int = 1,
+        broad: bool = False,
+        progress: Callable[[Report], None] | None = None,
+    ) -> Report:
         """Search all schedules (orders of events and faults) of the scenario, as `explore.explore` describes."""
-        return explore(self.build, self.settle, most=most, stop_at=stop_at, progress=progress, judge=self.judge)
+        return explore(self.build, self.settle, most=most, stop_at=stop_at, broad=broad, progress=progress, judge=self.judge)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
         """Run one schedule, given as the choice at each step; return its history and the violations of rules in it."""
