@@ -26,15 +26,15 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
 
 def test_it_is_a_command() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast.testing", "swarm", "--histories", "300", "--jobs", "1"],
+        [sys.executable, "-m", "holdfast.testing", "swarm", "--wired", "--histories", "30", "--jobs", "1"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("300 histories (")
+    assert done.stdout.startswith("30 histories (")
     assert "0 with violations" in done.stdout
-    assert re.search(r"^judged \(excused\): R1 [1-9]\d+ \(\d+\), R2 ", done.stdout, re.MULTILINE)
+    assert re.search(r"^judged \(excused\): T1 [1-9]\d+ \(\d+\), T2 ", done.stdout, re.MULTILINE)
 
 
 def test_too_little_is_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
