@@ -367,9 +367,9 @@ def test_a_server_that_is_no_cluster(server: PrivateServer, name: str) -> None:
 
 def test_a_cluster_that_is_not_there(name: str) -> None:
     url = "redis+cluster://127.0.0.1:1,127.0.0.1:2"
-    with pytest.raises(holdfast.ServerError, match="nobody answers"):
+    with pytest.raises(holdfast.ServerError, match="no server answers"):
         holdfast.Lock(url, name).acquire()
-    with pytest.raises(holdfast.ServerError, match="nobody answers"):
+    with pytest.raises(holdfast.ServerError, match="no server answers"):
         asyncio.run(aio.Lock(url, name).acquire())
 
 

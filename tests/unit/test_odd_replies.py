@@ -176,5 +176,5 @@ def test_an_odd_answer_of_a_sentinel(reply: object, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sentinel, "Connection", Line)
     monkeypatch.setattr(sentinel, "_reply", lambda *_: reply)
     watcher = Endpoint(host="s", port=1)
-    with pytest.raises(Refused, match="something else"):
+    with pytest.raises(Refused, match="did not answer with the address of a primary"):
         sentinel.Sentinel("svc", [watcher], {})._ask(watcher, 1.0)
