@@ -1,6 +1,7 @@
 """Mutation by operators: what the tests and the simulator do not see. `make mutants`, or, from the directory of the tests:
 
     python -m mutants cover PATHS ...    note which lines the tests of these run, and the swarms: once, before the others
+    python -m mutants cover --children PATHS ...    which lines of the processes that supervise: after that
     python -m mutants run                try mutants one after the other; goes on where it has stopped
     python -m mutants try NAME           one of them, by all layers: as `survivors` names it
     python -m mutants survivors          those that nothing has killed, as diffs
@@ -26,7 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mutants import drawing, isolation, layers
+from mutants import drawing, isolation, layers, noting
 from mutants.covering import STATE
 from mutants.drawing import AREAS, PACKAGE, Mutant
 from sim.mutate import Copy, copied
@@ -38,6 +39,8 @@ LAYERS: dict[str, tuple[Callable[[Mutant], list[str]], Callable[[Path, list[str]
     "histories": (layers.swarms, layers.run_histories),
 }
 """What is tried: with which names, and how."""
+ANEW = 3
+"""How often the tests run at most: again without one that fails by itself, as on a busy machine."""
 
 
 def results() -> dict[str, dict[str, Any]]:
@@ -52,10 +55,14 @@ def tried(copy: Copy, mutant: Mutant, *, every: bool) -> dict[str, Any]:
         names = which(mutant)
         if not names:
             continue
-        with copy.mutated(mutant):
-            outcome = isolation.isolated(partial(how, copy.root, names))
-        found["cpu"] = round(found["cpu"] + outcome.cpu, 1)
-        found["layers"][layer] = verdict(copy, mutant, layer, names, outcome)
+        for _ in range(ANEW):
+            with copy.mutated(mutant):
+                outcome = isolation.isolated(partial(how, copy.root, names))
+            found["cpu"] = round(found["cpu"] + outcome.cpu, 1)
+            result = found["layers"][layer] = verdict(copy, mutant, layer, names, outcome)
+            if result["dead"] or not named(result["said"], names):
+                break
+            names = [name for name in names if name not in named(result["said"], names)]
         if found["layers"][layer]["dead"] and not every:
             break
     found["every"] = every
@@ -69,10 +76,15 @@ def verdict(copy: Copy, mutant: Mutant, layer: str, names: list[str], outcome: i
     dead = outcome.how != "ok"
     if outcome.how == "failed" and layer != "histories" and not said:
         raise RuntimeError(f"the tests could not be run: {lines[-1]}")
-    again = [said.split(" ")[1]] if said.startswith("FAILED") else names if outcome.how in {"killed", "hung"} else []
-    if layer != "histories" and again and "tests/unit" not in said:
-        dead = confirmed(copy, mutant, again, outcome.how)
+    if layer != "histories" and dead and not said.startswith("FAILED tests/unit"):
+        dead = confirmed(copy, mutant, named(said, names) or names, outcome.how)
     return {"dead": dead, "how": outcome.how, "said": (said or lines[-1])[:300]}
+
+
+def named(said: str, names: list[str]) -> list[str]:
+    """Return the test that a line of pytest names, as a list; empty if it names none. A name may contain blanks."""
+    found = [name for name in names if said.partition(" ")[2].startswith(name)]
+    return [max(found, key=len)] if found else []
 
 
 def confirmed(copy: Copy, mutant: Mutant, names: list[str], how: str) -> bool:
@@ -153,9 +165,19 @@ def report(_: argparse.Namespace) -> None:
 
 
 def cover(args: argparse.Namespace) -> None:
-    quick = ["-m", "not soak and not cron", "-q", "-p", "no:cacheprovider", "-p", "mutants.covering"]
-    subprocess.run([sys.executable, "-m", "pytest", *quick, *args.paths], cwd=layers.TESTS.parent, check=False)
-    layers.cover_swarms()
+    """Run the tests of these paths: with coverage.py, or with a copy that notes what runs in processes that supervise."""
+    command = [sys.executable, "-m", "pytest", "-m", "not soak and not cron", "-q", "-p", "no:cacheprovider", "-p"]
+    if not args.children:
+        subprocess.run([*command, "mutants.covering", *args.paths], cwd=layers.TESTS.parent, check=False)
+        layers.cover_swarms()
+        return
+    with copied() as copy:
+        for path in {path for each in AREAS["supervision"] for path in PACKAGE.glob(each)}:
+            instead = copy.root / "holdfast" / path.relative_to(PACKAGE)
+            instead.write_text(noting.noting(path.read_text(encoding="utf-8")), encoding="utf-8")
+        layers.prefer(copy.root)
+        subprocess.run([*command, "mutants.noting", *args.paths], check=False)
+    noting.merge(PACKAGE)
 
 
 def main() -> None:
@@ -165,6 +187,7 @@ def main() -> None:
         command = commands.add_parser(name)
         command.set_defaults(function=function)
         if name == "cover":
+            command.add_argument("--children", action="store_true", help="what runs in the processes that supervise")
             command.add_argument("paths", nargs="*", default=["tests/unit", "tests/conformance"])
         elif name == "run":
             command.add_argument("--seed", type=int, default=1)

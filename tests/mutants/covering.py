@@ -16,6 +16,15 @@ LINES, SECONDS = STATE / "coverage", STATE / "seconds.json"
 
 measured = coverage.Coverage(data_file=str(LINES), source_pkgs=["holdfast"], config_file=False, messages=False)
 seconds: dict[str, float] = {}
+failed: set[str] = set()
+"""Tests that fail without a mutant: they show nothing."""
+
+
+def pytest_sessionstart() -> None:
+    STATE.mkdir(parents=True, exist_ok=True)
+    if LINES.exists():
+        measured.load()
+    measured.start()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -28,14 +37,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         seconds[item.nodeid] = sum(os.times()[:4]) - began
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if not report.passed:  # or skipped
+        failed.add(report.nodeid)
+
+
 def pytest_sessionfinish() -> None:
     measured.stop()
     measured.save()
+    note_seconds(seconds, failed)
+
+
+def note_seconds(took: dict[str, float], useless: set[str]) -> None:
+    """Add the CPU seconds of tests to those that are known, but for tests that show nothing."""
     known = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
-    SECONDS.write_text(json.dumps(known | seconds, indent=0))
-
-
-STATE.mkdir(parents=True, exist_ok=True)
-if LINES.exists():
-    measured.load()
-measured.start()
+    new = {name: each for name, each in (known | took).items() if name not in useless}
+    SECONDS.write_text(json.dumps(new, indent=0))

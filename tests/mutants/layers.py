@@ -21,10 +21,8 @@ from mutants.drawing import PACKAGE, Mutant
 TESTS = Path(__file__).parents[1]
 LUA = PACKAGE / "_lua"
 SWARMS = STATE / "swarms.json"
-SUPERVISED = ("tests/cli/test_run", "tests/cli/test_guardian", "tests/cli/test_start", "tests/cli/test_server")
-"""Tests of what runs in other processes, where no line is measured."""
-QUICK = 1.5
-"""CPU seconds of tests that are tried, as measured under coverage.py."""
+QUICK, FILE = 4.0, 0.03
+"""CPU seconds of tests that are tried, as measured under coverage.py; and what each file of tests costs besides."""
 HISTORIES, SWARM_CPU = 500, 4.0
 """Histories that are tried, if there is time."""
 FORMER = 40
@@ -55,21 +53,21 @@ def _covering(mutant: Mutant) -> set[str]:
 
 
 def tests(mutant: Mutant) -> list[str]:
-    """The quickest tests that cover it."""
-    found = _covering(mutant) & _seconds().keys() if mutant.file.endswith(".py") else set()
-    if mutant.area != "supervision":
-        return list(_quickest(found))
-    supervised = [name for name in _seconds() if name.startswith(SUPERVISED)]
-    return [*_quickest(found), *supervised[:: max(1, round(len(supervised) / (20 * QUICK)))]]
+    """Return the tests that cover the mutant: the quickest test of each file, then the second of each, and so on."""
+    return list(_quickest(_covering(mutant) & _seconds().keys())) if mutant.file.endswith(".py") else []
 
 
 def _quickest(names: set[str]) -> Iterator[str]:
-    left = QUICK
+    left, files = QUICK, Counter[str]()
+    ranked = list[tuple[int, float, str]]()
     for name in sorted(names, key=lambda name: (_seconds()[name], name)):
-        left -= _seconds()[name] + 0.005
-        if left < 0:
-            return
-        yield name
+        file = name.partition("::")[0]
+        ranked.append((files[file], _seconds()[name] + FILE * (not files[file]), name))
+        files[file] += 1
+    for _, seconds, name in sorted(ranked):
+        if seconds + 0.005 <= left:
+            left -= seconds + 0.005
+            yield name
 
 
 def conformance(mutant: Mutant) -> list[str]:
@@ -118,12 +116,12 @@ def swarms(mutant: Mutant) -> list[str]:
 def run_tests(root: Path, names: list[str]) -> int:
     import pytest
 
-    _prefer(root)
+    prefer(root)
     return int(pytest.main(["-x", "-q", "--tb=line", "-p", "no:cacheprovider", *names]))
 
 
 def run_histories(root: Path, names: list[str]) -> int:
-    _prefer(root)
+    prefer(root)
     campaign = _campaign()
     until = time.process_time() + SWARM_CPU
     for seed in range(HISTORIES // len(names) + 1):
@@ -144,7 +142,7 @@ def _campaign() -> Any:
     return runner
 
 
-def _prefer(root: Path) -> None:
+def prefer(root: Path) -> None:
     sys.path[:0] = [str(root), str(TESTS)]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(root), str(TESTS)])
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -159,6 +157,7 @@ def cover_swarms() -> None:
     measured = coverage.Coverage(data_file=str(LINES), source_pkgs=["holdfast"], config_file=False, messages=False)
     if LINES.exists():
         measured.load()
+    STATE.mkdir(parents=True, exist_ok=True)
     campaign = _campaign()
     asked: dict[str, dict[str, int]] = {}
     for name, swarm in campaign.SWARMS.items():
