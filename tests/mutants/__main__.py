@@ -15,30 +15,29 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import importlib
 import json
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from mutants import drawing, isolation, layers, noting
 from mutants.covering import STATE
 from mutants.drawing import AREAS, PACKAGE, Mutant
-from sim.mutate import Copy, copied
+from mutants.trials import Trials
+from sim.mutate import copied
 
 RESULTS = STATE / "results.jsonl"
-LAYERS: dict[str, tuple[Callable[[Mutant], list[str]], Callable[[Path, list[str]], int]]] = {
-    "tests": (layers.tests, layers.run_tests),
-    "conformance": (layers.conformance, layers.run_tests),
-    "histories": (layers.swarms, layers.run_histories),
+LAYERS: dict[str, Callable[[Mutant], list[str]]] = {
+    "tests": layers.tests,
+    "conformance": layers.conformance,
+    "histories": layers.swarms,
 }
-"""What is tried: with which names, and how."""
+"""What is tried, and which tests or swarms of it."""
 ANEW = 3
 """How often the tests run at most: again without one that fails by itself, as on a busy machine."""
 
@@ -48,18 +47,17 @@ def results() -> dict[str, dict[str, Any]]:
     return {line["name"]: line for line in map(json.loads, lines)}
 
 
-def tried(copy: Copy, mutant: Mutant, *, every: bool) -> dict[str, Any]:
+def tried(trials: Trials, mutant: Mutant, *, every: bool) -> dict[str, Any]:
     """What each layer says: stops at the first that kills it, unless ``every``."""
     found: dict[str, Any] = {"name": mutant.name, "area": mutant.area, "operator": mutant.operator, "layers": {}, "cpu": 0.0}
-    for layer, (which, how) in LAYERS.items():
+    for layer, which in LAYERS.items():
         names = which(mutant)
         if not names:
             continue
         for _ in range(ANEW):
-            with copy.mutated(mutant):
-                outcome = isolation.isolated(partial(how, copy.root, names))
+            outcome = trials.outcome(layer, mutant, names)
             found["cpu"] = round(found["cpu"] + outcome.cpu, 1)
-            result = found["layers"][layer] = verdict(copy, mutant, layer, names, outcome)
+            result = found["layers"][layer] = verdict(trials, mutant, layer, names, outcome)
             if result["dead"] or not named(result["said"], names):
                 break
             names = [name for name in names if name not in named(result["said"], names)]
@@ -69,7 +67,7 @@ def tried(copy: Copy, mutant: Mutant, *, every: bool) -> dict[str, Any]:
     return found
 
 
-def verdict(copy: Copy, mutant: Mutant, layer: str, names: list[str], outcome: isolation.Outcome) -> dict[str, Any]:
+def verdict(trials: Trials, mutant: Mutant, layer: str, names: list[str], outcome: isolation.Outcome) -> dict[str, Any]:
     """Whether it is dead, how the layer has ended, and what that has said."""
     lines = outcome.said.strip().splitlines() or [""]
     said = next((line for line in reversed(lines) if line.startswith(("FAILED", "ERROR"))), "")
@@ -77,7 +75,7 @@ def verdict(copy: Copy, mutant: Mutant, layer: str, names: list[str], outcome: i
     if outcome.how == "failed" and layer != "histories" and not said:
         raise RuntimeError(f"the tests could not be run: {lines[-1]}")
     if layer != "histories" and dead and not said.startswith("FAILED tests/unit"):
-        dead = confirmed(copy, mutant, named(said, names) or names, outcome.how)
+        dead = confirmed(trials, mutant, layer, named(said, names) or names, outcome.how)
     return {"dead": dead, "how": outcome.how, "said": (said or lines[-1])[:300]}
 
 
@@ -87,37 +85,35 @@ def named(said: str, names: list[str]) -> list[str]:
     return [max(found, key=len)] if found else []
 
 
-def confirmed(copy: Copy, mutant: Mutant, names: list[str], how: str) -> bool:
+def confirmed(trials: Trials, mutant: Mutant, layer: str, names: list[str], how: str) -> bool:
     """A busy machine kills nothing: without the mutant these tests pass, in half the time, and with it they fail again."""
-    work = partial(layers.run_tests, copy.root, names)
-    with copy.mutated(None):
-        without = isolation.isolated(work, patience=0.5).how
+    without = trials.outcome(layer, None, names, patience=0.5).how
     if without != "ok" or how != "failed":
         return without == "ok"
-    with copy.mutated(mutant):
-        return isolation.isolated(work).how != "ok"
+    return trials.outcome(layer, mutant, names).how != "ok"
 
 
 def run(args: argparse.Namespace) -> None:
     """Try the first ``count`` of the draw that have not been tried; or once more, for longer, those that nothing has killed."""
     isolation.enter()
-    for module in ("lupa", "pytest", "redis"):  # once, and not by each
-        importlib.import_module(module)
     known, until = results(), time.monotonic() + args.minutes * 60
     todo = [mutant for mutant in islice(drawing.drawn(args.seed, args.areas), args.count) if mutant.name not in known]
     if args.again:
         todo = [by_name()[each["name"]] for each in alive() if each["layers"] and not each["again"]]
         layers.QUICK, layers.SWARM_CPU, isolation.CPU = 3 * layers.QUICK, 2 * layers.SWARM_CPU, 3 * isolation.CPU
-    with copied() as copy:
+
+    def campaign(trials: Trials) -> None:
         for number, mutant in enumerate(todo):
             if time.monotonic() > until:
                 return
-            found = tried(copy, mutant, every=number < args.every) | {"again": args.again}
+            found = tried(trials, mutant, every=number < args.every) | {"again": args.again}
             with RESULTS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(found) + "\n")
-            print(
-                number, found["cpu"], mutant.name, {layer: each["dead"] for layer, each in found["layers"].items()}, flush=True
-            )
+            dead = {layer: each["dead"] for layer, each in found["layers"].items()}
+            print(number, found["cpu"], mutant.name, dead, flush=True)
+
+    with copied() as copy:
+        Trials(copy, campaign).begin()
 
 
 @cache
@@ -128,8 +124,12 @@ def by_name() -> dict[str, Mutant]:
 def try_one(args: argparse.Namespace) -> None:
     isolation.enter()
     mutant = by_name()[args.name]
+
+    def campaign(trials: Trials) -> None:
+        print(shown(mutant), json.dumps(tried(trials, mutant, every=True), indent=2), sep="\n")
+
     with copied() as copy:
-        print(shown(mutant), json.dumps(tried(copy, mutant, every=True), indent=2), sep="\n")
+        Trials(copy, campaign).begin()
 
 
 def shown(mutant: Mutant) -> str:

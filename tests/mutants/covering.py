@@ -20,7 +20,8 @@ failed: set[str] = set()
 """Tests that fail without a mutant: they show nothing."""
 
 
-def pytest_sessionstart() -> None:
+def pytest_load_initial_conftests() -> None:
+    """Begin before the package is imported."""
     STATE.mkdir(parents=True, exist_ok=True)
     if LINES.exists():
         measured.load()

@@ -113,13 +113,6 @@ def swarms(mutant: Mutant) -> list[str]:
 # Tried, in a process of its own that imports the copy
 
 
-def run_tests(root: Path, names: list[str]) -> int:
-    import pytest
-
-    prefer(root)
-    return int(pytest.main(["-x", "-q", "--tb=line", "-p", "no:cacheprovider", *names]))
-
-
 def run_histories(root: Path, names: list[str]) -> int:
     prefer(root)
     campaign = _campaign()

@@ -28,7 +28,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -95,6 +95,8 @@ class Planted(Protocol):
     def name(self) -> str: ...
     @property
     def file(self) -> str: ...
+    @property
+    def function(self) -> str: ...
     def planted(self, source: str) -> str: ...
 
 
@@ -156,9 +158,12 @@ class Copy:
         """With this defect in it, freshly imported."""
         for name in [name for name in sys.modules if name.partition(".")[0] == "holdfast"]:
             del sys.modules[name]
-        if mutation is None:
+        with self.on_disk(mutation) if mutation else nullcontext():
             yield
-            return
+
+    @contextmanager
+    def on_disk(self, mutation: Planted) -> Iterator[None]:
+        """With this defect in it, for what imports it meanwhile."""
         file = self.root / "holdfast" / mutation.file
         compiled = Path(importlib.util.cache_from_source(str(file)))
         aside = compiled.with_suffix(".aside")
@@ -181,7 +186,7 @@ class Copy:
         so that is done only where the defect is in no function."""
         for name in ("runner", "scenarios.quorum"):
             self.part(name)  # all that histories need: what was imported later would keep the defect
-        undo = self._swap_scripts(mutation) if mutation.file.endswith(".lua") else self._swap_code(mutation)
+        undo = self.swap(mutation)
         if undo is None:
             with self.mutated(mutation):
                 yield
@@ -192,7 +197,11 @@ class Copy:
         finally:
             undo()
 
-    def _swap_code(self, mutation: Mutation) -> Callable[[], None] | None:
+    def swap(self, mutation: Planted) -> Callable[[], None] | None:
+        """Put a defect into what is imported. Returns what takes it out again; None if that cannot be done."""
+        return self._swap_scripts(mutation) if mutation.file.endswith(".lua") else self._swap_code(mutation)
+
+    def _swap_code(self, mutation: Planted) -> Callable[[], None] | None:
         """In the outermost function that the defect is in. None: that does not do; as for a constant, or a default."""
         found: Any = importlib.import_module("holdfast." + mutation.file.removesuffix(".py").replace("/", "."))
         codes = [compile(patched(mutation), mutation.file, "exec")]
@@ -211,7 +220,7 @@ class Copy:
         found.__code__ = code
         return partial(setattr, found, "__code__", before)
 
-    def _swap_scripts(self, mutation: Mutation) -> Callable[[], None]:
+    def _swap_scripts(self, mutation: Planted) -> Callable[[], None]:
         """In the script, or in all that include it."""
         lua: Any = importlib.import_module("holdfast._lua")
         file, planted, read = mutation.file.removeprefix("_lua/").removesuffix(".lua"), patched(mutation), lua.read
