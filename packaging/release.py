@@ -1,0 +1,278 @@
+"""Check that this commit can be released, and print a line for each thing that is missing or wrong: `make release-check`.
+
+Exit codes: 0 the commit can be released, 1 it cannot. The checks of the built files need the network and take about a minute.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGES_WITH_CONTACT = ("SECURITY.md", "CODE_OF_CONDUCT.md")
+NO_ADDRESS = "There is no address yet"
+"""The sentence of those pages that stands where the address will be."""
+AT_RUN_TIME = {"holdfast", "redis", "hiredis"}
+"""All packages that `pip install holdfast` installs."""
+
+
+def read(name: str) -> str:
+    """Return the text of a file of the repository."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def version() -> str:
+    """Return the version of the package."""
+    found = re.search(r'^__version__ = "([^"]+)"$', read("src/holdfast/__init__.py"), re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def contact() -> str:
+    """Return the address for private reports; empty while there is none."""
+    return str(tomllib.loads(read("pyproject.toml"))["tool"]["holdfast"]["contact"])
+
+
+# Checks of the repository
+
+
+def check_contact(address: str) -> Iterator[str]:
+    """Yield what keeps people from reporting something in private."""
+    if not address:
+        yield "pyproject.toml: [tool.holdfast] contact is empty: set the address for private reports, and name it in " + (
+            " and ".join(PAGES_WITH_CONTACT)
+        )
+    for page in PAGES_WITH_CONTACT:
+        yield from (f"{page}: {wrong}" for wrong in check_page(read(page), address))
+
+
+def check_page(text: str, address: str) -> Iterator[str]:
+    """Yield the differences between a page and the address in pyproject.toml."""
+    if not address and NO_ADDRESS not in text:
+        yield f"names an address, though pyproject.toml has none: write {NO_ADDRESS!r}"
+    if not address and re.search(r"[\w.+-]+@[\w-]+\.\w|mailto:", text):
+        yield "has the address of somebody, though pyproject.toml has none"
+    if address and (address not in text or NO_ADDRESS in text):
+        yield f"does not name the address of pyproject.toml, {address}"
+
+
+def check_changelog(text: str, release: str) -> Iterator[str]:
+    """Yield what is wrong with the changelog if this version is released."""
+    sections = re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", text, re.MULTILINE)
+    found = {heading: body.strip() for heading, body in sections}
+    released = [heading for heading in found if heading != "Unreleased"]
+    if found.get("Unreleased"):
+        yield f"CHANGELOG.md: changes are in the section Unreleased: move them to a section '## {release} - YYYY-MM-DD'"
+    elif wrong := [heading for heading in released if not re.fullmatch(r"\d+\.\d+\.\d+\S* - \d{4}-\d\d-\d\d", heading)]:
+        yield f"CHANGELOG.md: not a version and its date: {', '.join(wrong)}"
+    elif not released or released[0].split(" ")[0] != release:
+        newest = released[0] if released else "none"
+        yield f"CHANGELOG.md: the newest version is {newest}, that of the package is {release}"
+    elif not found[released[0]]:
+        yield f"CHANGELOG.md: nothing is said about {release}"
+
+
+def check_requirements(text: str, wanted: list[str]) -> Iterator[str]:
+    """Yield the requirements of the build that are not one file each, known by its digest."""
+    pinned = set()
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        if not line or line.startswith("#"):
+            continue
+        if match := re.fullmatch(r"([\w.-]+)==\S+(?: +--hash=sha256:[0-9a-f]{64})+", line):
+            pinned.add(match[1])
+        else:
+            yield f"packaging/requirements.txt: without a version or a digest: {line.split(' ')[0]}"
+    names = [re.split(r"[^\w.-]", requirement, maxsplit=1)[0] for requirement in wanted]
+    for name in names:
+        if name not in pinned:
+            yield f"packaging/requirements.txt: {name} is missing, which builds the package"
+
+
+def check_committed() -> Iterator[str]:
+    """Yield a line if files differ from the commit, which is what is built."""
+    if subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, check=True, capture_output=True).stdout:
+        yield "git: some changes are not committed, so they are not in what is built"
+
+
+# Checks of the built files
+
+
+def allowed(text: str) -> dict[str, list[str]]:
+    """Return the patterns of packaging/contents.txt: those for the wheel, and those for the sdist."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line.startswith("["):
+            found[line.strip("[]")] = []
+        elif line and not line.startswith("#"):
+            found[list(found)[-1]].append(line)
+    return found
+
+
+def check_contents(what: str, files: list[str], patterns: list[str]) -> Iterator[str]:
+    """Yield the files that no pattern allows, and the patterns that allow no file."""
+    for file in sorted(files):
+        if not any(fnmatch.fnmatchcase(file, pattern) for pattern in patterns):
+            yield f"{what}: packaging/contents.txt does not allow {file}"
+    for pattern in patterns:
+        if not fnmatch.filter(files, pattern):
+            yield f"{what}: packaging/contents.txt allows {pattern}, which is not there"
+
+
+def in_wheel(wheel: Path) -> list[str]:
+    """Return the names of the files in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def in_sdist(sdist: Path) -> list[str]:
+    """Return the names of the files in an sdist, without its top folder."""
+    with tarfile.open(sdist) as archive:
+        return [member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()]
+
+
+def lines(wheel: Path) -> int:
+    """Return the number of lines of Python and Lua in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return sum(archive.read(name).count(b"\n") for name in archive.namelist() if name.endswith((".py", ".lua")))
+
+
+def check_built(directory: Path) -> Iterator[str]:
+    """Build the wheel and the sdist, and yield what is wrong with them."""
+    made = subprocess.run(
+        ["make", "--no-print-directory", "dist", f"PYTHON={sys.executable}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        yield f"make dist: {last_line(made)}"
+        return
+    release, patterns = version(), allowed(read("packaging/contents.txt"))
+    wheel, sdist = ROOT / "dist" / f"holdfast-{release}-py3-none-any.whl", ROOT / "dist" / f"holdfast-{release}.tar.gz"
+    for file in (wheel, sdist):
+        if not file.exists():
+            yield f"make dist: {file.name} was not built"
+            return
+    print(f"built: {wheel.name}, {len(in_wheel(wheel))} files, {lines(wheel):,} lines; {sdist.name}", flush=True)
+    yield from check_contents("wheel", in_wheel(wheel), patterns["wheel"])
+    yield from check_contents("sdist", in_sdist(sdist), patterns["sdist"])
+    yield from check_installed(directory, wheel)
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the last line that a command has written: most say there what was wrong."""
+    return ((done.stderr or "").strip() or (done.stdout or "").strip() or f"exit code {done.returncode}").splitlines()[-1]
+
+
+def check_installed(directory: Path, wheel: Path) -> Iterator[str]:
+    """Install the wheel into an empty environment, and yield which of README's first commands fail there."""
+    environment = directory / "environment"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    python = environment / "bin" / "python"
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    done = subprocess.run([*pip, "install", "--quiet", wheel], capture_output=True, text=True, check=False)
+    if done.returncode:
+        yield f"pip install {wheel.name}: {last_line(done)}"
+        return
+    names = subprocess.run([*pip, "list", "--format", "freeze"], check=True, capture_output=True, text=True).stdout
+    found = {line.partition("==")[0].lower() for line in names.splitlines()} - {"pip", "setuptools", "wheel"}
+    if found != AT_RUN_TIME:
+        yield f"pip install {wheel.name} installs {', '.join(sorted(found))}, not {', '.join(sorted(AT_RUN_TIME))}"
+    yield from check_readme(directory, environment, wheel)
+
+
+SERVE = """
+import sys
+from holdfast._local.server import private
+with private(port=True, password="") as server:
+    text = sys.stdin.read().replace("redis.Redis()", f"redis.Redis(port={server.port})")
+    text = text.replace("redis.asyncio.Redis()", f"redis.asyncio.Redis(port={server.port})")
+    exec(compile(text, "README.md", "exec"), {"__name__": "readme"})
+"""
+"""Runs the program on standard input; a server of its own takes the place of the reader's."""
+
+
+def check_readme(directory: Path, environment: Path, wheel: Path) -> Iterator[str]:
+    """Run the commands and the program of README as a reader does who has installed the wheel."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from docs.pages import blocks
+
+    script = directory / "backup.sh"
+    script.write_text("#!/bin/sh\necho backup done\n", encoding="utf-8")
+    script.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if name not in {"REDIS_URL", "PYTHONPATH"}}
+    kept |= {"PATH": f"{environment / 'bin'}:{os.environ['PATH']}", "HOLDFAST_URL": f"local://{directory / 'server'}"}
+    commands = [
+        (command.replace('"holdfast[', f'"{wheel}['), expected.strip())
+        for block in blocks(ROOT / "README.md", "console")
+        if not block.not_run
+        for command, expected in re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE)
+    ]
+    for command, expected in commands:
+        shell = ["bash", "-c", command]
+        done = subprocess.run(shell, cwd=directory, env=kept, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode or (expected and done.stdout.strip() != expected):
+            yield f"README.md: {command}: {last_line(done)}"
+        else:
+            print(f"works: {command}", flush=True)
+    program = "\n".join(block.text for block in blocks(ROOT / "README.md", "python"))
+    done = subprocess.run(
+        [environment / "bin" / "python", "-W", "error", "-c", SERVE],
+        input=program, cwd=directory, env=kept, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        yield f"README.md: the program in Python: {last_line(done)}"
+    else:
+        print("works: the program in Python of README.md", flush=True)
+    stop = [environment / "bin" / "holdfast", "server", "stop"]
+    subprocess.run(stop, cwd=directory, env=kept, capture_output=True, check=False)
+
+
+# All of them
+
+
+def notes() -> Iterator[str]:
+    """Yield what a release lacks, but can do without."""
+    if "urls" not in tomllib.loads(read("pyproject.toml"))["project"]:
+        yield "pyproject.toml: no [project.urls], because no address of the project is known"
+
+
+def check() -> Iterator[str]:
+    """Yield all that keeps this commit from being released: first what is quick to find."""
+    yield from check_contact(contact())
+    yield from check_changelog(read("CHANGELOG.md"), version())
+    wanted = tomllib.loads(read("pyproject.toml"))["build-system"]["requires"]
+    yield from check_requirements(read("packaging/requirements.txt"), wanted)
+    yield from check_committed()
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-release-", dir="/tmp"))  # short, for a socket
+    try:
+        yield from check_built(directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def main() -> int:
+    """Print what is wrong. Returns the exit code."""
+    for note in notes():
+        print(f"note: {note}")
+    failed = 0
+    for line in check():
+        print(f"FAILED: {line}", flush=True)
+        failed += 1
+    print(f"holdfast {version()}: {f'{failed} failed' if failed else 'can be released'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
