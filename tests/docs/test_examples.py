@@ -6,6 +6,7 @@ more. The blocks of a page run in the order in which they stand, python in one n
 ``backup.sh``. A line of a console block that starts with ``$`` is a command, given to bash (all commands of a block to the
 same one); what follows is its output, if it says anything, where ``...`` stands for anything. A toml block that begins with the
 name of a file in a comment is that file. ``pip install`` is not run, but what it installs must exist in pyproject.toml.
+The commands of CONTRIBUTING.md run in the repository, as if its environment were activated.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def test_console(page: Path, here: Callable[[str], str], environment: dict[str, 
             (tmp_path / file[1]).write_text(block.text, encoding="utf-8")
     for block in blocks(page, "console"):
         if not block.not_run:
-            run_console(block, here, environment, tmp_path)
+            run_console(block, here, environment, ROOT if page.name == "CONTRIBUTING.md" else tmp_path)
 
 
 def run_console(block: Block, here: Callable[[str], str], environment: dict[str, str], directory: Path) -> None:
