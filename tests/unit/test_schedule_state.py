@@ -128,3 +128,11 @@ def test_a_job_that_was_registered_anew_is_asked_about_at_once(state: ScheduleSt
     turn.send(0.6)
     assert turn.send("token").script is SERVE
     turn.close()
+
+
+def test_all_jobs_are_asked_about_when_somebody_has_changed_one(state: ScheduleState) -> None:
+    """Not after the first reply, which only says how often that has happened so far."""
+    for changes, jobs in ((5, 1), (5, 0), (6, 0), (6, 1), (6, 0)):
+        items = state.next_request(0.5) or []
+        assert len(items) == jobs
+        state.answered(Answer(Served(500_000, changes, [Answered(0, -1, 0, "", taken_down=False) for _ in items]), 0.5, 0.5))
