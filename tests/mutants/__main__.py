@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
     todo = [mutant for mutant in islice(drawing.drawn(args.seed, args.areas), args.count) if mutant.name not in known]
     if args.again:
         todo = [by_name()[each["name"]] for each in alive() if each["layers"] and not each["again"]]
-        layers.QUICK, layers.SWARM_CPU, isolation.CPU = 3 * layers.QUICK, 2 * layers.SWARM_CPU, 3 * isolation.CPU
+        layers.QUICK, layers.SWARM_CPU, isolation.CPU = 3 * layers.QUICK, 3 * layers.SWARM_CPU, 3 * isolation.CPU
 
     def campaign(trials: Trials) -> None:
         for number, mutant in enumerate(todo):

@@ -21,9 +21,9 @@ from mutants.drawing import PACKAGE, Mutant
 TESTS = Path(__file__).parents[1]
 LUA = PACKAGE / "_lua"
 SWARMS = STATE / "swarms.json"
-QUICK, FILE = 4.0, 0.01
+QUICK, FILE = 2.0, 0.01
 """CPU seconds of tests that are tried, as measured under coverage.py; and what each file of tests costs besides."""
-HISTORIES, SWARM_CPU = 500, 4.0
+HISTORIES, SWARM_CPU = 500, 2.0
 """Histories that are tried, if there is time."""
 FORMER = 40
 """Histories of each swarm from which is known what it touches."""
@@ -36,6 +36,11 @@ FORMER = 40
 def _seconds() -> dict[str, float]:
     found: dict[str, float] = json.loads(SECONDS.read_text(encoding="utf-8"))
     return found
+
+
+def files() -> list[str]:
+    """Return the files of the tests that were measured."""
+    return sorted({_file(name) for name in _seconds()})
 
 
 @cache

@@ -19,7 +19,6 @@ from mutants import isolation, layers
 from mutants.drawing import Mutant
 from sim.mutate import Copy
 
-FOLDERS = ("unit", "conformance", "live", "faults", "cli")
 HISTORIES = """
 import sys
 from pathlib import Path
@@ -40,9 +39,8 @@ class Trials:
     def begin(self) -> None:
         """Collect the tests, and run the campaign. Does not return what pytest says."""
         layers.prefer(self.copy.root)
-        folders = [str(layers.TESTS / folder) for folder in FOLDERS]
         options = ["-s", "-q", "--tb=line", "-p", "no:cacheprovider", "-m", "not soak and not cron"]
-        pytest.main([*options, *folders], plugins=[self])
+        pytest.main([*options, *layers.files()], plugins=[self])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:

@@ -319,6 +319,7 @@ def test_locks_of_one_server_are_looked_after_together_wherever_they_go() -> Non
     assert first.find.__self__ is first  # type: ignore[attr-defined]
     nodes.learn((0, 5, "b", 2), (6, half - 1, "c", 3), (half, SLOTS - 1, "b", 2))  # its inbox goes to b
     assert shard(5) is first
+    assert shard(half + 1) is shard(half + 1), "one of the two, and always the same"
     third = shard(6)
     assert third not in {first, second}
     assert shard(7) is third

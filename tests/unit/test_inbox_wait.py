@@ -5,12 +5,17 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from holdfast._clock import clock
 from holdfast._core.requests import TimedOut
+from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.keeper.inbox_wait import Slot, _listen, _seen
+from holdfast._runtime.keeper.thread import Keeper
+from unit.driver import spec
 
 TOKEN = "0123456789ab.cdef"
 
@@ -90,3 +95,21 @@ def test_a_thread_listens_until_something_is_there_or_time_is_up() -> None:
         teller.join()
         theirs.sendall(message(f"1 {TOKEN} 17"))
         assert _listen(Slot(), ours, clock() + 3600)
+
+
+@pytest.mark.parametrize(
+    ("waiters", "reachable", "is_waiting"), [(1, True, True), (2, True, True), (1, False, True), (1, True, False)]
+)
+def test_the_socket_is_lent_to_the_only_waiter(waiters: int, reachable: bool, is_waiting: bool) -> None:
+    """Not to a thread whose wait the keeper has ended meanwhile, while another one is in the queue."""
+
+    class Waiting(list[int]):
+        def is_waiting(self, _waiter: object) -> bool:
+            return is_waiting
+
+    node = SimpleNamespace(waiting=Waiting(range(waiters)), reachable=lambda _prefix: reachable)
+    inbox = SimpleNamespace(lend_socket=lambda _waiter: "a socket")
+    keeper: Any = SimpleNamespace(mutex=threading.RLock(), _node=lambda _endpoint: node, _inbox=lambda _node: inbox)
+    waiter: Any = SimpleNamespace(attempt=SimpleNamespace(spec=spec()))
+    lent = Keeper.lend_socket(keeper, Endpoint(), waiter) is not None
+    assert lent == (waiters == 1 and reachable and is_waiting)
