@@ -29,7 +29,7 @@ Message = tuple[str, Any]
 
 LONGEST = (
     *("sim/test_exhaustive.py::test_every_schedule_of_two", "sim/test_mutations.py::test_each_defect", "docs/test_types."),
-    *("cli/test_bench_command.", "sim/test_mutations.py::test_some", "sim/test_swarm.", "sim/test_wired.py::test_each"),
+    *("cli/test_bench_command.", "sim/test_mutations.py::test_some", "sim/test_lock_swarm.", "sim/test_wired.py::test_each"),
     *(
         "cli/test_run.",
         "docs/test_examples.py::test_console",
