@@ -121,17 +121,18 @@ def test_a_command_ends_before_a_lease_that_is_not_renewed(monkeypatch: pytest.M
         deadline(guard, term_at, kill_at)
 
     monkeypatch.setattr(Guard, "deadline", note)
-    lease = Lease(2)
+    lease = Lease(5)  # on a busy machine, the command needs seconds to begin
     end = lease.remaining() + guardian_program.clock()
     heard: list[str] = []
     with pytest.raises(LeaseLost, match="the command was ended before it expired"):
         Command(STUBBORN, echo=heard.append)(run(lease))
     assert told
-    assert max(told) < end - 0.19, "a tenth before its end"
+    assert max(told) < end - 0.49, "a tenth before its end"
     assert float(heard[-1].split()[1]) < end + 0.5, "and as it was told, on a busy machine"
 
 
-def test_a_lease_that_is_over_starts_nothing() -> None:
+def test_a_lease_that_is_over_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_PATIENCE", 30.0)  # on a busy machine, the guardian needs time for its first answer
     heard: list[str] = []
     with pytest.raises(LeaseLost):
         Command(["echo", "x"], echo=heard.append)(run(Lease(-1)))
