@@ -202,6 +202,9 @@ class Evidence:
         self._pending: dict[tuple[str, str], Ask] = {}
         self._open: dict[str, Hold] = {}
         self._read(events)
+        self._of_servers = [fault for fault in self.faults if fault.process not in self.processes]
+        self._touching: dict[str, list[Fault]] = {}
+        """Faults that each process may feel, by its name, filled when a rule first asks."""
 
     def _read(self, events: Iterable[Event]) -> None:
         readers: dict[str, Callable[[Event], object]] = {
@@ -333,14 +336,10 @@ class Evidence:
 
     def disturbed(self, since: float, until: float, lock: str, kinds: Collection[str] = UNSETTLING) -> bool:
         """Return whether a fault of these kinds hit a server of this lock, or still lasted, between the two times."""
-        return any(
-            fault.kind in kinds
-            and fault.at <= until
-            and fault.end >= since
-            and fault.process not in self.processes
-            and fault.lock in {"", lock}
-            for fault in self.faults
-        )
+        for fault in self._of_servers:  # a loop, because every rule asks this for nearly every event
+            if fault.at <= until and fault.end >= since and fault.kind in kinds and (not fault.lock or fault.lock == lock):
+                return True
+        return False
 
     def felt(self, process: str, since: float, until: float, echo: float) -> list[Fault]:
         """Return the faults, except cancellations, that this process may have felt between the two times.
@@ -383,7 +382,11 @@ class Evidence:
 
     def touching(self, process: str) -> list[Fault]:
         """Return the faults that this process may feel: its own, and those of servers and of the network."""
-        return [fault for fault in self.faults if fault.process == process or fault.process not in self.processes]
+        found = self._touching.get(process)
+        if found is None:
+            found = [fault for fault in self.faults if fault.process == process or fault.process not in self.processes]
+            self._touching[process] = found
+        return found
 
     @staticmethod
     def due(since: float, seconds: float, faults: Iterable[Fault]) -> float:

@@ -479,7 +479,7 @@ class Process:
     def plan(self) -> None:
         """Plan the time at which the keeper runs next, after its state may have changed."""
         self.tell()
-        self.wake_by(min(node.next_at() for node in self.nodes.values()))
+        self.wake_by(self.node.next_at() if len(self.nodes) == 1 else min(node.next_at() for node in self.nodes.values()))
 
     def tell(self) -> None:
         """Record in the history the deadlines of leases that have changed."""
