@@ -70,6 +70,7 @@ def test_observers_are_told_by_each_change_and_look_again(box: Box) -> None:
     for process in "bc":
         observe(box, listener_id(process))
     assert 0 < box.redis.pttl(OBSERVERS) <= 10_000
+    assert all(9000 < until - box.now_us() / 1000 <= 10_000 for _, until in box.redis.zrange(OBSERVERS, 0, -1, withscores=True))
     proclaim(box, A, term)
     assert [box.heard(process) for process in "bc"] == [[f"3 {listener_id('b')}"], [f"3 {listener_id('c')}"]]
     assert not box.redis.exists(OBSERVERS), "who looks is listed again"

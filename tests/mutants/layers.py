@@ -77,7 +77,7 @@ def _lines() -> Counter[str]:
 def _closest(file: str, names: set[str]) -> list[str]:
     """Return the tests, those first of whose lines the largest part is in this file: they are about it."""
     here = Counter(test for tests in _contexts(file).values() for test in tests)
-    return sorted(names, key=lambda name: (-here[name] / _lines()[name], name))
+    return sorted(names, key=lambda name: (-here[name] / max(1, _lines()[name]), name))
 
 
 def _quickest_of_each(names: set[str]) -> list[str]:

@@ -39,11 +39,11 @@ class EntrySpec:
     invalidated_before: bytes
     waiters: bytes
     """Key on the server of the subscriptions to this value; all keys are described in `_lua/single_flight/_values.lua`."""
-    tries: int = 1
+    tries: int
     """Minimum number of tries before a server that does not answer counts as away."""
-    max_size: int = MAX_SIZE
+    max_size: int
     """Maximum size, in bytes, of a value that is read from the server; a longer one raises TooLong."""
-    keeps: bool = False
+    keeps: bool
     """True: an unreadable stored value is an error. False: it counts as missing, and is replaced by a new load."""
 
     @property
