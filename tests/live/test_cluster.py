@@ -198,6 +198,20 @@ def test_a_slot_that_was_moved(nodes: Cluster, name: str) -> None:
         other.release()
 
 
+@pytest.mark.parametrize("wait", [None, 10])
+def test_a_slot_that_was_moved_while_several_locks_are_waited_for(nodes: Cluster, name: str, wait: float | None) -> None:
+    lock = holdfast.FairLock(nodes.url, name, ttl=3)
+    several = holdfast.MultiLock([holdfast.FairLock(nodes.url, each, ttl=3) for each in (name, f"{name}-more")], wait=wait)
+    assert lock.acquire()
+    with ThreadPoolExecutor(1) as waiters:
+        waiting = waiters.submit(several.acquire)
+        until(lambda: in_line(nodes, lock) == 1)
+        nodes.move_slot(nodes.slot(lock.key))
+        lock.release()
+        assert waiting.result(timeout=5)
+    several.release()
+
+
 def test_taken_again_by_who_has_it(nodes: Cluster, name: str) -> None:
     """By another object of the same name, which finds the slot elsewhere."""
     with holdfast.RLock(nodes.url, name, ttl=3) as lease:
