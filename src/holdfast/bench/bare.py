@@ -1,4 +1,4 @@
-"""The floor of the benchmarks: locks made of a socket and hiredis' parser only, the least that any lock on a server costs."""
+"""Bare locks as a lower bound for benchmarks: a socket, hiredis' parser, and two commands, which any lock on a server needs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _TTL_MS = int(1000 * TTL)
 
 
 def pack(*parts: bytes | str | int) -> bytes:
-    """Return a command as the bytes to send."""
+    """Encode a command, given as its parts, as the bytes to send."""
     packed: bytes = hiredis.pack_command(parts)  # type: ignore[arg-type]
     return packed
 
 
 def _greeting(url: str) -> list[bytes]:
-    """Return the commands that log in and select the database of a URL.
+    """Return the encoded commands that authenticate and select the database, as given by a URL.
 
     Raises ConfigError if the URL is not redis:// or unix://.
     """
@@ -67,7 +67,8 @@ class Bare:
             _checked(self.exchange(packed))
 
     def exchange(self, packed: bytes) -> Any:
-        """Send a packed command and return its reply; an error reply is returned, too, as checks would cost time."""
+        """Send an encoded command and return its reply. An error reply is returned, not raised, because a check would
+        take time."""
         self.sock.sendall(packed)
         return self.read()
 
@@ -100,7 +101,8 @@ class Bare:
 
 
 class AsyncBare(asyncio.Protocol):
-    """A plain connection for an event loop. Several tasks may send commands at the same time; replies come in their order."""
+    """A plain connection for an event loop. Several tasks may send commands at the same time; replies arrive in the
+    same order."""
 
     def __init__(self) -> None:
         self._reader = hiredis.Reader()
@@ -130,7 +132,7 @@ class AsyncBare(asyncio.Protocol):
             self._waiting.popleft().set_result(reply)
 
     def exchange(self, packed: bytes) -> asyncio.Future[Any]:
-        """Send a packed command, and return a future for its reply."""
+        """Send an encoded command, and return a future for its reply."""
         future = self._loop.create_future()
         self._waiting.append(future)
         self.transport.write(packed)
@@ -147,12 +149,13 @@ def _checked(reply: Any) -> Any:
 
 
 def loads(*scripts: Script[Any]) -> list[bytes]:
-    """Return packed commands that load these scripts on the server."""
+    """Return the encoded SCRIPT LOAD commands for these scripts."""
     return [pack("SCRIPT", "LOAD", script.body) for script in scripts]
 
 
 class Requests:
-    """The packed commands to acquire and release a lock, with a new token for each pair; ``load`` must be sent once before."""
+    """The encoded commands to acquire and release a lock, with a new token for each pair; send the bytes ``load`` once
+    before."""
 
     def __init__(self, kind: str, name: str) -> None:
         if kind == SCRIPTS:

@@ -1,4 +1,4 @@
-"""Measure a cache: the time of a hit, the time until waiters get a loaded value, and the number of loads of a crowd."""
+"""Measure a cache: the time of a hit, the time until waiters get a loaded value, and how often a crowd of readers loads it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ NAME, PLAIN = f"{PREFIX}cache", f"{PREFIX}plain"
 VALUE = "x" * 100
 
 WARM_UP, TURN = 50, 20
-"""Number of first reads that are not counted, and of reads before the next contender has its turn."""
+"""Number of reads at the start that are not measured; number of reads in one turn of a contender (compared library)."""
 
 PROCESSES, EACH, LOADING = 4, 50, 0.1
-"""The crowd: number of processes, threads in each, and seconds that a load takes."""
+"""The crowd of readers: number of processes, number of threads in each, and seconds that it takes to load the value."""
 
 _clock = time.perf_counter
 
 
 def measure(plan: Plan) -> Result:
-    """Measure hits, waiters and a crowd; the contenders of a group are measured in turns."""
+    """Measure cache hits, waits for a value that is being loaded, and a crowd of readers; contenders are measured in turns."""
     result = Result("a value in the cache", chart="p50_ms")
     holdfast.Cache(plan.url, NAME, ttl=3600).set("hit", VALUE)
     result.rows = _hits(plan)
@@ -122,7 +122,7 @@ async def _hits_aio(plan: Plan) -> list[Row]:
 
 
 def _told(plan: Plan) -> list[Row]:
-    """Measure the time from a load, or a release, until another process has the value, or the lock.
+    """Measure the time from the end of a load until a waiting process has the value, and the same for a release and a lock.
 
     Both processes read the machine's monotonic clock.
     """
@@ -146,14 +146,16 @@ def _told(plan: Plan) -> list[Row]:
 
 
 def _load(follower: Worker, number: int) -> float:
-    """Make the other process wait for the value or the lock, and return the time at which the load ends."""
+    """Order the other process to wait (for value ``number``, or, if -1, for the lock); return the monotonic time when
+    it waits."""
     follower.ask(number)
     time.sleep(0.02 + random.uniform(0, 0.01))  # long enough that the other process waits
     return time.monotonic()
 
 
 def _wait(pipe: Connection, url: str) -> None:
-    """Run the waiting process: for each order on the pipe, report before the wait, when the wait ended, and at the end."""
+    """Run the waiting process: for each number from the pipe, report "ready", wait for the value or lock, and report
+    when it came."""
     cache, lock = holdfast.Cache(url, NAME), holdfast.Lock(url, f"{PREFIX}cache-lock", ttl=TTL)
     pipe.send(None)
     while True:
@@ -174,7 +176,7 @@ def _wait(pipe: Connection, url: str) -> None:
 
 
 def _crowds(plan: Plan) -> list[Figure]:
-    """Measure the number of loads when many threads ask for a missing value, with the cache and with GET and SET."""
+    """Count the loads when many threads ask for a missing value: with the cache, and with plain GET and SET for comparison."""
     size = f"{PROCESSES} processes x {EACH} threads, a value that takes {LOADING:g} s: loads"
     with workers(PROCESSES, _crowd, plan.url) as crowd, closing(Bare(plan.url)) as bare:
         for worker in crowd:

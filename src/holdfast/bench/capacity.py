@@ -19,7 +19,7 @@ from holdfast.bench.report import Result, Row
 
 TTL_MS = 60_000
 BATCH = 100
-"""Number of requests that are sent before their answers are read."""
+"""Number of requests that are sent together, before their replies are read."""
 
 MEMORY, WORK = "memory on the server", "operations"
 HELD, WAITER = "a held lock", "a waiter in its queue"
@@ -59,7 +59,7 @@ def _release(keys: tuple[bytes, bytes, bytes], token: str, mode: str = "release"
 
 
 def _send(server: Bare, requests: list[bytes]) -> list[object]:
-    """Send requests in batches and return their answers. Raises the first answer that is an error."""
+    """Send requests in batches and return their replies. Raises the first reply that is an error."""
     answers: list[object] = []
     for start in range(0, len(requests), BATCH):
         batch = requests[start : start + BATCH]

@@ -41,7 +41,7 @@ WARM_UP = 0.1
 TAPPED = 0.3
 """Seconds of the separate run whose commands are recorded with MONITOR."""
 SLACK = 0.02
-"""Seconds by which a waiter must have asked earlier to count as overtaken, since it joins the queue only some time later."""
+"""Seconds: a waiter is overtaken by those that asked for the lock more than this after it, as joining the queue takes time."""
 BODIES = {"empty body": 0.0, "1 ms inside": 0.001}
 
 _clock = time.monotonic
@@ -56,7 +56,7 @@ class Turn(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """The results of one round of a contender."""
+    """The results of one contender (lock library) in one round."""
 
     per_second: float
     jain: float
@@ -65,7 +65,8 @@ class Slice(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """An order to the processes of the crowd: the contender to run, and when; times in seconds."""
+    """An order to the processes of the crowd: the contender (lock library) to run, from ``start`` to ``end``; times in
+    seconds."""
 
     contender: str
     key: str
@@ -75,7 +76,7 @@ class _Order(NamedTuple):
 
 
 def measure(plan: Plan) -> Result:
-    """Measure four groups: threads and tasks, without and with work while the lock is held."""
+    """Measure four groups: threads and tasks, each with and without a millisecond of work under the lock."""
     result = Result(f"{PROCESSES} processes x {EACH} threads, or tasks, on one lock")
     for face, target in (("threads", _serve_threads), ("tasks", _serve_tasks)):
         with workers(PROCESSES, target, plan.url) as crowd:
@@ -111,9 +112,9 @@ def _round(crowd: Sequence[Worker], work: float, seconds: float, contender: str)
 
 
 def _turns(packed: tuple[bytes, bytes, bytes], start: float, end: float) -> list[Turn]:
-    """Return the acquisitions that were granted after the warm-up and asked for before the end of the round.
+    """Decode the acquisitions of one thread or task; keep those granted after the warm-up and requested before the round's end.
 
-    So the longest waits are included.
+    An acquisition that is granted after the end counts, so that the longest waits are included.
     """
     asked, got, fences = array("d"), array("d"), array("q")
     asked.frombytes(packed[0])
@@ -158,7 +159,8 @@ def _judge(result: Result, group: str, work: bool, found: dict[str, list[Slice]]
 
 
 def overtakings(turns: Sequence[Turn], slack: float = 0.0) -> int:
-    """Return how many acquisitions were served before one that was asked for more than ``slack`` seconds earlier.
+    """Return the number of acquisitions that overtook another one, which had been requested more than ``slack`` seconds
+    earlier.
 
     The fences tell the order of service.
     """

@@ -32,7 +32,7 @@ TO_READERS = f"RWLock.write to the first of {READERS} readers"
 TO_LAST_READER = f"RWLock.write to the last of {READERS} readers"
 
 TURN = 10
-"""Number of pairs (acquire and release) that a contender does before the next contender has its turn."""
+"""Number of pairs (acquire and release) that a contender (compared lock) does before the next contender has its turn."""
 
 FREE_TARGETS = {"RLock": 1.05, "FairLock": 1.05, "RWLock.read": 1.3, "RWLock.write": 1.3, "Semaphore": 1.3}
 OVER_TARGET = 1.3
@@ -59,11 +59,11 @@ class Family:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing: the locks use the connections of their process."""
+        """Close nothing: the locks use connections that their process shares and keeps open."""
 
 
 class Exclusive(Family):
-    """Functions that create the kinds of locks with one holder, which can be handed over; RWLock.read is left out."""
+    """Functions that create locks for threads, one for each kind of lock that has only one holder: all except RWLock.read."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)

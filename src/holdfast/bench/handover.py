@@ -24,7 +24,7 @@ WAKE = "bare PUBLISH to a process blocked in recv()"
 CHANNEL = f"{PREFIX}wake"
 
 SLOW = {REDIS_PY, PYTHON_REDIS_LOCK}
-"""Contenders that poll, so that a hand-over takes about 0.1 s instead of 1 ms; they take part in every third round only."""
+"""Contenders (compared libraries) that poll: a hand-over takes 0.1 s instead of 1 ms, so they run in every third round only."""
 
 
 class Makers(Protocol):
@@ -35,7 +35,7 @@ class Makers(Protocol):
 
 
 def measure(plan: Plan) -> Result:
-    """Measure hand-overs of all contenders in turns, then the commands per second of a waiting process."""
+    """Measure hand-overs of all contenders in turns, then the commands per second that a waiting process sends."""
     result = Result("hand-over to one waiting process", chart="p50_ms")
     with workers(1, follow, plan.url, Threads) as (follower,), Threads(plan.url) as makers, closing(Bare(plan.url)) as server:
         follower.hear()
@@ -60,7 +60,7 @@ def measure(plan: Plan) -> Result:
 
 
 class Leader:
-    """The holder, in this process, which hands locks over to the follower process."""
+    """The holder in this process, which hands each lock over to the waiting process (the follower)."""
 
     def __init__(self, url: str, follower: Worker, makers: Makers, server: Bare) -> None:
         self._url, self._follower = url, follower
@@ -68,7 +68,7 @@ class Leader:
         self._bare = server
 
     def hand_over(self, name: str) -> float:
-        """Release the lock (or PUBLISH), and return the seconds until the follower wakes."""
+        """Release the lock named ``name`` (without a lock: PUBLISH); return the seconds until the waiting process has woken."""
         self._await_follower(name)
         # Long enough that the follower waits; random, because a fixed pause would make a polling lock look better or worse.
         time.sleep(0.02 + random.uniform(0, 0.1 if name in SLOW else 0.01))
@@ -84,7 +84,7 @@ class Leader:
         return woken - start
 
     def watch(self, name: str, plan: Plan) -> float:
-        """Return the number of requests per second about the lock while the follower waits for it."""
+        """Return the number of requests per second that reach the server while the waiting process waits for the lock."""
         self._await_follower(name)
         time.sleep(min(1.2, plan.watch))  # let the follower join the queue and open its inbox
         with Wiretap(self._url) as tap:
@@ -106,7 +106,8 @@ def _key(name: str) -> str:
 
 
 def follow(pipe: Connection, url: str, locks_of: Callable[[str], AbstractContextManager[Makers]]) -> None:
-    """Run the waiting process: for each lock named on the pipe, report before the wait, when it woke, and after the release."""
+    """Run the waiting process: for each lock named on the pipe, report that it waits, when it woke, and that it has
+    released."""
     with closing(Bare(url)) as bare, locks_of(url) as makers:
         bare("SUBSCRIBE", CHANNEL)
         locks = {name: make(_key(name)) for name, make in makers.make.items()}

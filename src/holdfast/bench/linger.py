@@ -25,7 +25,8 @@ NORMAL = "hand-over by a holder that releases"
 
 
 def measure(plan: Plan) -> Result:
-    """Measure the loop alone, contenders in turns; then with another process that asks for the lock from time to time."""
+    """Measure the loop alone, with the contenders in turns; then measure how long another process waits for the looping
+    task."""
     result = Result("one task takes the same lock in a loop")
     with workers(1, _ask, plan.url) as (other,), asyncio.Runner() as runner:
         other.hear()

@@ -1,4 +1,4 @@
-"""Measure 16 tasks, or 16 threads, of one process that acquire the same lock; a witness checks every acquisition."""
+"""Measure 16 tasks, or 16 threads, of one process that acquire the same lock; a check in the locked section counts overlaps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CROWD = 16
 TASKS, THREADS = f"{CROWD} tasks", f"{CROWD} threads"
 
 LOCAL, LOCAL_AIO = "threading.Lock (no server)", "asyncio.Lock (no server)"
-"""Contenders that serve as the floor: locks inside the process, without a server."""
+"""Contenders that serve as a lower bound: locks inside the process, without a server."""
 
 
 def measure(plan: Plan) -> Result:
-    """Measure acquisitions per second by tasks and by threads; the locked section contains only the witness."""
+    """Measure acquisitions per second by tasks and by threads; the locked section contains only the check for overlaps."""
     result = Result(f"{TASKS}, and {THREADS}, of one process on one lock")
     with asyncio.Runner() as runner:
         result.rows = runner.run(_tasks(plan)) + _threads(plan)

@@ -11,13 +11,13 @@ from holdfast.bench.report import Row, times
 from holdfast.bench.rivals import AnyAsyncLock, AnyLock
 
 WARM_UP = 50
-"""Number of first pairs that are not counted, because they open connections."""
+"""Number of pairs (acquire and release) at the start that are not measured, because they open connections."""
 
 _clock = time.perf_counter
 
 
 def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """Measure the pairs of acquire and release of each lock, in turns, and return a row of ``group`` for each."""
+    """Measure pairs of acquire and release of each lock, ``at_a_time`` pairs per turn; return a row of the report for each."""
     found: dict[str, list[float]] = {name: [] for name in locks}
 
     def turn(name: str, many: int = at_a_time) -> None:
@@ -36,7 +36,8 @@ def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str)
 
 
 async def pairs_in_tasks(locks: Mapping[str, AnyAsyncLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """Measure the pairs of acquire and release of each lock in an event loop, and return a row of ``group`` for each."""
+    """Measure pairs of acquire and release in an event loop, ``at_a_time`` pairs per turn; return a row of the report
+    per lock."""
     found: dict[str, list[float]] = {name: [] for name in locks}
 
     async def turn(name: str, many: int = at_a_time) -> None:

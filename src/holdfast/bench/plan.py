@@ -20,7 +20,7 @@ SMOKE = 0.5
 """Seconds per contender below which a run counts as a smoke test, which only checks that everything runs."""
 
 SHORTEST = 0.5
-"""Shortest round, in seconds, if there are more than two: locks that poll do so only ten times a second."""
+"""Minimum seconds of a round, if there are more than two rounds: a lock that polls does so only ten times a second."""
 
 
 class Plan(NamedTuple):
@@ -36,12 +36,13 @@ class Plan(NamedTuple):
 
     @property
     def smoke(self) -> bool:
-        """True if the run is a smoke test, too short for figures; targets that need more time are not checked."""
+        """True if the run is a smoke test, too short for reliable figures; targets that need more time are not checked then."""
         return self.seconds < SMOKE
 
     @property
     def watch(self) -> float:
-        """Seconds for which waiters are observed; each refreshes its place in the queue once a second."""
+        """Seconds for which the requests of waiters are counted; each waiter refreshes its position in the queue once a
+        second."""
         return self.seconds if self.smoke else max(2.0, self.seconds)
 
     @property

@@ -37,7 +37,7 @@ _clock = time.perf_counter
 
 
 def measure(plan: Plan) -> Result:
-    """Measure a free lock, a crowd, and stopped servers; the contenders of a group are measured in turns."""
+    """Measure a free lock, a lock for which a crowd competes, and a lock with some servers stopped; contenders take turns."""
     result = Result(f"a lock over {SERVERS} servers", chart="p50_ms")
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(private(port=True, password="")) for _ in range(SERVERS)]
@@ -53,7 +53,7 @@ def measure(plan: Plan) -> Result:
 
 
 class _Broadcast:
-    """A lock that serves as the floor: the two commands of the simplest lock, sent to all servers before reading answers."""
+    """A bare lock as a lower bound: the two commands of the simplest lock, sent to all servers before any reply is read."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._servers = [Bare(url) for url in urls]
@@ -81,7 +81,7 @@ class _Broadcast:
 
 
 class _RedlockPy:
-    """A lock of redlock-py with its own defaults, which tries again until it is acquired."""
+    """A lock of redlock-py with its defaults; `acquire` tries again until the lock is acquired."""
 
     def __init__(self, urls: Sequence[str], name: str) -> None:
         self._manager = importlib.import_module("redlock").Redlock(list(urls))

@@ -54,7 +54,8 @@ def quantile(values: Sequence[float], q: float) -> float:
 
 
 def jain(counts: Sequence[int]) -> float:
-    """Return Jain's index of fairness: 1 if all counts are equal, 1/n if one has all (R. Jain et al., DEC-TR-301, 1984)."""
+    """Return Jain's index of fairness: 1 if all n counts are equal, 1/n if all but one are 0 (R. Jain et al.,
+    DEC-TR-301, 1984)."""
     return sum(counts) ** 2 / (len(counts) * sum(count * count for count in counts)) if any(counts) else 0.0
 
 
@@ -68,16 +69,16 @@ class Row:
     group: str = ""
     """Group of contenders with which this one is compared."""
     rounds: list[float] = field(default_factory=list)
-    """First value of each round; empty if the measurement had no rounds."""
+    """The value of each round, such as its operations per second; empty if the measurement had no rounds."""
 
 
 def rates(contender: str, rounds: list[float], group: str = "") -> Row:
-    """Return a row with the median of the operations per second of several rounds."""
+    """Return a row with the median of several rounds, each given as its operations per second."""
     return Row(contender, {"per_second": median(rounds)}, group, rounds)
 
 
 def times(contender: str, seconds: Sequence[float], group: str = "") -> Row:
-    """Return a row with the median, 99th percentile, longest and number of these durations."""
+    """Return a row with the median, 99th percentile, maximum and number of these durations."""
     ms = [1000 * s for s in seconds]
     values = {"p50_ms": quantile(ms, 0.5), "p99_ms": quantile(ms, 0.99), "longest_ms": max(ms), "n": float(len(ms))}
     return Row(contender, values, group)
@@ -128,7 +129,8 @@ class Result:
         return next((row.values[measure] for row in found), None)
 
     def compare(self, name: str, one: float | None, other: float | None, relation: str = "", target: float = 0.0) -> None:
-        """Add the figure ``one / other``, if both were measured."""
+        """Add the figure ``one / other``, if both were measured. ``relation`` ("≤" or "≥") to ``target``; "": there is
+        no target."""
         if one is not None and other:
             self.figures.append(Figure(name, one / other, "", relation, target))
 

@@ -1,4 +1,5 @@
-"""The locks that are compared: those of holdfast and of other libraries. A library that is not installed is left out."""
+"""The locks that the benchmark compares: those of holdfast and of other libraries. A library that is not installed is
+left out."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ for line in sys.stdin:
 
 
 def measure(plan: Plan) -> Result:
-    """Measure all commands in turns, started from a small process, with a running server."""
+    """Measure all commands in turns. A small process starts them, and the server is running already."""
     result = Result("a command under a lock, from start to end", chart="wall_ms")
     with tempfile.TemporaryDirectory() as directory:
         commands = _commands(Path(directory))

@@ -13,7 +13,8 @@ _clock = time.monotonic
 
 
 class Witness:
-    """A check inside the locked section: it counts overlaps of two holders, and fences not higher than the one before."""
+    """A check inside the locked section: it counts overlaps of two holders, and fences that are not higher than the
+    last one."""
 
     def __init__(self) -> None:
         self.wrong = 0

@@ -13,7 +13,7 @@ from holdfast.bench.rivals import OURS, OURS_AIO, REDIS_AIO, REDIS_PY, AnyAsyncL
 from holdfast.bench.wiretap import Wiretap
 
 TURN = 20
-"""Number of pairs (acquire and release) that a contender does before the next contender has its turn."""
+"""Number of pairs (acquire and release) that a contender (compared lock) does before the next contender has its turn."""
 
 
 def measure(plan: Plan) -> Result:

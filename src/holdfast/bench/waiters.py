@@ -22,14 +22,14 @@ from holdfast.bench.workers import Worker, workers
 
 PROCESSES, LOCKS = 2, 100
 EVENT = "asyncio.Event (no lock)"
-"""Contender that serves as the floor: tasks that wait for an event of their own process, without a lock."""
+"""Contender that serves as a lower bound: tasks that wait for an event of their own process, without a lock."""
 
 HELD = 600.0
 """Lease time, in seconds, of the locks that are waited for; long enough that none is renewed while requests are counted."""
 
 
 def measure(plan: Plan) -> Result:
-    """Measure waiters of holdfast, the floor, and a tenth as many waiters of redis.asyncio, which poll ten times a second."""
+    """Measure waiters of holdfast, of asyncio.Event, and a tenth as many of redis.asyncio, which poll ten times a second."""
     count = plan.many(10_000, 10_000)
     result = Result(f"{count:,} tasks in {PROCESSES} processes wait for {LOCKS} locks, and nothing changes", chart="bytes")
     for name, many in ((OURS_AIO, count), (REDIS_AIO, count // 10), (EVENT, count)):

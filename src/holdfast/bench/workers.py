@@ -21,7 +21,7 @@ class _Failed(NamedTuple):
 
 
 class Worker:
-    """A worker process of the benchmark, and this process's end of the pipe to it."""
+    """A worker process of the benchmark, with this process's end of the pipe that controls it."""
 
     def __init__(self, target: Callable[..., None], arguments: tuple[object, ...]) -> None:
         self.pipe, theirs = _SPACE.Pipe()

@@ -1,10 +1,10 @@
 """The doctor: checks whether a server is fit for locks, and tells the remedy for each problem.
 
-`examine` asks and judges; ``holdfast doctor`` prints the findings. It writes only to keys of its own on the server, and
-removes them. If a managed server refuses a question, that is a note, not a failure.
+`examine` queries the server and judges the replies; ``holdfast doctor`` prints the findings. The doctor writes only to
+keys of its own on the server, and removes them. If a managed server refuses a command, the finding is a note, not a problem.
 
 targets   the servers to check, and names of locks that can be tried there
-probe     the questions to a server, and the lock that is really tried (`facts` has the answers)
+probe     the commands sent to a server, and the trial of a lock (`facts` has the replies)
 rules     from facts to findings, without any request
 """
 

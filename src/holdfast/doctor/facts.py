@@ -14,7 +14,7 @@ LEVELS: tuple[Level, ...] = ("ok", "note", "warning", "problem")
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of a check: an aspect of a server, and its level."""
+    """One result of a check of a server: what was checked, how serious the result is, and the remedy."""
 
     level: Level
     topic: str
@@ -33,7 +33,7 @@ class Terms:
     ttl: float = 30.0
     """The shortest lease in use, in seconds."""
     replicas: int = 0
-    """Number of replicas that must have a lock before it counts (the lock's option ``replicas=``)."""
+    """Number of replicas that must acknowledge a lock before it counts as acquired (the option ``replicas=``)."""
     redlock: bool = False
     """True if the server is one of several that hold a lock together."""
     prefix: str = "hf:"
@@ -41,11 +41,11 @@ class Terms:
 
 @dataclass
 class Keys:
-    """Counts of the keys of locks on a server."""
+    """The number of keys of locks on a server, with examples."""
 
     seen: int = 0
     endless: int = 0
-    """Number of these keys that have no expiry."""
+    """Number of keys of locks that have no expiry."""
     examples: list[bytes] = field(default_factory=list)
     complete: bool = False
     """True if all keys of the server were counted."""
@@ -76,7 +76,7 @@ class Connection:
 
 @dataclass
 class Facts:
-    """The answers of one server. A fact is None if the server was not asked, or refused to answer."""
+    """The facts about one server, from its replies. A fact is None if the server was not asked, or refused to answer."""
 
     address: str
     connection: Connection = field(default_factory=Connection)
@@ -91,11 +91,11 @@ class Facts:
     info: Mapping[str, str] | None = None
     config: Mapping[str, str] | None = None
     runs: tuple[str, ...] = ()
-    """The server's run ids, as two connections have reported them."""
+    """The server's run ids, one from each connection; two different ones mean that the address leads to several servers."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Operations that the server refused to a lock on a key of our own, each with its reply."""
+    """Operations that the server refused during the trial of a lock, each with the error reply."""
     heard: bool | None = None
-    """True if a message that a script published has arrived."""
+    """True if a message that a script published has arrived; None if this could not be tried."""
     listed: bool | None = None
     """True if the server reports the subscribers of a channel (PUBSUB NUMSUB)."""
     acknowledged: int | str | None = None

@@ -119,7 +119,7 @@ def skews(nodes: Sequence[Node]) -> dict[str, float]:
 
 
 def row(node: Node, server_set: ServerSet, skew: float | None) -> dict[str, object]:
-    """Return the facts about a server as a dict for JSON."""
+    """Return the facts about a server as a dict for JSON. ``skew``: seconds that its clock is ahead of the others, or None."""
     info = node.facts.info or {}
     votes, why = vote(node, server_set)
     return {

@@ -1,5 +1,4 @@
-"""Questions to one server: its facts, and a trial of each operation that a lock needs. Facts that it refuses are
-left out."""
+"""Collect the facts about one server, and try each operation that a lock needs; facts that the server refuses are left out."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from holdfast.doctor.facts import Connection, Facts, Keys, Terms
 from holdfast.doctor.targets import PATIENCE, Place
 
 LOOK = 0.5
-"""Most seconds to count keys, because a server may have hundreds of millions."""
+"""Maximum seconds for counting keys, because a server may have hundreds of millions of them."""
 
 SETTINGS = (
     "maxmemory-policy", "maxclients", "timeout", "save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write",
@@ -39,7 +38,7 @@ class Wire(Protocol):
 
 
 class _Client:
-    """The user's client, used if its connections cannot be opened without it."""
+    """A wrapper of the user's client, for a client whose connections only the client itself can open."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         from holdfast._net.client_adapter import ClientCalls
@@ -51,7 +50,7 @@ class _Client:
 
 
 class Line:
-    """A connection for questions to a server, which returns a refusal as a reply."""
+    """A connection that sends commands to a server; an error reply is returned, not raised."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -68,7 +67,7 @@ class Line:
 
 
 def collect_facts(place: Place, terms: Terms) -> Facts:
-    """Return all facts about a server. Raises nothing: if the server cannot be reached, that is a fact, too."""
+    """Return all facts about a server. If the server cannot be reached, nothing is raised: `Facts.error` has the reason."""
     endpoint = place.endpoint
     facts = Facts(endpoint.address, _way(place))
     first: Blocking | None = None
@@ -165,10 +164,10 @@ def clock(line: Line, facts: Facts) -> None:
 
 
 def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
-    """Try a lock as locks are used: acquired by one process, wanted by another, of which the first is notified, and
-    handed over.
+    """Try a lock with two made-up processes: one acquires it, the other waits, and the lock is handed over.
 
-    All this uses keys of our own, which are removed at the end. Refused operations are stored in ``facts``.
+    The notification of the holder that another process waits is tried, too. The lock has keys of its own, which are
+    removed at the end. Refused operations are stored in ``facts``.
     """
     names = place.names(terms.prefix)
     keys, inbox_name = names.keys, channel(start(terms.prefix), names.ours)
@@ -210,8 +209,8 @@ def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
 
 
 def _acknowledged(line: Line, terms: Terms) -> int | str | None:
-    """Return the number of replicas that have the last write; the error text if WAIT is refused; None if no replicas
-    are wanted."""
+    """Return the number of replicas that have the last write; the error text if WAIT is refused; None if ``terms``
+    needs none."""
     if not terms.replicas:
         return None
     reply = line.ask("WAIT", terms.replicas, 1000)
@@ -219,7 +218,8 @@ def _acknowledged(line: Line, terms: Terms) -> int | str | None:
 
 
 def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: dict[str, str]) -> Blocking | None:
-    """Open a second connection and subscribe. Return None for a client object, whose own connections are not tested."""
+    """Open a second connection, and subscribe it (command ``how``) to the channel ``inbox``. Return None if that is
+    refused, or for a client object, whose own connections are not tested."""
     if endpoint.client is not None:
         return None
     connection = Blocking(endpoint, PATIENCE)
@@ -240,7 +240,7 @@ def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: di
 
 
 def _hears(inbox: Blocking) -> bool:
-    """Return True if the message has arrived that was published when a waiter joined the queue."""
+    """Return True if the second connection receives the message that was published when the waiter joined the queue."""
     inbox.set_timeout(1.0)
     try:
         return any(isinstance(reply, list) and reply[0] in {b"message", b"smessage"} for reply in inbox.receive())

@@ -1,5 +1,4 @@
-"""The rules of the doctor: from the facts about servers to findings, their consequences and remedies. They send no
-request."""
+"""The rules of the doctor: derive findings, with their consequences and remedies, from the facts about servers, without I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ SKEW = 0.5
 """Seconds of difference between clocks that are worth a finding."""
 
 HINT = 2.0
-"""Seconds by which the fence of several servers may be ahead of any server's clock, as in `_lua/quorum/vote.lua`."""
+"""Seconds by which the fence of a lock on several servers may be ahead of their clocks, as in `_lua/quorum/vote.lua`."""
 
 
 def judge(facts: Facts, terms: Terms) -> list[Finding]:

@@ -53,7 +53,7 @@ class Place:
         return Names(keys, id_within(ours, slot), id_within(theirs, slot), record, "SSUBSCRIBE", "SHARDNUMSUB")
 
     def _own(self, key: Callable[[str], bytes]) -> str:
-        """Return a random text whose key is on this server."""
+        """Return a random text for which ``key`` computes a key that is stored on this server (of a Cluster)."""
         text = os.urandom(6).hex()
         for _ in range(20 * SLOTS):  # enough tries even for a server that has only one slot
             if self.cluster is None or self.cluster.owner(slot_of(key(text))) is self.endpoint:
@@ -63,7 +63,7 @@ class Place:
 
 
 def places(endpoint: Endpoint) -> list[Place]:
-    """Return the server as a list; for a Cluster, all its primaries, as far as they can be determined."""
+    """Return the servers to check: for a Cluster, all its primaries that can be determined; otherwise the one server."""
     cluster = endpoint.cluster
     if cluster is None:
         return [Place(endpoint)]
@@ -76,7 +76,7 @@ def places(endpoint: Endpoint) -> list[Place]:
 
 
 def whole(found: list[Place]) -> list[Finding]:
-    """Return the finding whether a Cluster serves all slots, and thus all locks; empty for other servers."""
+    """Return a finding that says whether a Cluster serves all slots, and thus all locks; an empty list for other servers."""
     cluster = found[0].cluster if found else None
     if cluster is None:
         return []

@@ -1,10 +1,10 @@
-"""The timestamp lock, as it is deployed in the field (SETNX, GET, GETSET), and the migration from it to
+"""The timestamp lock, as many programs use it (SETNX, GET, GETSET), and the migration from it to
 `holdfast.Lock`.
 
 The locks of this module are for threads; `holdfast.legacy.aio` has the same names for asyncio. ``docs/legacy.md``
 explains the dangers of such locks.
 
-_shared      the part common to both APIs
+_shared      the common part of the sync and asyncio APIs
 _migrating   one lock composed of a new and an old one
 """
 
@@ -45,7 +45,7 @@ class TimestampLease(BaseStampLease):
         self._caller = caller
 
     def renew(self, ttl: float | None = None) -> None:
-        """Renew the lease for ``ttl`` seconds from now (default: the same as before). The time left is replaced, not
+        """Renew the lease for ``ttl`` seconds from now (None: the same as before). The time left is replaced, not
         extended.
 
         Raises LeaseLost, NotHeld or ServerError.
@@ -127,7 +127,8 @@ class TimestampLock(Base[TimestampLease]):
     """The lock whose key holds the time at which it expires, as it is deployed in many languages: SETNX, GET, GETSET.
 
     Use it until all users of the key have moved to `holdfast.Lock`. It excludes, and is excluded by, every client of this
-    algorithm, as long as their clocks agree. It can replace a threading.Lock. It warns once per process.
+    algorithm, as long as their clocks agree. It can replace a threading.Lock. The first one created in a process warns
+    of the dangers.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``, ``local://``).
@@ -135,7 +136,7 @@ class TimestampLock(Base[TimestampLease]):
         ttl: seconds of the lease, 0.05 at least; the same for all users of the key; renewed only by `TimestampLease.renew`.
         wait: seconds to wait for a busy lock; None: without limit; 0: not at all.
         unit: unit of the times that the other users store: "s" or "ms".
-        clock: "own": this machine's clock, as the others use theirs; "server": the server's clock, if all users use that.
+        clock: "own": this machine's clock, if each user of the key uses its own; "server": the server's clock, if all users do.
 
     Raises:
         ConfigError: an option is invalid, and nothing was sent; or, later: the value in the key is no time in this unit.
@@ -185,13 +186,13 @@ class MigratingLease(BaseMigratingLease[sync_lock.Lease, TimestampLease]):
         self._lock = lock
 
     def renew(self, ttl: float | None = None) -> None:
-        """Renew both leases for ``ttl`` seconds from now (default: the same as before). Raises LeaseLost, NotHeld or
+        """Renew the leases of both locks for ``ttl`` seconds from now (None: the same as before). Raises LeaseLost, NotHeld or
         ServerError."""
         self._both.new.renew(ttl)
         self._both.old.renew(ttl)
 
     def release(self) -> None:
-        """Release both locks. Raises LeaseLost if one was lost before, NotHeld if both were released before,
+        """Release the old lock and the new one. Raises LeaseLost if one was lost, NotHeld if both were released before,
         ServerError."""
         at_once(_migrating.give_back(self._lock._new, self._lock._old, self._both))  # noqa: SLF001
 
@@ -210,7 +211,7 @@ class Migrating(Base[MigratingLease]):
         ttl: seconds of the lease, 0.05 at least; the same for all users of the key.
         wait: seconds to wait for a busy lock; None: without limit; 0: not at all.
         unit: unit of the times that the other users store: "s" or "ms".
-        clock: "own": this machine's clock, as the others use theirs; "server": the server's clock, if all users use that.
+        clock: "own": this machine's clock, if each user of the key uses its own; "server": the server's clock, if all users do.
         prefix: start of the new lock's keys on the server.
 
     Raises:
@@ -251,7 +252,7 @@ class Migrating(Base[MigratingLease]):
 
 
 class _New:
-    """The new lock, as one half of a `Migrating` lock."""
+    """The new lock (`holdfast.Lock`) inside a `Migrating` lock."""
 
     def __init__(self, client: object, name: str | bytes, ttl: float, prefix: str) -> None:
         self._options = client, name, ttl, prefix
@@ -272,7 +273,7 @@ class _New:
 
 
 class _Old(TimestampLock):
-    """The old lock, as one half of a `Migrating` lock. It gives no warning, because its user is migrating."""
+    """The old lock inside a `Migrating` lock, without the warning of its dangers, because its user is migrating."""
 
     _warns = False
 

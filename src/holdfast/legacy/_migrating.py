@@ -1,8 +1,7 @@
-"""One lock composed of two: the new lock is acquired first, then the timestamp lock; they are released in the reverse
-order.
+"""A migrating lock, composed of a new lock, acquired first, and an old (timestamp) lock, acquired second and released first.
 
-The algorithm is written once. Its halves may answer at once (threads), be awaited (asyncio), or be simulated. It sends
-no request itself.
+The algorithm is written once, as coroutines that send no request themselves. They await the methods of the two locks,
+which may return at once (threads), suspend (asyncio), or be simulated.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Old = TypeVar("Old")
 
 
 class Half(Protocol[L]):
-    """One of the two locks, as the algorithm uses it."""
+    """The interface of one of the two locks, the new or the old one, as the algorithm uses it."""
 
     async def take(self, wait: float | None) -> L:
         """Acquire the lock within ``wait`` seconds (None: without limit). Raises LockTimeout."""
@@ -32,17 +31,17 @@ class Half(Protocol[L]):
 
 
 class Both(NamedTuple, Generic[New, Old]):
-    """The leases of both locks of one holder."""
+    """The leases of one holder of a migrating lock: of the new lock and of the old one."""
 
     new: New
     old: Old
 
 
 async def take(new: Half[New], old: Half[Old], wait: float | None, clock: Callable[[], float]) -> Both[New, Old]:
-    """Acquire both locks within ``wait`` seconds (None: without limit). Raises LockTimeout.
+    """Acquire the new lock, then the old one, within ``wait`` seconds (None: without limit). Raises LockTimeout.
 
-    Clients that know the new lock wait for it in the order of their arrival. Only its holder tries to acquire the old
-    lock.
+    Clients that know the new lock wait for it in the order of their arrival. Only the holder of the new lock tries to
+    acquire the old one.
     """
     until = None if wait is None else clock() + wait
 
@@ -63,7 +62,7 @@ async def take(new: Half[New], old: Half[Old], wait: float | None, clock: Callab
 
 
 async def give_back(new: Half[New], old: Half[Old], both: Both[New, Old]) -> None:
-    """Release both locks, the old one first, so that the next holder of the new lock finds it free."""
+    """Release the old lock, then the new one, so that the next holder of the new lock finds the old lock free."""
     try:
         await old.give_back(both.old)
     finally:
@@ -84,7 +83,7 @@ async def _undo(new: Half[New], old: Half[Old], first: New, second: Old | None) 
 
 
 def at_once(operation: Coroutine[Any, Any, T]) -> T:
-    """Return the result of an operation that never has to wait, because its halves answer at once."""
+    """Run an operation on locks whose methods return at once (sync API), so that it never suspends, and return its result."""
     try:
         operation.send(None)
     except StopIteration as stop:

@@ -1,4 +1,4 @@
-"""The common part of the timestamp locks of both APIs: options and their checks, errors, the facts of a lease."""
+"""The common part of the timestamp locks of the sync and asyncio APIs: options and their checks, errors, facts of a lease."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def warn_once() -> None:
 
 
 class BaseLock(Generic[L]):
-    """The state of a lock object, common to both kinds of locks and both APIs."""
+    """The state of a timestamp or migrating lock object, common to the sync and asyncio APIs."""
 
     def __init__(self, key: bytes, wait: object) -> None:
         self._wait = checked_wait(wait)
@@ -85,7 +85,7 @@ class BaseLock(Generic[L]):
 
     @property
     def lease(self) -> L | None:
-        """Return the lease of the latest acquisition by this object; None if there is none, or it was released."""
+        """Return the lease of the latest acquisition by this lock object; None if there is none, or if it was released."""
         lease = self._current
         return None if lease is None or lease._is_over() else lease  # noqa: SLF001
 
@@ -117,7 +117,7 @@ class BaseLock(Generic[L]):
 
 
 class BaseStampLease:
-    """The facts of one acquisition of a timestamp lock, common to both APIs."""
+    """One acquisition of a timestamp lock: the part common to the sync and asyncio APIs."""
 
     _owner = 0
 
@@ -126,9 +126,9 @@ class BaseStampLease:
         self._stamp = stamp
         self._hold = hold
         self._over = False
-        """True if the lease was released."""
+        """True once the lease was released."""
         self._lost = ""
-        """Reason why the lease is lost; empty if it is not."""
+        """Reason why the lease is lost; empty if the lease is not lost."""
         self._ttl = stamp.ttl
 
     @property
@@ -144,13 +144,13 @@ class BaseStampLease:
         raise TypeError(f"a lease cannot be pickled: it belongs to the process that took the lock {self.key!r}")
 
     def remaining(self) -> float:
-        """Return the seconds until the lease ends, if all clocks agree; 0.0 when it is over. Asks no server."""
+        """Return the seconds until the lease ends, if all clocks agree; 0.0 if it has ended. Sends no request."""
         if self._is_over() or self._lost:
             return 0.0
         return max(0.0, min(self._hold.until - local_clock(), self._hold.ends - wall()))
 
     def check(self) -> None:
-        """Raise LeaseLost if the time of the lease has passed, NotHeld if it was released. Asks no server."""
+        """Raise LeaseLost if the time of the lease has passed, NotHeld if it was released. Sends no request."""
         if self._is_over():
             raise self._not_held()
         if not self.remaining():
@@ -161,7 +161,7 @@ class BaseStampLease:
         return self._over or not self._process.here
 
     async def _release(self) -> None:
-        """Run the operation behind `release`. Raises WireError, too."""
+        """Release the lock, as the public `release` does. Raises WireError instead of ServerError."""
         if self._is_over():
             raise self._not_held()
         in_time = bool(self.remaining())
@@ -170,7 +170,7 @@ class BaseStampLease:
             raise self._lease_lost(self._lost or (_TAKEN if in_time else "its time had passed when it was released"))
 
     async def _renew(self, ttl: float | None) -> None:
-        """Run the operation behind `renew`. Raises WireError, too."""
+        """Renew the lease, as the public `renew` does. Raises WireError instead of ServerError."""
         self.check()
         ttl = self._ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL)
         if not await timestamp.renew(self._stamp, self._hold, ttl):
@@ -199,7 +199,7 @@ _TAKEN = (
 
 
 class BaseMigratingLease(Generic[New, Old]):
-    """The facts of one acquisition of both locks of a migration, common to both APIs."""
+    """One acquisition of a migrating lock, with the leases of its two locks: the part common to the sync and asyncio APIs."""
 
     _owner = 0
 
@@ -228,11 +228,11 @@ class BaseMigratingLease(Generic[New, Old]):
         raise TypeError(f"a lease cannot be pickled: it belongs to the process that took the lock {self.name!r}")
 
     def remaining(self) -> float:
-        """Return the seconds until the first of both leases ends; 0.0 when one of them is over. Asks no server."""
+        """Return the seconds until the first of the two locks' leases ends; 0.0 if one has ended. Sends no request."""
         return min(self._both.new.remaining(), self._both.old.remaining())
 
     def check(self) -> None:
-        """Raise LeaseLost if one of both leases is lost, NotHeld if they were released. Asks no server."""
+        """Raise LeaseLost if the lease of either lock is lost, NotHeld if they were released. Sends no request."""
         self._both.old.check()
         self._both.new.check()
 
@@ -241,8 +241,8 @@ class BaseMigratingLease(Generic[New, Old]):
 
 
 def granted(theirs: Theirs | None, stamp: Stamp, since: float) -> None:
-    """Raise LockTimeout if the lock stayed busy. ``theirs``: its other holder, or None; ``since``: local time of the
-    first try."""
+    """Raise LockTimeout if the lock stayed busy. ``theirs``: the other holder (None: acquired); ``since``: monotonic
+    time of the first try."""
     if theirs is not None:
         key, waited = stamp.key.decode(errors="backslashreplace"), local_clock() - since
         raise LockTimeout(
@@ -256,7 +256,7 @@ def granted(theirs: Theirs | None, stamp: Stamp, since: float) -> None:
 
 
 async def understood(operation: Coroutine[Any, Any, T], stamp: Stamp) -> T:
-    """Await an operation. If it refuses the value in the key, raise ConfigError in the user's words."""
+    """Await an operation on a timestamp lock. Raises ConfigError if the value in the key is no time that the lock can read."""
     try:
         return await operation
     except Strange as strange:

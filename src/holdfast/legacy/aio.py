@@ -33,7 +33,7 @@ class TimestampLease(BaseStampLease):
         self._caller = caller
 
     async def renew(self, ttl: float | None = None) -> None:
-        """Renew the lease for ``ttl`` seconds from now (default: the same as before). The time left is replaced, not
+        """Renew the lease for ``ttl`` seconds from now (None: the same as before). The time left is replaced, not
         extended.
 
         Raises LeaseLost, NotHeld or ServerError.
@@ -118,7 +118,8 @@ class TimestampLock(Base[TimestampLease]):
     """The lock whose key holds the time at which it expires, as it is deployed in many languages: SETNX, GET, GETSET.
 
     Use it until all users of the key have moved to `holdfast.Lock`. It excludes, and is excluded by, every client of this
-    algorithm, as long as their clocks agree. It can replace an asyncio.Lock. It warns once per process.
+    algorithm, as long as their clocks agree. It can replace an asyncio.Lock. The first one created in a process warns
+    of the dangers.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``,
@@ -127,7 +128,7 @@ class TimestampLock(Base[TimestampLease]):
         ttl: seconds of the lease, 0.05 at least; the same for all users of the key; renewed only by `TimestampLease.renew`.
         wait: seconds to wait for a busy lock; None: without limit; 0: not at all.
         unit: unit of the times that the other users store: "s" or "ms".
-        clock: "own": this machine's clock, as the others use theirs; "server": the server's clock, if all users use that.
+        clock: "own": this machine's clock, if each user of the key uses its own; "server": the server's clock, if all users do.
 
     Raises:
         ConfigError: an option is invalid, and nothing was sent; or, later: the value in the key is no time in this unit.
@@ -181,13 +182,13 @@ class MigratingLease(BaseMigratingLease[aio.Lease, TimestampLease]):
         self._lock = lock
 
     async def renew(self, ttl: float | None = None) -> None:
-        """Renew both leases for ``ttl`` seconds from now (default: the same as before). Raises LeaseLost, NotHeld or
+        """Renew the leases of both locks for ``ttl`` seconds from now (None: the same as before). Raises LeaseLost, NotHeld or
         ServerError."""
         await self._both.new.renew(ttl)
         await self._both.old.renew(ttl)
 
     async def release(self) -> None:
-        """Release both locks. Raises LeaseLost if one was lost before, NotHeld if both were released before,
+        """Release the old lock and the new one. Raises LeaseLost if one was lost, NotHeld if both were released before,
         ServerError."""
         await _migrating.give_back(self._lock._new, self._lock._old, self._both)  # noqa: SLF001
 
@@ -207,7 +208,7 @@ class Migrating(Base[MigratingLease]):
         ttl: seconds of the lease, 0.05 at least; the same for all users of the key.
         wait: seconds to wait for a busy lock; None: without limit; 0: not at all.
         unit: unit of the times that the other users store: "s" or "ms".
-        clock: "own": this machine's clock, as the others use theirs; "server": the server's clock, if all users use that.
+        clock: "own": this machine's clock, if each user of the key uses its own; "server": the server's clock, if all users do.
         prefix: start of the new lock's keys on the server.
 
     Raises:
@@ -248,7 +249,7 @@ class Migrating(Base[MigratingLease]):
 
 
 class _New:
-    """The new lock, as one half of a `Migrating` lock."""
+    """The new lock (`holdfast.aio.Lock`) inside a `Migrating` lock."""
 
     def __init__(self, client: object, name: str | bytes, ttl: float, prefix: str) -> None:
         self._options = client, name, ttl, prefix
@@ -271,7 +272,7 @@ class _New:
 
 
 class _Old(TimestampLock):
-    """The old lock, as one half of a `Migrating` lock. It gives no warning, because its user is migrating."""
+    """The old lock inside a `Migrating` lock, without the warning of its dangers, because its user is migrating."""
 
     _warns = False
 

@@ -1,8 +1,8 @@
 """Schedules: jobs that run once per tick (scheduled time), however many processes serve them.
 
-`timetable` computes when a job is due, and `definition` stores a job's options on the server. `schedule` has jobs and what both
-APIs share, and `run` what a job is told about its run. `sync` and `aio` are the two APIs. `_core.schedule.loop` decides what is
-claimed.
+`timetable` computes when a job is due, and `definition` stores a job's options on the server. `schedule` has the jobs
+and the common base of the sync and asyncio APIs, `sync` and `aio`. `run` has the object that tells a job function about
+its run. `_core.schedule.loop` decides which ticks a process claims.
 """
 
 from holdfast.schedule.command import Command, JobFailed

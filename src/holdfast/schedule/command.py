@@ -1,7 +1,7 @@
 """Commands as jobs: `Command` runs a program in its own process group, and never longer than its lease lasts.
 
 The guardian process (`holdfast._local.guardian.parent`) ends the command before the lease expires, when the run is cancelled,
-and at once when this process is killed. When another process gets the job, the command and all its children have ended.
+and at once when this process is killed. So the command and all its children have ended before another process runs the job.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 _LOOK = 0.1  # seconds between two checks of the lease and of cancellation
 _ASK, _PATIENCE, _SILENCE = 0.3, 0.2, 10.0
-"""Seconds after which a silent guardian process is asked for a sign of life; seconds that it has for the answer.
-The second number, `_PATIENCE`, counts after a missed deadline; otherwise the third, `_SILENCE`, does."""
+"""Seconds of silence after which the guardian process is asked for a sign of life, and two time limits for its answer.
+After a missed deadline, the guardian process has `_PATIENCE` seconds for the answer; otherwise `_SILENCE` seconds."""
 _LINES, _LONGEST = 5, 4096  # number of last lines kept; bytes after which a longer line is split
 _SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) if c != "\t"})
 """Table that replaces control characters by "?", since a terminal might obey them when it shows the history."""
 
 
 class JobFailed(HoldfastError):
-    """A job's command ended with an exit code other than 0, or could not be started. The message has its last lines."""
+    """A job's command ended with an exit code other than 0, or could not be started. The message has the last printed lines."""
 
 
 class Command:
@@ -110,7 +110,7 @@ _REMARKS = {
         "more processes ({}) have not ended after KILL; they are not listed",
     ),
 }
-"""Message for a report about one process, and for the report about all further processes of that kind."""
+"""Two messages for each kind of report by the guardian process: about one process, and about all further processes."""
 
 
 class _Execution:
@@ -124,9 +124,11 @@ class _Execution:
         self.over = self.ending = self.late = False
         self.confirmed = -math.inf
         self.kill_at = math.inf
-        """Clock time, in seconds, by which the guardian must have killed the command because its lease ends."""
+        """Monotonic time, in seconds, by which the guardian process must have killed the command, because the run's
+        lease ends."""
         self.doom = math.inf
-        """Clock time, in seconds, by which the guardian must have killed a cancelled command; infinity: not cancelled."""
+        """Monotonic time, in seconds, by which the guardian process must have killed a cancelled command; infinity: not
+        cancelled."""
         self.lines: collections.deque[str] = collections.deque(maxlen=_LINES)
         self._unread = b""
 
@@ -172,7 +174,7 @@ class _Execution:
         self.over = self.over or word in {"late", "gone"}
 
     def _look_at_lease(self) -> None:
-        """Tell the guardian process the lease's new deadline after each renewal, before which it ends the command."""
+        """After each renewal of the lease, send the guardian process the new deadline, before which it must end the command."""
         if self.run.lease is None:
             return
         now = program.clock()  # read before remaining(): the time in between then makes the deadline early, not late
@@ -197,12 +199,13 @@ class _Execution:
             self.guard.ask(0.0 if now >= due else _ASK)
 
     def _remark(self, text: str) -> None:
-        """Pass a remark of this module, not printed by the command, to the caller's ``echo`` function."""
+        """Pass a remark about the command, which the command did not print itself, to the caller's ``echo`` function."""
         if self.command.echo is not None:
             self.command.echo(text.translate(_SAFE))
 
     def _read(self) -> bool:
-        """Read the command's output; return False at its end, or if nothing more is ready and the command is over."""
+        """Read the command's output. Return False at the end of the output, or if the command is over and has no more
+        output."""
         try:
             data = os.read(self.output, 65536)
         except BlockingIOError:

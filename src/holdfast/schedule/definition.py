@@ -1,4 +1,4 @@
-"""A job's options, checked, and its definition: the JSON text on the server that all processes read."""
+"""Check a job's options, and read and write its definition: the JSON text on the server that all processes share."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def checked(name: str, options: dict[str, Any]) -> Options:
 
 
 def fit_for(given: Any, parameter: str) -> set[str]:
-    """Return one feature or several as a set. Raises ConfigError if one is not text."""
+    """Return the features given as one text or as several texts, as a set. Raises ConfigError if one is not text."""
     found = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     if not all(isinstance(feature, str) for feature in found):
         raise ConfigError(f"{parameter} must be a feature or several, as text, not {given!r}", parameter=parameter)

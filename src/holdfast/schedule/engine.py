@@ -1,4 +1,4 @@
-"""The part of `Schedule` that both APIs share: begin, cancel and end runs, as `_core.schedule.loop` decides."""
+"""Begin, cancel and end the runs of jobs, as `_core.schedule.loop` decides; used by the sync and the asyncio `Schedule`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.schedule.run import Cancelled, Run, RunLease, enter
 log = logger("holdfast.schedule")
 
 PATIENCE = 5.0
-"""Seconds that `Schedule.stop` waits for runs to end after they were told to."""
+"""Seconds that `Schedule.stop` waits for the runs to end after it has told them to end."""
 
 TEXT = 500
 """Maximum number of characters of a result or an error that the history keeps."""
@@ -31,17 +31,17 @@ class Launch(Protocol):
 
 
 class Engine:
-    """All runs of a schedule in this process; carries out the tasks that the schedule's state decides."""
+    """All runs of a schedule in this process. The engine begins and cancels runs when the schedule's state says so."""
 
     def __init__(self, state: ScheduleState, functions: dict[str, Callable[..., Any]], launch: Launch) -> None:
         self.state = state
         self.home: tuple[Home, object] | None = None
-        """This process's registry, and the server that has the schedule now; None before the first request."""
+        """The registry of this process, and the server on which the schedule is stored now; None before the first request."""
         self._functions = functions
         self._launch = launch
         self._runs: dict[ActiveRun, Run] = {}
         self._halts: dict[ActiveRun, Callable[[], object]] = {}
-        """Function that stops a run, by run, as returned by `_launch`; removed when it is called."""
+        """For each run, the function returned by `_launch` that stops it; an entry is removed when its function is called."""
 
     def do(self, todo: Todo) -> None:
         match todo:
@@ -132,7 +132,7 @@ class Engine:
             self._halt(active_run)
 
     def _tell(self, active_run: ActiveRun, why: str) -> None:
-        """Tell a run to end, once, for the reason ``why``. May be called in any thread."""
+        """Tell a run to end, for the reason ``why``, unless it was told before. May be called in any thread."""
         run = self._runs.get(active_run)
         if run is not None and not run.cancelled.is_set():
             run.reason = why
@@ -140,7 +140,7 @@ class Engine:
             self._halt(active_run)
 
     def _halt(self, active_run: ActiveRun) -> None:
-        """Stop a run that was told to end, once: a second cancellation would interrupt the task's own cleanup."""
+        """Stop a run that was told to end, but only once: a second cancellation would interrupt the cleanup of the task."""
         halt = self._halts.pop(active_run, None)
         if halt is not None:
             halt()
@@ -148,7 +148,8 @@ class Engine:
     # A run, in its own thread or task
 
     def call(self, active_run: ActiveRun, run: Run) -> Any:
-        """Call a job's function, in its own thread or task, and return its result, which may be a coroutine."""
+        """Call a job's function in the current thread or task, which belongs to the run; return its result, perhaps a
+        coroutine."""
         enter(run)
         function = self._functions[active_run.job.name]
         return function(**({"run": run} if takes_run(function) else {}))
@@ -169,7 +170,7 @@ class Engine:
 
 
 def _told(what: object) -> str:
-    """Return a result or an error as text that can be sent, even if the object's own ``__str__`` fails."""
+    """Return the result or the exception of a job as text for the history, even if its ``__str__`` fails."""
     try:
         text = str(what)[:TEXT]
     except Exception as error:  # noqa: BLE001 - the __str__ of a user's class

@@ -1,4 +1,4 @@
-"""The origin of a job: a name of the code that it runs, by which two programs under one job name are told apart.
+"""The origin of a job: a name for the code that it runs, which shows when two programs use the same job name.
 
 A path would differ between hosts, and between releases that have their own directories; the name of the module and of the
 function does not. The arguments of a command count unchanged, including paths.

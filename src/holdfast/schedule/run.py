@@ -37,7 +37,7 @@ class RunLease(BaseLease):
 
     @property
     def why(self) -> str:
-        """Reason why the lease is lost; empty while it is not."""
+        """Reason why the lease is lost; empty if the lease is not lost."""
         return self._held_lease.lost
 
     def notice_loss(self) -> None:
@@ -53,7 +53,7 @@ class RunLease(BaseLease):
             self.notice_loss()
 
     def end(self) -> None:
-        """Stop watching the lease, because the server has released it at the end of the run."""
+        """Stop tracking the lease locally, because the server has released the lease at the end of the run."""
         self._held_lease.end()
         self._forget()
 
@@ -77,13 +77,12 @@ class Run:
     Reasons: the lease is lost, ``max_runtime`` has passed, a person cancels the run, or the process stops. A coroutine is
     cancelled as well; a plain function has to check the event."""
     reason: str = ""
-    """Reason why the run is to end, as text; empty while it is not."""
+    """Reason why the run was told to end, as text; empty if it was not told to end."""
     by_hand: bool = False
-    """True if a person started the run with `Schedule.run_now`, so it is not a tick of the timetable."""
+    """True if `Schedule.run_now` started the run, instead of a tick of the timetable."""
 
     def check(self) -> None:
-        """Raise LeaseLost if another process may have the run by now, `Cancelled` if the run is to end. Needs no round
-        trip."""
+        """Raise LeaseLost if the lease of the run is lost, or `Cancelled` if the run was told to end. Needs no round trip."""
         if self.lease is not None:
             self.lease.check()
         if self.cancelled.is_set():
@@ -94,7 +93,7 @@ _current: ContextVar[Run | None] = ContextVar("holdfast_run", default=None)
 
 
 def current() -> Run | None:
-    """Return the run that the calling code is part of, or None."""
+    """Return the run of a job that the calling code is part of; None outside a run."""
     return _current.get()
 
 

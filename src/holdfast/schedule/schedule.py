@@ -40,7 +40,7 @@ ANSWER_WITHIN = 2.0
 """Maximum number of seconds to wait for one reply of the server."""
 
 IDLE = "called as a job it would do nothing; declare a function that iterates over it"
-"""Text of the error that refuses a generator function."""
+"""Text of the error for a generator function that is declared as a job."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Record:
     started: float = 0.0
     ended: float = 0.0
     host: str = ""
-    """Process of the run, as ``host:pid (label)``."""
+    """Process that ran the job, as ``host:pid (label)``."""
     attempt: int = 1
     fence: int = 0
     result: str = ""
@@ -135,7 +135,7 @@ class Overview:
 
 
 def _refuse_mistaken(mistaken: dict[str, Any]) -> None:
-    """Raise TypeError for an unknown option; the message for ``timeout=`` names the options that replace it."""
+    """Raise TypeError for an unknown option of `Schedule`; for ``timeout=``, the message names the options to use instead."""
     if "timeout" in mistaken:
         raise TypeError(
             "Schedule() has no timeout=: pass max_runtime= of a job for how long a run may take, ttl= of a job for how long "
@@ -219,10 +219,11 @@ class BaseSchedule:
         raise NotImplementedError
 
     def _check(self, name: str, function: Callable[..., Any]) -> None:
-        """Raise ConfigError for a function that this API cannot run."""
+        """Raise ConfigError for a function that this API (sync or asyncio) cannot run as a job."""
 
     def _new_state(self, timeout: float) -> ScheduleState:
-        """Return a new `ScheduleState` with the declared jobs that this process has the features for."""
+        """Return a new `ScheduleState` with the declared jobs that this process may run. ``timeout``: seconds to wait
+        for each reply."""
         mine = [job for job in self._jobs.values() if not job.options.on or self._features & set(job.options.on)]
         seats = [
             ServedJob(
@@ -251,7 +252,7 @@ class BaseSchedule:
         return f"schedule {self.name!r}"
 
     def _obeyed(self, job: str, answer: Obeyed | UnknownJob | Full | Unusable) -> None:
-        """Raise ConfigError if the server did not carry out a command about a job."""
+        """Raise ConfigError if ``answer`` says that the server did not carry out a command about the job, and why."""
         if isinstance(answer, UnknownJob):
             raise ConfigError(f"schedule {self.name!r} has no job {job!r}", parameter="job")
         if isinstance(answer, Full):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Stopping:
-    """A signal handler that stops a schedule: runs have ``wait`` seconds after the first signal, 0 after the second.
+    """A signal handler that stops a schedule. Runs have ``wait`` seconds to end after the first signal, none after the second.
 
     SIGHUP stops the schedule, too, so that the end of a terminal or session does not cut runs short. A closing terminal may
     send SIGHUP twice, once by the shell and once by the kernel, so a second one is ignored. Under nohup, SIGHUP stays ignored.

@@ -32,7 +32,8 @@ class Schedule(BaseSchedule):
         client: a redis.Redis or valkey.Valkey client, or a URL.
         name: the name of the schedule. Processes that serve the same name share its jobs, so each application needs its own
         name.
-        features: what this process can do. A job declared with ``on=`` runs only in processes that have one of its features.
+        features: names of what this process offers, such as "gpu". A job declared with ``on=`` runs only in processes that have
+        one of its features.
         concurrency: maximum number of runs at the same time in this process.
         prefix: start of the keys on the server.
         strict: refuse to start if another process serves a different function under the name of one of the jobs. Otherwise
@@ -143,11 +144,12 @@ class Schedule(BaseSchedule):
         self._order(job, "pause")
 
     def resume(self, job: str) -> None:
-        """Resume a paused job, from its next tick (scheduled time) on."""
+        """Resume a paused job: it runs again from its next tick (scheduled time) on."""
         self._order(job, "resume")
 
     def run_now(self, job: str) -> None:
-        """Run a job once, now, in one of the processes that serve it; after the run under way, if there is one."""
+        """Run a job once, now, in one of the processes that serve it. If a run of the job is under way, the new run
+        waits for its end."""
         self._order(job, "run")
 
     def cancel(self, job: str) -> None:
@@ -166,7 +168,7 @@ class Schedule(BaseSchedule):
 
 
 class Service:
-    """One period of serving a schedule, from start to stop, in its own thread. Raises ServerError."""
+    """One period of serving a schedule, from start to stop, in its own thread. Creating it raises ServerError."""
 
     def __init__(
         self, caller: Caller, key: bytes, what: str, state: ScheduleState, functions: dict[str, Callable[..., Any]]

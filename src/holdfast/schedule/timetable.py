@@ -1,7 +1,6 @@
 """Timetables, which compute when a job is due: `Cron` and `Every`. All processes compute the same ticks.
 
-The computation is arithmetic on Unix seconds. A tick is identified by its scheduled time, by which its run is claimed. Nothing
-in this module reads a clock.
+The computation is arithmetic on Unix seconds. A tick is identified by its scheduled time. Nothing in this module reads a clock.
 """
 
 from __future__ import annotations
@@ -155,7 +154,8 @@ class Cron(Timetable):
             return math.inf
 
     def _next_once(self, t: float) -> float:
-        """Return the next tick after ``t`` if each clock time runs once, even when the clock shows it twice."""
+        """Return the next tick after ``t`` for a job that runs once per scheduled time, even if the clock shows that
+        time twice."""
         for shown in self._due(self._shows(t)):
             tick = self._moment(shown)
             if tick > t:  # otherwise the clock shows a due time for the second time
@@ -163,7 +163,7 @@ class Cron(Timetable):
         return math.inf
 
     def _next_by_clock(self, t: float) -> float:
-        """Return the next tick after ``t`` if the job follows the clock, searching from one clock change to the next."""
+        """Return the next tick after ``t`` for a job that follows the clock, which may skip an hour or show it twice."""
         since, shown = t, self._shows(t)
         while True:
             due = next(self._due(shown), None)
