@@ -1,19 +1,35 @@
-"""Exhaustive searches in the tests: of the slow scenarios, each run searches a third in full, and the soak all of them."""
+"""Tests that take turns: of the slow scenarios, and of some cases, each run does a third, and the soak the others, too."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeVar
+
+import pytest
 
 from holdfast.testing.explore import Report
 from sources import turn
 
+Case = TypeVar("Case")
+
 TURNS = 3
-"""Number of changes of the sources, on average, after which a slow scenario is searched in full again."""
+"""Number of changes of the sources, on average, after which it is the turn of the same scenario or case again."""
 
 FIRST = 100
 """Number of schedules of a slow scenario that are run when it is not its turn: those that differ early come first, so
 each fault hits each of the first steps."""
+
+
+def by_turns(cases: Iterable[Case], name: Callable[[Case], str] = str) -> list[Any]:
+    """Return cases as parameters of a test. The digest of the sources chooses the third that `make test` runs; the others run
+    in the soak."""
+    known = list(cases)
+    chosen = sorted(map(name, known), key=lambda each: turn(f"case {each}"))[: -(-len(known) // TURNS)]
+    marks = [() if name(case) in chosen else pytest.mark.soak for case in known]
+    return [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark)
+        for case, mark in zip(known, marks, strict=True)
+    ]
 
 
 def in_full(name: str, slow: Collection[str]) -> bool:

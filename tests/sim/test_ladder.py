@@ -18,6 +18,7 @@ from holdfast.testing.ladder.rungs import build, by_name, settle
 from holdfast.testing.ladder.world import LadderWorld
 from holdfast.testing.sim.stepwise import Stepwise
 from sim import ladder_page
+from sim.searches import by_turns
 
 FALLING = [rung for rung in RUNGS if rung.fall is not None]
 CURES = [rung for rung in RUNGS if rung.fall is None]
@@ -113,17 +114,20 @@ def outcomes(rung: Rung, scenario: Scenario) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize(
     ("name", "scenario"),
-    [
-        ("flag", rungs.CALM),
-        ("setnx", rungs.CALM),
-        ("timestamp-getset", rungs.CLOCKS),
-        ("timestamp-equal", rungs.LOST_REPLY),
-        ("token-script", rungs.LOST_REPLY),
-        ("setnx-expire", rungs.CRASH),
-        ("set-nx-px", rungs.CRASH),
-        ("late-write", rungs.LATE),
-        ("token-script", rungs.DEATH),
-    ],
+    by_turns(
+        [
+            ("flag", rungs.CALM),
+            ("setnx", rungs.CALM),
+            ("timestamp-getset", rungs.CLOCKS),
+            ("timestamp-equal", rungs.LOST_REPLY),
+            ("token-script", rungs.LOST_REPLY),
+            ("setnx-expire", rungs.CRASH),
+            ("set-nx-px", rungs.CRASH),
+            ("late-write", rungs.LATE),
+            ("token-script", rungs.DEATH),
+        ],
+        name=lambda case: f"{case[0]} {case[1].name}",
+    ),
     ids=lambda each: each if isinstance(each, str) else each.name,
 )
 def test_the_steps_that_are_not_chosen_make_no_difference(

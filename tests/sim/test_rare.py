@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.testing.runner import SWARMS, RunnerTotals, batch, swarm_of
 from holdfast.testing.sim.rare import PLAIN, THEMES
+from sim.searches import by_turns
 
 MANY = 3_000
 CASES = [f"{of}+{theme.name}" for theme in THEMES.values() for of in theme.swarms]
@@ -31,7 +32,7 @@ def test_thousands_of_histories(name: str) -> None:
     judge(batch(1_000_000, MANY, name), name)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", by_turns(CASES))
 def test_a_theme_is_drawn_apart(name: str) -> None:
     """A history under a theme is another one, the same each time; and without it, the one that the seed always was."""
     of = name.partition("+")[0]

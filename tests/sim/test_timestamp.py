@@ -16,6 +16,7 @@ from holdfast.testing.ladder import Rung, Scenario, find, survives
 from holdfast.testing.ladder.rungs import CALM, CLOCKS, CRASH, LOST_REPLY, PAUSE
 from sim import legacy_page
 from sim.fleets import TROUBLE, Fleet, Outcome, simulate
+from sim.searches import by_turns
 from sim.timestamps import FALLS, OURS, OURS_BY_SERVER, STARVING
 
 QUICK, LONG = range(100), range(4000)
@@ -48,7 +49,7 @@ HOLD = {
 }
 
 
-@pytest.mark.parametrize("name", HOLD)
+@pytest.mark.parametrize("name", by_turns(HOLD))
 def test_at_most_one_holder(name: str) -> None:
     assert broken(run(HOLD[name])) == []
 
@@ -79,8 +80,7 @@ def test_a_fleet_that_skips_the_time_between_breaks_it() -> None:
     [
         (OURS, CALM),
         (OURS, CRASH),
-        (OURS, PAUSE),
-        (OURS, LOST_REPLY),
+        *by_turns([(OURS, PAUSE), (OURS, LOST_REPLY)], name=lambda case: case[1].name),
         (OURS_BY_SERVER, CLOCKS),
         (OURS_BY_SERVER, STARVING),
     ],

@@ -13,6 +13,7 @@ import pytest
 from holdfast.testing.runner import batch
 from holdfast.testing.wired.histories import simulate
 from sim.wired_defects import WIRED
+from sources import turn
 
 
 def run(first: int, count: int) -> None:
@@ -44,9 +45,27 @@ def test_a_seed_decides_everything(seed: int) -> None:
     assert (after.profile, after.counts) == (before.profile, before.counts)
 
 
-def test_each_planted_defect_is_caught() -> None:
+def search(names: set[str]) -> None:
+    """Search for these defects, each of which has to be caught."""
     script = Path(__file__).with_name("wired_defects.py")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, str(script), *sorted(names)], capture_output=True, text=True, check=True, timeout=300
+    )
     found = {line["name"]: line["found"] for line in map(json.loads, done.stdout.splitlines())}
-    assert set(found) == {defect.name for defect in WIRED}
+    assert set(found) == names
     assert {name for name, how in found.items() if how is None} == set()
+
+
+DEFECTS = {defect.name for defect in WIRED}
+IN_TURN = {name for name in DEFECTS if turn(f"defect {name}") % 3 == 0}
+
+
+def test_the_planted_defects_whose_turn_it_is_are_caught() -> None:
+    """A third of them; others after each change of a source."""
+    assert len(DEFECTS) > 8
+    search(IN_TURN or DEFECTS)
+
+
+@pytest.mark.soak
+def test_each_planted_defect_is_caught() -> None:
+    search(DEFECTS)

@@ -161,13 +161,15 @@ def search(copy: Copy, defect: Mutation) -> tuple[int, str] | None:
     return None
 
 
-def main() -> None:
-    """Search for each."""
+def main(names: list[str]) -> None:
+    """Search for those that are named; for all, if none is."""
     with copied() as copy:
         for defect in WIRED:
+            if names and defect.name not in names:
+                continue
             found = search(copy, defect)
             print(json.dumps({"name": defect.name, "found": found}), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

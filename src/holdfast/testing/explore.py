@@ -138,7 +138,7 @@ def _schedule(
     except Stuck:
         found.append(STUCK)
     except Exception as error:  # noqa: BLE001 - any error is reported with its schedule
-        found.append(Violation("R0", f"it raises {error!r}"))
+        found.append(Violation("R0", f"the history raised {error!r}"))
     finally:
         world.close()
     report.deepest = max(report.deepest, len(choices))
@@ -166,7 +166,7 @@ def replay(
     except Stuck:
         found.append(STUCK)
     except Exception as error:  # noqa: BLE001 - any error is reported with its schedule
-        found.append(Violation("R0", f"it raises {error!r}"))
+        found.append(Violation("R0", f"the history raised {error!r}"))
     finally:
         world.close()
     return world.history, found + (judge or partial(checkers.check, limits=limits))(world.history)
