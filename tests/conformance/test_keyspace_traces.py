@@ -63,6 +63,7 @@ class Server:
         self.listener.ask([b"SUBSCRIBE", HEARD[0]], [b"SUBSCRIBE", HEARD[1]])
         version = self.wire.ask([b"INFO", b"server"])[0].split(b"redis_version:")[1].split(b".")
         self.since_7 = int(version[0]) >= 7
+        self.is_7_0 = kind == "redis-on-path" and version[:2] == [b"7", b"0"]
 
     def heard(self) -> list[list[bytes]]:
         self.wire.ask([b"PUBLISH", HEARD[0], b"the end"])
@@ -139,8 +140,9 @@ class Comparison:
                 return theirs is None and ours is None
 
     def _same_error(self, theirs: ReplyError, ours: ReplyError, in_script: bool) -> bool:
-        """The words are those of Redis 7.0; 6.2 has no code of their own for errors that end a script."""
-        if self.server.kind == "redis-on-path" and not in_script:
+        """Our words are those of Redis 7.0; later releases word some errors anew. In 6.2, errors that end a script have no code
+        of their own."""
+        if self.server.is_7_0 and not in_script:
             return str(theirs) == str(ours)
         return theirs.code == ours.code or (in_script and not self.server.since_7)
 
