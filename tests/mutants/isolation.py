@@ -17,11 +17,13 @@ from pathlib import Path
 
 CPU, WALL, FILE = 10, 180, 256 << 20
 """CPU seconds of one process, seconds, and bytes of a file that a piece of work may take."""
+IDLE = 20.0
+"""Seconds without any use of the CPU after which a piece of work hangs."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it has ended: "ok", "failed", "killed" (by a limit, or a signal of its own), "hung" (beyond `WALL`)."""
+    """How it has ended: "ok", "failed", "killed" (by a limit, or a signal of its own), "hung" (beyond `WALL`, or `IDLE`)."""
 
     how: str
     said: str
@@ -75,7 +77,12 @@ def _work(work: Callable[[], int], said: Path) -> None:
 
 def _wait(child: int, until: float) -> int | None:
     """Its status; None if it takes too long. As the first process we also collect what others have left."""
+    used, since = "", time.monotonic()
     while time.monotonic() < until:
+        if _used(child) != used:
+            used, since = _used(child), time.monotonic()
+        elif time.monotonic() > since + IDLE:
+            return None
         with suppress(ChildProcessError):
             found, status = os.waitpid(-1, os.WNOHANG)
             if found == child:
@@ -84,6 +91,15 @@ def _wait(child: int, until: float) -> int | None:
                 continue
         time.sleep(0.01)
     return None
+
+
+def _used(child: int) -> str:
+    """Return the CPU time of a process, as Linux shows it; elsewhere the time, as if it were always busy."""
+    try:
+        fields = Path(f"/proc/{child}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return str(time.monotonic())
+    return " ".join(fields[11:15])
 
 
 def _end_all(child: int) -> None:
