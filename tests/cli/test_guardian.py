@@ -593,3 +593,10 @@ guard.close()
 """)
         null, pipes = ["/dev/null"] * 3, ["pipe"] * 3  # two to wake it, one for an error of exec
         assert lines[2:] == [str([*null, *pipes, "socket"]), "hf-guardian"]
+
+
+def test_where_there_is_no_prctl_nobody_becomes_a_subreaper(monkeypatch: pytest.MonkeyPatch) -> None:
+    from holdfast._local.guardian import descendants
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not descendants.become_subreaper()

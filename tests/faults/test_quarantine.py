@@ -140,6 +140,11 @@ def test_one_who_says_another_longest_lease_is_refused(both_faces: tuple[Sync, A
     free_again(both_faces, server.url, name, True)
 
 
+def test_why_a_server_could_not_be_declared_new_is_said() -> None:
+    (why,) = holdfast.declare_new("redis://127.0.0.1:1").values()
+    assert "Connection refused" in why
+
+
 def test_what_was_taken_without_quarantine_is_not_passed_on_to_one_with_it(new_server: NewServer, name: str) -> None:
     """In one process, the same lock."""
     server = new_server()

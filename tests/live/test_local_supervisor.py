@@ -78,3 +78,16 @@ def test_files_in_use_do_not_grow_old(supervisor: Supervisor) -> None:
     supervisor.kept -= 3601
     supervisor.keep_files()
     assert file.stat().st_mtime > 0
+
+
+def test_why_a_server_did_not_start_is_said_though_it_has_written_little(tmp_path: Path) -> None:
+    server = tmp_path / "server"
+    server.write_text("#!/bin/sh\necho 'no memory' > \"${0%/*}/server.log\"\nexit 1\n")
+    server.chmod(0o700)
+    failing = Supervisor(str(tmp_path), 600, -1)
+    failing.lock = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(RuntimeError, match="^no memory$"):
+            failing.start(str(server))
+    finally:
+        os.close(failing.lock)

@@ -258,6 +258,18 @@ def test_a_condition_on_a_lost_lease(server: PrivateServer, look: redis.Redis, n
         condition.wait(0.01)
 
 
+def test_what_a_callback_of_a_loop_takes_belongs_to_the_thread(server: PrivateServer, name: str) -> None:
+    lock = RLock(server.url, name)
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(lock.acquire)
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    lock.release()
+    assert not lock.locked()
+
+
 def test_a_signal_handler_takes_what_it_has_interrupted(server: PrivateServer, name: str) -> None:
     lock, counts = RLock(server.url, name), []
 
