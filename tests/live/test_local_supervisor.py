@@ -87,7 +87,7 @@ def test_why_a_server_did_not_start_is_said_though_it_has_written_little(tmp_pat
     failing = Supervisor(str(tmp_path), 600, -1)
     failing.lock = os.open(tmp_path, os.O_RDONLY)
     try:
-        with pytest.raises(RuntimeError, match="^no memory$"):
+        with pytest.raises(RuntimeError, match=r"^no memory$"):
             failing.start(str(server))
     finally:
         os.close(failing.lock)
