@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import threading
@@ -26,6 +27,7 @@ from holdfast._net.cluster import ASKING, HOPS, LEAST_TIMEOUT_S, Cluster, Hop, S
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.slots import SLOTS, id_within, slot_of
 from holdfast._net.url import from_url
+from holdfast._runtime.drivers import aio_cluster
 from holdfast._runtime.drivers.sync_cluster import ShardDriver
 from holdfast._runtime.keeper.cluster_connection import ShardLine
 from holdfast._runtime.process import Process
@@ -188,6 +190,24 @@ def test_a_request_has_its_time_and_to_find_out_who_answers_leaves_a_part_of_it(
     asking, request = had
     assert 50.0 < asking <= 60.0 - LEAST_TIMEOUT_S
     assert 50.0 < request <= 60.0 - 2 * LEAST_TIMEOUT_S
+
+
+def test_a_request_of_a_task_has_its_time_for_all_servers_together() -> None:
+    had = list[float]()
+
+    async def main() -> None:
+        driver = aio_cluster.ShardDriver(Process(), Shard(Map().cluster, SLOT, sharded=False))
+
+        async def take(hop: Hop) -> Answer[int] | WireError:
+            had.append(hop.call.timeout)
+            await asyncio.sleep(2 * LEAST_TIMEOUT_S)
+            return Answer(7, 5.0, 5.0) if len(had) > 1 else Refused(f"MOVED {SLOT} b:2")
+
+        driver._take = take  # type: ignore[method-assign,assignment]
+        assert (await driver.call(Run(ACQUIRE, KEYS, ("t", 1000, 0), 60.0))).value == 7
+
+    asyncio.run(main())
+    assert 50.0 < had[1] <= 60.0 - 2 * LEAST_TIMEOUT_S
 
 
 async def ask(call: Run[Any]) -> Any:
