@@ -49,6 +49,8 @@ class Trials:
         self.copy.part("runner")
         self.copy.part("scenarios.quorum")
         gc.unfreeze()  # or the scripts are not found
+        self.copy.scripts()
+        gc.freeze()  # or each of many collections looks through all that was imported
         self.campaign(self)
         return True
 

@@ -224,7 +224,7 @@ class Copy:
         """In the script, or in all that include it."""
         lua: Any = importlib.import_module("holdfast._lua")
         file, planted, read = mutation.file.removeprefix("_lua/").removesuffix(".lua"), patched(mutation), lua.read
-        clean = {script: (script.body, script.sha) for script in self._scripts(lua) if file in _files(lua, script.name)}
+        clean = {script: (script.body, script.sha) for script in self.scripts() if file in _files(lua, script.name)}
         lua.read = lambda name: planted if name == file else read(name)
         lua.parts.cache_clear()
         for script, (body, _) in clean.items():
@@ -241,8 +241,9 @@ class Copy:
 
         return undo
 
-    def _scripts(self, lua: Any) -> list[Any]:
+    def scripts(self) -> list[Any]:
         """All scripts of the copy that is imported. To look for them takes as long as a history."""
+        lua: Any = importlib.import_module("holdfast._lua")
         if self.found is None or self.found[0] is not lua:
             self.found = lua, [each for each in gc.get_objects() if type(each) is lua.Script]
         return self.found[1]

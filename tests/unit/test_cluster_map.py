@@ -203,7 +203,7 @@ def test_a_request_of_a_task_has_its_time_for_all_servers_together() -> None:
             await asyncio.sleep(2 * LEAST_TIMEOUT_S)
             return Answer(7, 5.0, 5.0) if len(had) > 1 else Refused(f"MOVED {SLOT} b:2")
 
-        driver._take = take  # type: ignore[method-assign,assignment]
+        driver._take = take  # type: ignore[method-assign]
         assert (await driver.call(Run(ACQUIRE, KEYS, ("t", 1000, 0), 60.0))).value == 7
 
     asyncio.run(main())
