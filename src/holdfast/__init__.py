@@ -121,8 +121,7 @@ _LATER = {
     "transactional": "holdfast._api.transactional",
     "Waiter": "holdfast._api.inspect",
 }
-"""Module of each public name that is imported at its first use (PEP 562). So a command forks its guardian before it
-imports them."""
+"""Modules of the public names that are imported at first use (PEP 562), so that a command forks its guardian before them."""
 
 if not TYPE_CHECKING:  # a type checker that sees __getattr__ accepts any name as ours
     __getattr__ = later(globals(), _LATER)

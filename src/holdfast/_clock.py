@@ -1,8 +1,7 @@
-"""The one source of local time: a monotonic clock, which also counts while the machine sleeps, if the system has such a
-clock.
+"""The clock of this process: monotonic, and, if the system has such a clock, counting while the machine sleeps.
 
-A lease keeps running on the server while a laptop is suspended. CLOCK_MONOTONIC stops during that time, CLOCK_BOOTTIME
-does not.
+A lease keeps running on the server while a laptop is suspended. CLOCK_MONOTONIC stops during that time, CLOCK_BOOTTIME does
+not.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ ahead = 0.0
 
 
 def clock() -> float:
-    """Return the local time in seconds, from an arbitrary start."""
+    """Return the monotonic time in seconds since an arbitrary start."""
     return _read() + ahead
 
 

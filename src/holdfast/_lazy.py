@@ -9,7 +9,8 @@ from typing import Any
 def later(names: MutableMapping[str, Any], homes: dict[str, str]) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for the module whose globals are ``names``.
 
-    The mapping ``homes`` gives, for each name, the module to import it from; for a submodule, the submodule itself.
+    The mapping ``homes`` maps each lazy name to the module that it is imported from. The name of a submodule is mapped to the
+    submodule itself.
     """
 
     def get(name: str) -> Any:

@@ -1,7 +1,6 @@
-"""Log messages and warnings to the user of the library: lazy loggers, and the line of the user's code that a warning
-points to.
+"""Log messages and warnings to the user of the library: lazy loggers, and the line of the user's code that a warning points to.
 
-A logger imports `logging` at its first message, because a command under a lock is over sooner than that import.
+A logger imports `logging` at its first message, because that import takes longer than many a command under a lock.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class _Later:
 
 
 class _Unlogged:
-    """A method of a logger where `logging` cannot be imported: warnings and errors go to stderr, the rest is dropped."""
+    """A method of a logger if `logging` cannot be imported: warnings and errors go to stderr, other messages are dropped."""
 
     def __init__(self, method: str, error: OSError) -> None:
         self._method = method

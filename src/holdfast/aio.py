@@ -77,7 +77,7 @@ _LATER = {
     "transactional": "holdfast._api.transactional",
     "Waiter": "holdfast._api.inspect",
 }
-"""Module of each public name that is imported at its first use, because locks do not need it."""
+"""Module of each public name that is imported at its first use, because locks do not need that module."""
 
 if not TYPE_CHECKING:
     __getattr__ = later(globals(), _LATER)

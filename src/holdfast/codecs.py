@@ -25,7 +25,7 @@ ERROR = "error"
 
 
 class Undecodable(Exception):
-    """Stored bytes that this codec cannot read. Internal: a cache treats them as a missing value."""
+    """Raised if this codec cannot read stored bytes. Internal: a cache treats such bytes as a missing value."""
 
 
 @runtime_checkable
@@ -52,8 +52,11 @@ class Codec:
         return f"<codec {self.name}>"
 
     def encode(self, value: Any, what: str) -> bytes:
-        """Return the bytes to store for a value. Raises ConfigError, whose message begins with ``what``, if the
-        codec cannot restore it."""
+        """Return the bytes to store for a value. Raises ConfigError if the codec cannot store it, or would not restore it
+        unchanged.
+
+        ``what``: beginning of the error message.
+        """
         try:
             return self._dumps(value)
         except Exception as error:  # a codec of the user may raise anything
@@ -62,8 +65,10 @@ class Codec:
             ) from error
 
     def decode(self, kind: str, stored: bytes) -> Any:
-        """Return the value for stored bytes. Raises Undecodable if another codec has stored them, or if they cannot
-        be read."""
+        """Return the value for stored bytes. ``kind``: the word stored with them.
+
+        Raises Undecodable if another codec has stored the bytes, or if they cannot be read.
+        """
         if kind != self.kind:
             raise Undecodable(f"the value was stored with codec {kind!r}, not {self.name!r}")
         try:
@@ -73,8 +78,10 @@ class Codec:
 
 
 def find(which: object) -> Codec:
-    """Return the codec for the value of an option ``codec=``. Raises ConfigError if there is no such codec. Warns of
-    pickle."""
+    """Return the codec for the value of an option ``codec=``. Warns if that is pickle, which is unsafe.
+
+    Raises ConfigError if there is no such codec.
+    """
     if isinstance(which, str):
         if which not in _MAKE:
             names = ", ".join(repr(name) for name in _MAKE)
@@ -199,8 +206,10 @@ _MAKE: dict[str, Callable[[], Codec]] = {
 
 
 def exception_types(given: object, parameter: str) -> tuple[type[Exception], ...]:
-    """Return a tuple of exception types from one type or a tuple of them. Raises ConfigError if anything else is in
-    it."""
+    """Return a tuple of exception types from one type or a tuple of them. Raises ConfigError for anything else.
+
+    ``parameter``: name of the parameter, for the error.
+    """
     found = given if isinstance(given, tuple) else (given,)
     for one in found:
         if not (isinstance(one, type) and issubclass(one, Exception)):

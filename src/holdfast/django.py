@@ -92,10 +92,9 @@ def _in_transaction(using: str | None) -> Any:
 
 
 class _Ending(Holding):
-    """The leases of one transaction, as the function that Django calls after the commit.
+    """The leases of one transaction, which are also the callback that Django calls after the commit.
 
-    Django calls nothing after a rollback. It then drops its reference to this object, so ``__del__`` releases the
-    leases.
+    Django calls nothing after a rollback. It then drops its reference to this object, so ``__del__`` releases the leases.
     """
 
     def __call__(self) -> None:

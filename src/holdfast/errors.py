@@ -48,7 +48,7 @@ def _rebuild(cls: type[HoldfastError], args: tuple[Any, ...], facts: dict[str, A
 
 
 class LockTimeout(HoldfastError, TimeoutError):
-    """The lock stayed busy until ``wait`` seconds had passed. The message names the holder, if it is known."""
+    """The lock stayed busy until ``wait`` seconds had passed. The message names the holder, if the holder is known."""
 
     name: str
     key: str
@@ -74,8 +74,8 @@ class InProgress(LockTimeout):
 class ResultNotKept(HoldfastError):
     """A call of `once` ran earlier, but its result could not be stored, so the function was not run again.
 
-    The result was too large, or the codec or the server refused it: ``reason`` says which. The caller of the earlier
-    run got the result, and a warning.
+    The result was too large, or the codec or the server refused it: ``reason`` names the cause. The caller of the earlier run
+    got the result, and a warning.
     """
 
     name: str
@@ -132,7 +132,7 @@ class NoCandidate(HoldfastError, LookupError):
     name: str
     key: str
     candidate: str
-    """Name of the candidate that was to lead."""
+    """Name of the candidate that was to be the next leader."""
     candidates: tuple[str, ...]
     """The candidates that campaign, in the order of the queue."""
 
@@ -143,7 +143,7 @@ class TicketRefused(HoldfastError):
     name: str
     key: str
     reason: str
-    """Why the ticket is refused: ``used``; ``expired``; ``gone`` (the lock was revoked before the ticket expired);
+    """Reason why the ticket is refused: ``used``; ``expired``; ``gone`` (the lock was revoked before the ticket expired);
     ``late`` (the server's answer came too late)."""
 
 

@@ -71,8 +71,10 @@ def fenced_set(
 
 @hides_client()
 def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_FENCE) -> bool:
-    """Record that the holder with this fence is about to use the resource ``key``. Return False if a higher fence is
-    recorded."""
+    """Record that the holder with this fence is about to use the resource ``key``. Return False if a higher fence is recorded.
+
+    ``keep``: seconds for which the server keeps the record. Raises ServerError and ConfigError as `fenced_set` does.
+    """
     return _run(client, _call(key, fence, keep))
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["hold", "release_after"]
 
 KEY = "holdfast"
-"""Key of our entry in the ``info`` dict of a session, and in that of a pooled connection."""
+"""Key of holdfast's entry in the ``info`` dict of a session, and in that of a pooled connection."""
 
 
 @overload
@@ -105,8 +105,10 @@ def _holding(target: Any, what: Any) -> Holding:
 
 
 def _joined(session: Session) -> Connection | None:
-    """Return the connection whose transaction the session has joined, so that the session's commit does not commit
-    it; or None."""
+    """Return the connection whose transaction the session has joined, so that a commit of the session does not commit it.
+
+    Return None if the session has a transaction of its own.
+    """
     bind = session.bind
     if not isinstance(bind, Connection):
         return None

@@ -1,1 +1,4 @@
-"""The algorithms, as coroutines that await request objects. They use no clock, no randomness, no thread and no network."""
+"""The algorithms, as coroutines that await request objects, which a driver carries out.
+
+The coroutines themselves read no clock, and use no randomness, no thread and no network.
+"""

@@ -1,8 +1,8 @@
 """Read and write control records: process records, job definitions and tickets, as JSON that anybody may have written.
 
-Any client that can write such a key chooses its bytes, and each waiter and `holdfast ls` read them. So the server checks the
-size before it sends a byte (`fetch`, and `_lua/inspect/control_records.lua`). `parse` is the only function that reads the text:
-it returns what the format allows, or raises `Malformed`, whatever the text is.
+Any client with access to the keys can store arbitrary bytes in them, and each waiter and `holdfast ls` read them. So the server
+checks the size of a record before it sends a byte (`fetch`, and `_lua/inspect/control_records.lua`). `parse` is the only
+function that reads the text: it returns what the format allows, or raises `Malformed`, whatever the text is.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ LONGEST = 4096
 """Largest size of a control record in bytes, the same as in `_lua/inspect/control_records.lua`."""
 
 DIGITS = 19
-"""Largest number of digits in a whole number, enough for 64 bits."""
+"""Maximum number of digits of a whole number in a control record, enough for 64 bits."""
 
 _INFINITY = float("inf")
 
 MARK = 10
-"""Number of hex digits that stand for a key in a record, which has no room for long keys."""
+"""Number of hex digits of the hash that stands for a lock's key in a process record, since long keys would not fit."""
 
 MOST_LABELS, LABELS = 32, 2000
-"""Largest number of locks whose labels a process record contains, and of the bytes that these labels take."""
+"""Maximum number of lock labels in a process record, and maximum number of bytes that these labels take together."""
 
 HOLDS = 1200
-"""Largest number of bytes in a process record for the keys of the locks that one waiter holds."""
+"""Maximum number of bytes, in a process record, of the keys of all locks that one waiter holds."""
 
 MOST_WAITS = 100
 """Largest number of waits that are read from one process record."""
@@ -42,8 +42,8 @@ class Malformed(ValueError):
 def parse(raw: object, longest: int = LONGEST) -> Any:
     """Return the JSON value in ``raw``. Raises Malformed if the text is not a valid control record.
 
-    That is text that is too long, is not UTF-8 or JSON, is nested too deeply, or contains half a surrogate pair, or a number
-    that is not finite or has more than `DIGITS` digits.
+    A text is invalid if it is longer than ``longest`` bytes, is not UTF-8 or JSON, is nested too deeply, or contains half a
+    surrogate pair. It is also invalid if it contains a number that is not finite or has more than `DIGITS` digits.
     """
     import json  # here, because most commands never read a record
 
@@ -75,7 +75,10 @@ def _finite(text: str) -> float:
 
 
 def table(raw: object, longest: int = LONGEST) -> dict[str, Any]:
-    """Return the JSON object in ``raw`` as a dict. Raises Malformed if the text is not one."""
+    """Return the JSON object in ``raw`` as a dict.
+
+    Raises Malformed if ``raw`` is not a JSON object of at most ``longest`` bytes.
+    """
     value = parse(raw, longest)
     if not isinstance(value, dict):
         raise Malformed("the record is not a JSON object")
@@ -97,7 +100,10 @@ def whole(value: object, least: int, most: int) -> int:
 
 
 def digits(value: str) -> int:
-    """Convert a word from a record in plain text, as scripts write some, to a whole number. Raises Malformed."""
+    """Return the whole number that a word of a plain-text record stands for.
+
+    Raises Malformed if the word is not a whole number.
+    """
     figures = value.removeprefix("-")
     if not (figures.isascii() and figures.isdigit() and len(figures) <= DIGITS):
         raise Malformed("a word in the record is not a whole number")
@@ -132,7 +138,7 @@ class Waiting(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A process record, which tells other clients what the process is."""
+    """A process record: host, pid and label of a process, and the locks that its threads and tasks wait for."""
 
     host: str
     pid: int
@@ -140,7 +146,7 @@ class Record(NamedTuple):
     """Label for the locks of this process that have no label of their own; empty if there is none."""
     waits: tuple[Waiting, ...] = ()
     labels: Mapping[str, str] = MappingProxyType({})
-    """Labels of the locks that the process holds or waits for, by `mark_of` their keys."""
+    """Labels of the locks that the process holds or waits for, by the short hash of the lock's key (`mark_of`)."""
 
     def label_of(self, key: bytes) -> str:
         """Return the label under which this process uses a lock; empty if there is none."""
@@ -148,7 +154,7 @@ class Record(NamedTuple):
 
 
 def read(raw: object) -> Record | None:
-    """Parse a process record. Return None if there is none, or the text is not a valid one."""
+    """Parse a process record. Return None if ``raw`` is empty or is not a valid record."""
     if not raw:
         return None
     try:
@@ -185,7 +191,7 @@ def mark_of(key: bytes) -> str:
 
 
 def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping[bytes, str] = MappingProxyType({})) -> str:
-    """Return the text of a process record, with the labels of locks by their keys.
+    """Return the text of a process record: ``facts``, such as host and pid, the waits, and the labels of locks by lock key.
 
     Parts that do not fit are left out: labels beyond `MOST_LABELS` or `LABELS` bytes, and waits beyond `LONGEST` bytes in all.
     """
@@ -207,7 +213,7 @@ def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping
 
 
 def first_of(keys: Iterable[str]) -> list[str]:
-    """Return the first keys of a waiter's locks that fit into a process record, in up to `HOLDS` bytes."""
+    """Return the keys, in order, that fit into the part of a process record for one waiter's locks: at most `HOLDS` bytes."""
     room, told = HOLDS, []
     for key in keys:
         needs = _bytes(key) + 2
@@ -218,7 +224,7 @@ def first_of(keys: Iterable[str]) -> list[str]:
 
 
 def _json(value: object) -> str:
-    """Return a value as JSON without escapes, which take up to three times the bytes.
+    """Return a value as JSON with unescaped non-ASCII characters, since escapes take up to three times the bytes.
 
     Half a surrogate pair, which no reader accepts, becomes a question mark.
     """
@@ -232,7 +238,8 @@ def _bytes(value: object) -> int:
 
 
 def fetch(key: bytes, timeout: float) -> Command:
-    """Return the command that reads the process record under a key: `LONGEST` bytes, and one more to detect a longer record."""
+    """Return the command that reads at most the first ``LONGEST + 1`` bytes of a process record: one more reveals a longer
+    record."""
     return Command(("GETRANGE", key, 0, LONGEST), timeout)
 
 
@@ -242,4 +249,4 @@ def _records(raw: object) -> list[bytes]:
 
 
 CONTROL_RECORDS: Script[list[bytes]] = Script("inspect/control_records", _records)
-"""The script that reads the records of several processes; the reply has an empty string for each missing or invalid one."""
+"""The script that reads the records of several processes; the reply has an empty string for each missing or invalid record."""

@@ -34,16 +34,16 @@ from holdfast._core.subscription import Listener, await_notice, subscribed
 from holdfast._lua import Script, codes, whole_number
 
 LISTEN_S = 10.0
-"""Longest time, in seconds, until an observer asks the server again, because a notification may get lost."""
+"""Maximum seconds between two queries of an observer for the leader, because a notification may get lost."""
 
 LISTEN_GRACE_S = 0.5
-"""Seconds for which an observer waits for the new holder of the lock to proclaim itself."""
+"""Seconds that an observer gives the new holder of the lock to proclaim itself as the leader."""
 
 LOOK_AGAIN_AFTER_S = 0.02
-"""Seconds after the end of a lease at which an observer asks the server; also the pause before a retry."""
+"""Seconds after the expiry of the leader's lease at which an observer queries the server; also the shortest retry pause."""
 
 OUTAGE_BUDGET_S = 30.0
-"""Seconds for which an observer tolerates an outage of the server; if the lease is longer, its ttl counts."""
+"""Seconds for which an observer tolerates an outage of the server, or the lease's ttl if that is longer."""
 
 
 class Elected(NamedTuple):
@@ -51,7 +51,7 @@ class Elected(NamedTuple):
 
     name: str
     term: int
-    """Number of the term, which is the fence of the lock: higher than all before."""
+    """Number of the term, which is the fence of the lock: higher than the numbers of all earlier terms."""
     value: str
     """Text that the leader proclaimed, such as its address."""
 
@@ -64,7 +64,7 @@ class NoLeader(NamedTuple):
 
 
 class NoSuchCandidate(NamedTuple):
-    """The reply that no candidate of this name waits, or that it cannot be notified."""
+    """The reply that the named candidate is not waiting, or cannot be notified."""
 
     names: tuple[str, ...]
     """Names of the waiting candidates."""
@@ -156,7 +156,7 @@ class Candidacy(Attempt):
 async def campaign(candidacy: Candidacy, wait: float | None) -> Grant | Busy:
     """Campaign until elected, for at most ``wait`` seconds (None: without limit). Return Busy on a timeout.
 
-    Raises the errors of `_core.lock.acquire.acquire`, and leaves as little behind.
+    Raises the errors of `_core.lock.acquire.acquire`. A campaign that fails gives up the lock and its entry in the queue.
     """
     until = None if wait is None else await Now() + wait
     while True:
@@ -177,9 +177,9 @@ async def campaign(candidacy: Candidacy, wait: float | None) -> Grant | Busy:
 
 
 async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
-    """Proclaim the candidate that holds the lock, and extend its lease.
+    """Proclaim the candidate that holds the lock as the leader, and extend its lease.
 
-    Return None if it was too late, and is not the leader.
+    Return None if the lease expired before that, so that the candidate is not the leader.
     """
     ttl = candidacy.spec.first_ttl
     while True:
@@ -203,14 +203,17 @@ async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
 
 
 def proclamation(candidacy: Candidacy, term: int, ttl: float = 0.0) -> Run[bool | NoSuchCandidate | Conflict]:
-    """Return the request that proclaims the leader and its value; it keeps the lock for at least ``ttl`` seconds."""
+    """Return the request that proclaims the leader with its value, and extends its lease to at least ``ttl`` seconds."""
     spec = candidacy.spec
     args = candidacy.token, milliseconds(ttl) if ttl else 0, term, candidacy.name, candidacy.value
     return Run(PROCLAIM, (*spec.keys, candidacy.observers), args, spec.timeout)
 
 
 async def proclaim(candidacy: Candidacy, term: int) -> bool:
-    """Replace the leader's proclaimed value. Return False if it leads no more. Raises WireError or KeyConflict."""
+    """Replace the leader's proclaimed value. Return False if the candidate is no longer the leader.
+
+    Raises WireError or KeyConflict.
+    """
     value = (await retry_idempotent(proclamation(candidacy, term))).value
     if isinstance(value, Conflict):
         raise await key_conflict(value, candidacy.spec)
@@ -218,7 +221,10 @@ async def proclaim(candidacy: Candidacy, term: int) -> bool:
 
 
 async def notify_observers(election_keys: ElectionKeys) -> None:
-    """Notify observers that the leader has resigned. Observers that are not reached ask the server from time to time."""
+    """Notify observers that the leader has resigned.
+
+    Observers that miss the notification query the server periodically anyway.
+    """
     try:
         await Run(NOTIFY_OBSERVERS, (election_keys.observers,), (), election_keys.spec.timeout)
     except WireError:
@@ -226,8 +232,7 @@ async def notify_observers(election_keys: ElectionKeys) -> None:
 
 
 async def transfer(election_keys: ElectionKeys, token: str, to: str) -> bool | NoSuchCandidate:
-    """Hand the lead over to the waiting candidate ``to``. Return True if that succeeded, False if the lock was not held any
-    more.
+    """Hand leadership over to the waiting candidate ``to``. Return False if the lock was no longer held under ``token``.
 
     Return `NoSuchCandidate` if no candidate of this name waits; then nothing has changed. Raises Unknown if the outcome is
     unknown; another WireError, or KeyConflict, if nothing has changed.
@@ -258,20 +263,21 @@ class LeaderWatch:
     """The state of one observer: the leader and the terms that it has seen so far."""
 
     seen: Elected | NoLeader | None = None
-    """Last leader that was seen, or that there is none; None: nothing was seen yet."""
+    """Result of the last query: the leader, or that there is no leader; None before the first query."""
     highest: int = 0
     """Highest term that was seen."""
     free_at: float = float("-inf")
-    """Send time (local, in seconds) of the last request whose reply was that the lock is free."""
+    """Monotonic time, in seconds, at which the last request that found the lock free was sent; -infinity: none did."""
 
     def is_news(self, found: Elected | NoLeader) -> bool:
-        """Return True if this differs from what was seen last, and is not the outdated leader of a replica that lags behind."""
+        """Return True if ``found`` differs from the last result, and is not an outdated leader from a replica that lags
+        behind."""
         old = isinstance(found, Elected) and found.term < self.highest
         alike = isinstance(found, NoLeader) and isinstance(self.seen, NoLeader)
         return not (old or alike or found == self.seen)
 
     def see(self, found: Elected | NoLeader) -> Elected | None:
-        """Note what was seen, and return the leader; None if there is none."""
+        """Note the result of a query, and return the leader; None if there is none."""
         self.seen = found
         if isinstance(found, NoLeader):
             return None
@@ -280,7 +286,8 @@ class LeaderWatch:
 
 
 async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | None:
-    """Wait for a change of leader and return the new leader; None if there is none. The first call returns at once.
+    """Wait until the leader changes, and return the present leader; None if the election has none. The first call returns at
+    once.
 
     Raises WireError if the server is unreachable, KeyConflict if a key holds other data.
     """
@@ -321,7 +328,10 @@ async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | N
 
 
 async def look(election_keys: ElectionKeys, listener_id: str = "") -> Answer[View]:
-    """Return the present leader as the server sees it, and register a listener there. Raises the errors of `change`."""
+    """Return the present leader as the server sees it. Raises the errors of `change`.
+
+    ``listener_id``: id of a listener that the server notifies of the next change; empty: none.
+    """
     spec = election_keys.spec
     keys, args = (*spec.keys[:2], election_keys.observers), (milliseconds(LISTEN_S + spec.timeout), listener_id)
     answer = await retry_idempotent(Run(OBSERVE, keys, args, spec.timeout))

@@ -1,4 +1,7 @@
-"""Turn the name of a lock into its keys on the server. Different names never get the same keys, or another lock's slot."""
+"""Turn the name of a lock into its keys on the server.
+
+Different names have different keys, and no name can force its keys into the Cluster slot of another lock.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ import re
 from holdfast.errors import ConfigError
 
 MAX_NAME = 512
-"""Largest number of bytes in a name, before encoding."""
+"""Maximum number of bytes in a name, before encoding."""
 
 PROCESS = 12
-"""Number of hex digits that name a process in a process id.
+"""Number of hex digits at the start of a process id, which identify the process.
 
 In a Cluster with sharded pub/sub, a hash tag follows, which puts the inboxes into a slot of the server (`_net/slots.py`). If
-the lock's key does not show its prefix, ``@`` and the prefix in hex follow.
+the prefix cannot be read from the lock's key (``key=``), ``@`` and the prefix in hex follow.
 """
 
 PREFIX = b"hf:"
@@ -40,7 +43,7 @@ def _bytes(value: object, parameter: str) -> bytes:
 
 
 def encoded(value: str | bytes, parameter: str) -> bytes:
-    """Return a name as it is written in keys: characters that could end a hash tag or a line are encoded."""
+    """Return a name as it is written in keys: characters that could end a hash tag or a line are percent-encoded."""
     return _ESCAPE.sub(lambda found: b"%%%02X" % found[0][0], _bytes(value, parameter))
 
 
@@ -66,7 +69,10 @@ def name_of(key: bytes, prefix: bytes) -> bytes | None:
 
 
 def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[bytes, bytes, bytes]:
-    """Return the keys of a lock, its state and its queue. ``key`` replaces the first, to exclude clients of another library."""
+    """Return three keys: of the lock, of its state and of its queue.
+
+    ``key``: name of the first one, to exclude clients of another lock library; None: the key is made from ``name``.
+    """
     if key is not None:
         _bytes(name, "name")
         lock = raw_key(key)
@@ -81,15 +87,16 @@ def prefix_of(key: bytes) -> bytes:
 
 
 def public_part(token: str) -> str:
-    """Return the public part of a token, which names its process; empty for the value of another lock library."""
+    """Return the public part of a token, which names its process; empty if another lock library wrote the token."""
     public, dot, _ = token.partition(".")
     return public if dot else ""
 
 
 def home(public: str, key: bytes) -> bytes:
-    """Return the prefix of the inbox and record of a process, from the public part of its token and the key of the lock.
+    """Return the key prefix under which a process has its inbox and its record.
 
-    A lock with a ``key=`` has the prefix in its token. `_lua/shared/_inbox.lua` does the same.
+    ``public``: public part of the token, which contains the prefix of a lock with a ``key=``. Otherwise ``key``, the lock's
+    key, begins with the prefix. `_lua/shared/_inbox.lua` does the same.
     """
     digits = public.partition("@")[2]
     try:
@@ -99,7 +106,7 @@ def home(public: str, key: bytes) -> bytes:
 
 
 def channel(prefix: bytes, inbox: str) -> bytes:
-    """Return the channel of a process's inbox, on which it gets messages: one for each prefix that it uses."""
+    """Return the pub/sub channel of a process's inbox under one prefix. ``inbox``: id of the process."""
     return prefix + b"inbox:" + inbox.encode()
 
 
@@ -119,25 +126,26 @@ def literal(text: bytes) -> bytes:
 
 
 def guard_key(prefix: bytes) -> bytes:
-    """Return the key by which a server remembers, for locks with ``quarantine=``, that it has lost no data.
+    """Return the key of a marker for locks with ``quarantine=``: a server that has lost its data has lost the marker, too.
 
-    The key is read and written in `_lua/shared/_marker.lua`.
+    The marker is read and written in `_lua/shared/_marker.lua`.
     """
     return prefix + b"guard"
 
 
 def marker_key(prefix: bytes) -> bytes:
-    """Return the key by which a server that votes remembers that it has lost no data (`_lua/shared/_marker.lua`)."""
+    """Return the key of a marker on a server that votes: if the marker is gone, the server has lost its votes
+    (`_lua/shared/_marker.lua`)."""
     return prefix + b"marker"
 
 
 def raw_key(key: str | bytes) -> bytes:
-    """Return a key that the user has chosen, unchanged. Raises ConfigError if it is not a valid key."""
+    """Return a key that the user has chosen, as bytes. Raises ConfigError if it is not a valid key."""
     return _bytes(key, "key")
 
 
 def side_key(key: bytes, what: bytes) -> bytes:
-    """Return a further key for the lock ``key``, in the same Cluster slot."""
+    """Return the key of further data of the lock ``key``, in the same Cluster slot. ``what``: kind of data, such as "queue"."""
     if hash_tag(key):
         return key + b":" + what
     if b"}" in key:
@@ -147,7 +155,7 @@ def side_key(key: bytes, what: bytes) -> bytes:
 
 
 def hash_tag(key: bytes) -> bytes:
-    """Return the part of a key that decides its Cluster slot; empty if it has none (Redis Cluster specification, "hash
-    tags")."""
+    """Return the part of a key that decides its Cluster slot (Redis Cluster specification, "hash tags"); empty: the whole key
+    does."""
     found = re.search(rb"\{([^}]*)\}", key)
     return found[1] if found else b""

@@ -12,7 +12,7 @@ class Dropped(BaseException):
 
 
 UNDONE = object()
-"""The reply to a request of a dropped operation that nothing carries out any more."""
+"""A reply which says that a request of a dropped operation was not carried out."""
 
 
 def _nothing(_request: object) -> object:
@@ -22,9 +22,9 @@ def _nothing(_request: object) -> object:
 def drop(operation: Coroutine[Any, Any, Any], do: Callable[[Any], Any] = _nothing, *, begun: bool = True) -> None:
     """End an operation that was interrupted between two steps, or whose event loop is closed, and let it clean up.
 
-    ``do`` carries out the requests of the clean-up, and returns `UNDONE` for those left to the caller. ``begun``: False
-    for an operation that is a clean-up itself. ``operation.close()`` would leave behind an inner coroutine that awaits during
-    its clean-up, and Python would print "coroutine ignored GeneratorExit" on stderr.
+    ``do``: function that carries out the requests of the clean-up, or returns `UNDONE` for requests that it does not carry out.
+    ``begun``: False if the operation is itself a clean-up. ``operation.close()`` would leave behind an inner coroutine that
+    awaits during its clean-up, and Python would print "coroutine ignored GeneratorExit" on stderr.
     """
     reply: Any = None
     error: BaseException | None = Dropped() if begun else None

@@ -1,10 +1,11 @@
-"""Permits of semaphores and read-write locks: each waiter waits for the number that it wants, in the order of arrival.
+"""Permits of semaphores and read-write locks: each waiter waits for its number of permits, in the order of arrival.
 
 Permits are acquired, renewed and released as a lock is (`_core.lock.acquire`, `_core.lock.renewal`, `_core.lock.replies`), with
-other scripts. The users of a semaphore set its number of permits. A read-write lock has `ALL`: a reader acquires one and a
-writer all, so readers share, and a waiting writer stops the readers behind it. Sources: E. W. Dijkstra, "Cooperating sequential
-processes" (1965), for the semaphore; P. Courtois, F. Heymans, D. Parnas, "Concurrent control with readers and writers" (1971),
-for the problem; Java's ReentrantReadWriteLock(fair=true) for the order of arrival, which lets neither side starve.
+other scripts. The users of a semaphore choose its number of permits. A read-write lock has `ALL` permits. A reader acquires one
+and a writer all, so readers share the lock, and a waiting writer makes later readers wait. Sources: E. W. Dijkstra,
+"Cooperating sequential processes" (1965), for the semaphore; P. Courtois, F. Heymans, D. Parnas, "Concurrent control with
+readers and writers" (1971), for the problem; Java's ReentrantReadWriteLock(fair=true) for the order of arrival, which lets
+neither side starve.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes, whole_number
 
 SEMAPHORE, RWLOCK = "semaphore 1", "rwlock 1"
-"""Names of the formats of permits on the server."""
+"""Names of the data formats of semaphores and read-write locks on the server."""
 
 ALL = 1_000_000
 """Number of permits of a read-write lock; a writer acquires all of them."""
@@ -46,13 +47,13 @@ SCRIPTS = Scripts(ACQUIRE, RELEASE, REFRESH, RENEW)
 
 
 class Count(NamedTuple):
-    """The present numbers of a semaphore."""
+    """The limit of a semaphore, and its present numbers of held permits and of waiters."""
 
     limit: int
     used: int
-    """Number of permits that are held; more than `limit` if that was lowered."""
+    """Number of permits that are held; greater than `limit` if the limit was lowered meanwhile."""
     waiting: int
-    """Number of waiters, not of the permits that they want."""
+    """Number of waiters, each of which may want several permits."""
 
 
 def _read_limit(raw: object) -> Count | Conflict | None:
@@ -71,7 +72,8 @@ LIMIT: Script[Count | Conflict | None] = Script("permit/limit", _read_limit)
 
 
 def semaphore(wanted: int, limit: int | None) -> Permits:
-    """Return what an attempt wants of a semaphore with ``limit`` permits; None: the limit that other clients have set."""
+    """Return the ``wanted`` permits that an attempt asks of a semaphore with ``limit`` permits; None: the limit that others
+    have set."""
     return Permits(SCRIPTS, SEMAPHORE, wanted, limit)
 
 
@@ -80,13 +82,19 @@ WRITING = Permits(SCRIPTS, RWLOCK, ALL, ALL, fixed=True)
 
 
 async def change(spec: Spec, token: str, permits: int, fence: int) -> bool:
-    """Reduce a token's permits to ``permits``, under the same fence. Return False if it holds none. Raises WireError."""
+    """Reduce the number of permits that a token holds to ``permits``; its fence stays. Return False if the token holds none.
+
+    Raises WireError.
+    """
     args = (token, permits, fence, milliseconds(spec.ttl), *spec.terms)
     answer = await retry_idempotent(Run(CHANGE, spec.keys, args, spec.timeout))
     return answer.value == 1
 
 
 async def count(spec: Spec, kind: str, limit: int | None = None) -> Count | Conflict | None:
-    """Return a semaphore's numbers, after setting ``limit`` if given; None if no limit was ever set. Raises WireError."""
+    """Return a semaphore's limit, held permits and waiters, after setting ``limit`` if given; None if no limit was ever set.
+
+    Return Conflict if the key holds other data. Raises WireError.
+    """
     wanted = "" if limit is None else limit
     return (await retry_idempotent(Run(LIMIT, spec.keys, (kind, wanted, milliseconds(spec.ttl)), spec.timeout))).value

@@ -25,7 +25,7 @@ W = TypeVar("W")
 
 
 class Request(Struct, Generic[R]):
-    """A request that an operation awaits; ``R`` is the type of the reply."""
+    """A request that an operation awaits and its driver carries out; ``R`` is the type of the reply."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ class Instant(Request[R]):
 
 
 class Answer(Struct, Generic[R]):
-    """The reply of a server, with the local times, in seconds, at which the request was sent and the reply came.
+    """The reply of a server, with the monotonic times, in seconds, at which the request was sent and the reply came.
 
     Leases count from ``sent``.
     """
@@ -97,7 +97,7 @@ class Refused(WireError):
 
 
 class Granted(NamedTuple):
-    """The outcome that the lock is held until local time ``deadline``, in seconds.
+    """The outcome that the lock is held until monotonic time ``deadline``, in seconds.
 
     ``in_claim_window``: the lock was handed over, and its lease is only the short claim window so far.
     """
@@ -112,13 +112,13 @@ class TimedOut(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The outcome that the waiter has lost its place in the queue."""
+    """The outcome that the waiter has lost its position in the queue."""
 
 
 class TooFew(Exception):
     """Raised if too few servers can vote. ``nodes``: reply or error of each server, by its name.
 
-    ``silent``: the servers that did not reply would have been enough.
+    ``silent``: True if, together with the servers that did not reply, there might have been enough.
     """
 
     def __init__(self, nodes: dict[str, str], *, silent: bool = False) -> None:
@@ -154,7 +154,7 @@ _OTHERWISE = "correct it, or delete the key if nobody uses it"
 
 
 def in_the_way(raw: object, what: str = " that something else has written") -> Conflict:
-    """Return the conflict that a script reported in place of a lock; `_lua/shared/_state.lua` has the codes.
+    """Return the conflict that a script reported instead of its result; `_lua/shared/_state.lua` has the codes.
 
     ``what``: end of the message about a key that holds data of another type.
     """
@@ -192,7 +192,7 @@ Outcome = Granted | TimedOut | Down | Gone | Conflict
 
 
 class Slot(Protocol):
-    """The place where a driver waits for the outcome of an attempt."""
+    """The object on which a driver waits for the outcome of an attempt."""
 
     def put(self, outcome: Outcome | None, /) -> bool | None:
         """Wake the waiting attempt with this outcome. Return False if its event loop is closed.
@@ -208,9 +208,9 @@ class Subscriber(Protocol):
     """The interface of a listener, which waits for notifications of a server."""
 
     listener_id: str
-    """Id that the servers know the listener by, drawn like a token."""
+    """Id by which the servers know the listener, generated like a token."""
     slot: Slot | None
-    """Place where the listener waits, set by the driver."""
+    """Object on which the listener waits, set by the driver; None while the listener does not wait."""
     hints: set[object]
     """Servers (their nodes) that have notified the listener since it last looked."""
 
@@ -284,7 +284,7 @@ class Replicate(Request[Answer[tuple[Any, int]]]):
 class AskPlace(Request[Answer[Any]]):
     """Send a call to one of the inspected servers, by its number. Raises NotSent, Unknown or Refused.
 
-    ``all_of``: the call is for that part of a Cluster, whatever slot its key has.
+    ``all_of``: True: the call is about all keys of that server, so it is sent there whatever slot its own key has.
     """
 
     __slots__ = __match_args__ = ("place", "call", "all_of")
@@ -296,7 +296,7 @@ class AskPlace(Request[Answer[Any]]):
 
 
 class RunOn(Request[Any]):
-    """Run an operation with the driver of another server, ``home``. Raises the errors of the operation."""
+    """Run an operation with the driver of another server or set of servers, ``home``. Raises the errors of the operation."""
 
     __slots__ = __match_args__ = ("home", "operation")
 
@@ -309,7 +309,7 @@ class RunOn(Request[Any]):
 
 
 class AnswerCount(Protocol):
-    """The interface of a counter of the servers' replies."""
+    """The interface of a counter of the servers' replies, which tells when no further reply is needed."""
 
     def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
         """Count a server's reply or error. Return True if no further reply is needed."""
@@ -352,7 +352,7 @@ class Poll(Request[None]):
 
 
 class GiveBack(Instant[None]):
-    """Have the keeper (background thread) send a call to one server until it replies, or until local time ``until``."""
+    """Have the keeper (background thread) send a call to one server until it replies, or until monotonic time ``until``."""
 
     __slots__ = __match_args__ = ("call", "server", "until")
 
@@ -387,7 +387,7 @@ class CallUser(Request[Any]):
 
 
 class Now(Instant[float]):
-    """Return the local time in seconds: monotonic, and counting while the machine sleeps."""
+    """Return the monotonic time in seconds: monotonic, and counting while the machine sleeps."""
 
     __slots__ = ()
 
@@ -423,7 +423,7 @@ class Sleep(Request[None]):
 
 
 class WaitLocally(Request[None], Generic[W]):
-    """Wait in the local queue of this process (`_core.lock.local_queue`) for a turn. Never raises.
+    """Wait in the local queue of this process (`_core.lock.local_queue`) until it is this attempt's turn. Never raises.
 
     The request ends at `Attempt.until` at the latest, and may end early without a turn.
     """
@@ -438,7 +438,7 @@ class WaitLocally(Request[None], Generic[W]):
 
 
 class RegisterWaiter(Request[Outcome | None], Generic[W]):
-    """Add a waiter, and wait until the inbox of its process is subscribed on the server.
+    """Register a waiter for hand-overs, and wait until the inbox of its process is subscribed on the server.
 
     The reply is None once the inbox is subscribed, otherwise the outcome of the wait (timeout, or the server is unreachable).
     """
@@ -451,9 +451,9 @@ class RegisterWaiter(Request[Outcome | None], Generic[W]):
 
 
 class Wait(Request[Outcome], Generic[W]):
-    """Wait for the outcome of a waiter, until local time ``until`` (None: without limit).
+    """Wait for the outcome of a waiter, until monotonic time ``until`` (None: without limit).
 
-    ``answer``: the reply that put the waiter into the queue; None if it inherited the place of another attempt.
+    ``answer``: the reply that put the waiter into the queue; None if it inherited the queue position of another attempt.
     """
 
     __slots__ = __match_args__ = ("waiter", "answer", "until")
@@ -465,7 +465,7 @@ class Wait(Request[Outcome], Generic[W]):
 
 
 class UnregisterWaiter(Instant[None], Generic[W]):
-    """Remove a waiter, whatever its outcome."""
+    """Remove a waiter that `RegisterWaiter` has registered, whatever its outcome."""
 
     __slots__ = __match_args__ = ("waiter",)
 
@@ -477,7 +477,7 @@ class UnregisterWaiter(Instant[None], Generic[W]):
 
 
 class Subscribe(Request[None]):
-    """Add a listener, and wait until its inboxes are subscribed, at most until local time ``until``."""
+    """Register a listener, and wait until its inboxes are subscribed, at most until monotonic time ``until``."""
 
     __slots__ = __match_args__ = ("listener", "until")
 
@@ -487,7 +487,7 @@ class Subscribe(Request[None]):
 
 
 class AwaitNotice(Request[None]):
-    """Wait until a listener is notified, at most until local time ``until``."""
+    """Wait until a listener is notified, at most until monotonic time ``until``."""
 
     __slots__ = __match_args__ = ("listener", "until")
 
@@ -497,7 +497,7 @@ class AwaitNotice(Request[None]):
 
 
 class Unsubscribe(Instant[None]):
-    """Remove a listener, which gets no further notifications."""
+    """Unregister a listener, which gets no further notifications."""
 
     __slots__ = __match_args__ = ("listener",)
 
@@ -506,8 +506,7 @@ class Unsubscribe(Instant[None]):
 
 
 class GetCoalescer(Instant[Any]):
-    """Return the group of callers in this process that wait for ``key`` on this server:
-    `_core.single_flight.coalesce.Crowd`."""
+    """Return the `Coalescer`: the group of callers in this process that wait for ``key`` on this server."""
 
     __slots__ = __match_args__ = ("key",)
 
@@ -537,7 +536,7 @@ class StopKeepAlive(Instant[None], Generic[W]):
 
 
 class SendUntilAnswered(Instant[None]):
-    """Have the keeper (background thread) send a call until it is answered, or until local time ``until``."""
+    """Have the keeper (background thread) send a call until it is answered, or until monotonic time ``until``."""
 
     __slots__ = __match_args__ = ("call", "until")
 

@@ -1,8 +1,8 @@
-"""A base for small classes with ``__slots__`` that compare and show their fields.
+"""A base for small classes with ``__slots__`` that are compared and shown by their fields.
 
-`dataclass(slots=True)` would generate the same code, for each class in each process that imports it. That, and the modules that
-`dataclasses` imports (`inspect`, `ast`, `tokenize`), was a quarter of the start time of ``holdfast run``. So no module that a
-plain lock imports has a dataclass: it uses a `Struct` or a `NamedTuple`.
+`dataclass(slots=True)` would generate the same code, for each class in each process that imports it. The generation, and the
+modules that `dataclasses` imports (`inspect`, `ast`, `tokenize`), took a quarter of the start time of ``holdfast run``. So no
+module that a plain lock imports has a dataclass: it uses a `Struct` or a `NamedTuple`.
 """
 
 from __future__ import annotations

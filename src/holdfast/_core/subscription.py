@@ -40,7 +40,7 @@ class Listener:
 async def subscribed(until: float, prefix: bytes) -> Listener:
     """Return a new listener, whose `Listener.listener_id` can be sent to the server.
 
-    The inbox of the prefix is subscribed on return, unless local time ``until`` has passed. The caller must end with
+    The inbox of the prefix is subscribed on return, unless monotonic time ``until`` has passed. The caller must end with
     ``await Unsubscribe(listener)``, also after an error.
     """
     listener = Listener(await NewToken(), prefix=prefix)
@@ -54,7 +54,7 @@ async def subscribed(until: float, prefix: bytes) -> Listener:
 
 
 async def await_notice(listener: Listener, until: float) -> None:
-    """Wait until the listener is notified, at most until local time ``until``.
+    """Wait until the listener is notified, at most until monotonic time ``until``.
 
     A notification that arrives from now on ends the next wait at once, so the caller must look for changes after this call.
     """

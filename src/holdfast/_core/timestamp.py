@@ -1,10 +1,10 @@
 """The timestamp lock, whose key holds the time at which it expires: the old design as it is deployed, with its weaknesses.
 
-The design is that of the SETNX page in the Redis command reference ("Design pattern: Locking with SETNX"): SETNX the time of
-the end. If the key exists, GET it. If that time has passed, GETSET a new time, and win only if the reply is still the expired
-one. To other clients this lock looks the same, but two things are safer. A script that compares first takes the place of GETSET
-and DEL, so a client that loses a race overwrites nobody's time, and a late request never deletes another client's lock. And
-nothing is concluded from the value alone, because two clients may write the same one (`docs/legacy.md`).
+The design is that of the SETNX page in the Redis command reference ("Design pattern: Locking with SETNX"): SETNX the expiry
+time. If the key exists, GET it. If the time in it has passed, GETSET a new time, and win only if the reply is still the expired
+one. To other clients this lock looks the same, but two things are safer. First, a script that compares the value replaces
+GETSET and DEL. So a client that loses a race overwrites nobody's time, and a late request never deletes another client's lock.
+Second, nothing is concluded from the value alone, because two clients may write the same value (`docs/legacy.md`).
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ class Stamp:
     """Longest wait for one reply, in seconds."""
 
     def value(self, wall: float, ttl: float) -> bytes:
-        """Return the value that an acquire at Unix time ``wall`` writes: the end in units, rounded up, plus one, as
-        deployed."""
+        """Return the value that an acquire at Unix time ``wall`` writes: the expiry time in the lock's unit, rounded up, plus
+        one.
+
+        Deployed clients of this design add the one, too.
+        """
         return b"%d" % (int(wall * self.unit) - int(-ttl * self.unit // 1) + 1)
 
 
@@ -56,12 +59,12 @@ class Strange(Exception):
 
 @dataclass(slots=True)
 class Hold:
-    """The holder's facts about its timestamp lock; without values, nothing is held."""
+    """The state of a timestamp lock in its holder. If ``values`` is empty, the lock is not held."""
 
     values: tuple[bytes, ...] = ()
     """Values that the key may have: one, or several while a renewal has no reply."""
     until: float = 0.0
-    """Local time, in seconds, until which the holder may rely on the lock."""
+    """Monotonic time, in seconds, until which the holder may rely on the lock."""
     ends: float = 0.0
     """Unix time of this machine until which the holder may rely on the lock; infinity if the server's clock counts."""
 
@@ -74,7 +77,7 @@ class Theirs(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """One moment, by the local clock and by the clock of a timestamp lock (the server's or this machine's)."""
+    """One moment, by the monotonic clock and by the clock of a timestamp lock (the server's or this machine's)."""
 
     local: float
     wall: float
@@ -118,7 +121,8 @@ async def moment(stamp: Stamp) -> Moment:
 def _believed(stamp: Stamp, hold: Hold, now: Moment, ttl: float) -> None:
     """Set the time until which the holder may rely on the lock to ``ttl`` seconds from now, less the drift margin.
 
-    If this machine's Unix clock counts, it may be set meanwhile. Then the lock ends by both clocks, whichever is first.
+    If the lock uses this machine's Unix clock, somebody may set that clock meanwhile. So the lock ends by the Unix clock or the
+    monotonic clock, whichever is first.
     """
     hold.until = now.local + ttl - margin(ttl)
     hold.ends = float("inf") if stamp.server else now.wall + ttl
@@ -188,7 +192,7 @@ async def locked(stamp: Stamp) -> bool:
 async def acquire(stamp: Stamp, hold: Hold, wait: float | None) -> Theirs | None:
     """Acquire the lock within ``wait`` seconds (None: without limit; 0: one try). Return None on success.
 
-    ``hold`` then has the facts. An outage of the server is tolerated once it has replied. Raises Strange or WireError.
+    On success ``hold`` is filled in. Once the server has replied, an outage is tolerated. Raises Strange or WireError.
     """
     began = await Now()
     until = float("inf") if wait is None else began + wait
@@ -244,9 +248,9 @@ async def renew(stamp: Stamp, hold: Hold, ttl: float) -> bool:
 
 
 async def _change(stamp: Stamp, hold: Hold, new: bytes, values: tuple[bytes, ...]) -> bool:
-    """Replace the holder's value by ``new``, or delete it if ``new`` is empty, as long as the key holds it.
+    """Replace the holder's value by ``new``, or delete it if ``new`` is empty, if the key holds one of ``values``.
 
-    Raises WireError.
+    Return False if the lock had expired or the key held another value. Raises WireError.
     """
     for last in (False, False, True):
         if not await remaining(hold):

@@ -1,10 +1,10 @@
 """The Lua scripts that run on the server; each file states its contract (KEYS / ARGV / RETURNS).
 
 A line ``-- INCLUDE  shared/_state`` stands for the text of that file, which is inserted once per script, where it is first
-named. So each file names all files that it uses, and code that few runs need is included behind the code that ends most runs.
-An included file has constants and functions with arguments; it reads no variable of the file that includes it. A line ``--
-CODES  LOST`` stands for constants from `codes`. Nothing else is ever inserted into a script: names and values are passed in
-KEYS and ARGV only.
+named. So each file names all files that it uses. Code that few runs need is included after the code that ends most runs. An
+included file has constants and functions with arguments; it reads no variable of the file that includes it. A line ``-- CODES
+LOST`` stands for constants from `codes`. Nothing else is ever inserted into a script: names and values are passed in KEYS and
+ARGV only.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ def read(name: str) -> str:
 @functools.cache  # several scripts include the same file
 def parts(name: str) -> list[str]:
     """Split a Lua file at its "INCLUDE" and "CODES" lines.
-    Return the text before the first such line; then, for each of them, that word, the rest of its line, and the text that
-    follows."""
+
+    Return the text before the first such line. Three texts follow for each line: the word "INCLUDE" or "CODES", the rest of the
+    line, and the text up to the next such line.
+    """
     return re.split(r"^ *-- (INCLUDE|CODES) +(.+)\n", read(name), flags=re.MULTILINE)
 
 
@@ -68,7 +70,7 @@ def sha1_hex(data: bytes) -> str:
 
 
 def whole_number(raw: object) -> int:
-    """Return the reply of a script that replies with one number."""
+    """Return the reply of a script as an int. Such a script replies with one whole number."""
     assert isinstance(raw, int)
     return raw
 

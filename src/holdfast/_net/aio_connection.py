@@ -1,7 +1,7 @@
 """One connection per event loop and server, shared by all tasks of the loop: commands and replies keep their order.
 
-All requests of one iteration of the loop leave in one write. If a task is cancelled, its reply is still read, and
-dropped. The request that undoes the cancelled one follows it on the same connection.
+All requests of one iteration of the loop are sent in one write. If a task is cancelled, its reply is still read, and dropped.
+The request that undoes the cancelled one follows it on the same connection.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from holdfast._net.system import SYSTEM, System
 from holdfast.errors import ServerError
 
 MAX_IN_FLIGHT = 1000
-"""Most requests that are sent and unanswered at one time; later requests wait, in order.
+"""Maximum number of requests that are sent and unanswered at one time; later requests wait, in order.
 
-That is enough to keep any server busy. It is few enough for the last one to be answered long before a time limit, and
-for the buffers on both sides to stay small.
+That is enough to keep any server busy. It is few enough for the last one to be answered long before a time limit, and for the
+buffers on both sides to stay small.
 """
 
 READ_SIZE = 65536
 
 
 class _Protocol(asyncio.BufferedProtocol):
-    """The open connection, as an asyncio protocol. ``in_flight`` has a future and a deadline for each unanswered
-    request."""
+    """The open connection, as an asyncio protocol.
+
+    ``in_flight`` contains a future and a deadline for each unanswered request.
+    """
 
     def __init__(
         self, endpoint: Endpoint, on_room: Callable[[], None], on_lost: Callable[[_Protocol], None], system: System
@@ -41,7 +43,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._monotonic = system.monotonic
         self.address = endpoint.address
         self.why: Callable[[BaseException], str] = endpoint.why
-        """Function that explains the loss of the connection."""
+        """Function that explains why the connection was lost."""
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()
@@ -54,8 +56,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._flushing = False
         self.quiet_since = 0.0
-        """Time of the last reply, or of the first request sent since all were answered (seconds of the loop's
-        monotonic clock)."""
+        """Time of the last reply, or, if later, of the first request since all were answered (seconds of the loop's clock)."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
 
@@ -64,7 +65,10 @@ class _Protocol(asyncio.BufferedProtocol):
         self.transport = cast("asyncio.Transport", transport)
 
     def send(self, packed: bytes, timeout: float, future: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
-        """Send a request before this iteration of the loop ends. Return a future of its reply."""
+        """Send a request before this iteration of the loop ends. Return a future of its reply.
+
+        ``future``: an existing future to use instead of a new one.
+        """
         assert self.transport is not None
         if future is None:
             future = self.loop.create_future()
@@ -170,7 +174,7 @@ class _Protocol(asyncio.BufferedProtocol):
 
 
 class _Waiting:
-    """A request that could not be sent at once."""
+    """A request that waits because it could not be sent at once."""
 
     __slots__ = ("connects", "future", "limit", "packed", "sent", "timeout")
 
@@ -179,13 +183,13 @@ class _Waiting:
         self.timeout = timeout
         self.future = future
         self.connects = connects
-        """True if there was no connection when the request came: its timeout then includes the time for connecting."""
+        """True if there was no connection when the request was made: its timeout then includes the time for connecting."""
         self.limit: asyncio.TimerHandle | None = None
         self.sent = 0.0
 
 
 class AioConnection:
-    """The connection of one event loop to one server. It is opened at its first use, and again after a loss."""
+    """The connection of one event loop to one server, opened at its first use, and opened again after a loss."""
 
     def __init__(self, endpoint: Endpoint, system: System = SYSTEM) -> None:
         self.endpoint = endpoint
@@ -203,8 +207,8 @@ class AioConnection:
     def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any] | None:
         """Send one command now, and return a future of its reply; an error reply is a result.
 
-        The future fails with Unknown if no reply arrives within ``timeout`` seconds. Returns None if there is no
-        connection or too many requests are in flight; then use `exchange`, which waits.
+        The future fails with Unknown if no reply arrives within ``timeout`` seconds. Return None if there is no connection, or
+        too many requests are in flight. Then use `exchange`, which waits.
         """
         protocol = self._protocol
         if protocol is None or self._waiting or len(protocol.in_flight) >= MAX_IN_FLIGHT:
@@ -212,7 +216,7 @@ class AioConnection:
         return protocol.send(packed, timeout)
 
     def silent_for(self) -> float:
-        """Return the seconds for which a reply, or a connection, has been outstanding; 0 if nothing is."""
+        """Return the seconds for which the connection has been waiting for a reply or for its opening; 0 if for neither."""
         if self._opening is not None:
             return self._monotonic() - self._opening_since
         protocol = self._protocol
@@ -224,11 +228,11 @@ class AioConnection:
         return self._opening is not None and not self._tried
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
-        """Send one command, after those before it, and return its reply and the local time at which it was sent.
+        """Send one command, after earlier ones, and return its reply and the monotonic time at which it was sent.
 
-        An error reply is returned, not raised. Raises Unknown if no reply arrives within ``timeout`` seconds after
-        sending, or after the call if a connection had to be opened first. Raises NotSent if the command cannot be sent
-        in that time. Raises Refused if the server refuses the login.
+        An error reply is returned, not raised. Raises Unknown if no reply arrives within ``timeout`` seconds after sending, or
+        after the call if a connection had to be opened first. Raises NotSent if the command cannot be sent in that time. Raises
+        Refused if the server refuses the login.
         """
         sent = self._clock()
         future = self.send(packed, timeout)
@@ -269,8 +273,10 @@ class AioConnection:
                 protocol.send(request.packed, request.timeout, request.future)
 
     def _lost(self, protocol: _Protocol) -> None:
-        """Handle the loss of a connection. The outcome of sent requests is unknown; waiting ones go over the next
-        connection."""
+        """Handle the loss of a connection.
+
+        The outcome of sent requests is unknown; waiting requests are sent over the next connection.
+        """
         if self._protocol is protocol:
             self._protocol = None
             self.told.clear()
@@ -278,8 +284,8 @@ class AioConnection:
                 self._open()
 
     def _open(self) -> None:
-        """Start to open the connection, once for all callers. The cancellation of one caller does not stop it for
-        the others."""
+        """Begin to open the connection, once for all callers, so that the cancellation of one caller does not affect the
+        others."""
         if self._protocol is None and self._opening is None:
             self._opening_since = self._monotonic()
             self._opening = asyncio.create_task(self._connect(min(CONNECT_TIMEOUT, self.endpoint.timeout)))

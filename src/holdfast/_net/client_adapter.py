@@ -1,13 +1,11 @@
-"""Transports by the user's client, for clients whose connections holdfast cannot open itself: they call
-`execute_command`.
+"""Transports through the user's client, for clients whose connections holdfast cannot open itself: they call `execute_command`.
 
-This works with every client, and has a cost. Each request goes through the client's pool and its retries, and the
-client's own time limits apply. The keeper needs a helper thread for each of its two connections, because such a client
-blocks its caller. Retries do no harm, because scripts may be sent twice. The outcome of a failed request is always
-unknown, because an earlier try may have arrived.
+This works with every client, but has a cost. Each request goes through the client's pool and its retries, and the client's own
+time limits apply. The keeper (background thread) needs a helper thread for each of its two connections, because such a client
+blocks its caller. Retries do no harm, because scripts may be sent twice. The outcome of a failed request is always unknown,
+because an earlier try may have arrived.
 
-An asyncio client can be used only in its event loop. The keeper's requests run there too, so renewals depend on that
-loop.
+An asyncio client can be used only in its event loop. The keeper's requests run there too, so renewals depend on that loop.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import is_noscript, pack, value
 
 POLL = 0.2
-"""Seconds after which the listening thread checks for other work."""
+"""Seconds after which the listening thread interrupts its wait for messages to check for other work."""
 
 _CODES = {
     "NoScriptError": "NOSCRIPT",
@@ -46,11 +44,11 @@ _CODES = {
     "TryAgainError": "TRYAGAIN",
     "ResponseError": "ERR",
 }
-"""Error code of each exception class of redis-py, which removes the code from the text of some errors."""
+"""Error code for each exception class of redis-py, which removes the code from the text of some errors."""
 
 
 def _parts(packed: bytes) -> list[bytes]:
-    """Return the words of an encoded command as bytes, for which clients do not decode the reply."""
+    """Return the words of an encoded command as bytes; clients that decode replies do not decode these."""
     reader = hiredis.Reader()
     reader.feed(packed)
     parts: list[bytes] = reader.gets()
@@ -70,7 +68,7 @@ def _error_reply(error: Exception, address: str) -> hiredis.ReplyError:
 
 
 class ClientCalls:
-    """A stand-in for a pool of connections that sends every request by the user's client."""
+    """A stand-in for a pool of connections that sends every request through the user's client."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -90,7 +88,7 @@ class ClientCalls:
 
 
 class AioClientCalls(AioConnection):
-    """A stand-in for the connection of an event loop that sends every request by the user's client, in the calling
+    """A stand-in for the connection of an event loop that sends every request through the user's client, in the calling
     task."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -106,7 +104,7 @@ class AioClientCalls(AioConnection):
         return 0.0
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
-        """Send one command, and return its reply and the local time at which it was sent. Raises Unknown.
+        """Send one command, and return its reply and the monotonic time at which it was sent. Raises Unknown.
 
         An error reply is returned, not raised.
         """
@@ -128,8 +126,7 @@ class AioClientCalls(AioConnection):
             task.exception()  # otherwise the loop would warn of an exception that was never retrieved
 
     async def close(self) -> None:
-        """End the keeper's subscriptions in this loop, because the loop ends. The other connections belong to the
-        client."""
+        """Cancel the keeper's subscriptions in this loop, because the loop ends. Other connections belong to the client."""
         if _loops.get(self.endpoint) is self._loop:
             del _loops[self.endpoint]
         # Removed first, because the listening thread would otherwise drop them unclosed.
@@ -171,7 +168,7 @@ async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:
 
 
 class ClientLineKeeper(Protocol):
-    """The keeper, as the connections see it that use a client."""
+    """The part of the keeper (background thread) that its connections through a client use."""
 
     def call(self, what: Callable[[], None]) -> None:
         """Call ``what`` soon, in the keeper thread."""
@@ -192,7 +189,7 @@ class _Job:
 
 
 class ClientLine:
-    """A stand-in for a keeper's connection: a thread that sends its calls by the user's client, one after the other."""
+    """A stand-in for a keeper's connection: a thread that sends its calls through the user's client, one after the other."""
 
     sock: socket.socket | None = None
     begins = False
@@ -226,7 +223,7 @@ class ClientLine:
             self._thread.start()
 
     def owes_since(self) -> float:
-        """Return the local time since which a reply has been outstanding; infinity if none is."""
+        """Return the monotonic time at which the oldest unanswered call was made; infinity if all calls are answered."""
         return min((job.sent for job in [*self._pending] if not job.done), default=float("inf"))
 
     @property
@@ -246,7 +243,7 @@ class ClientLine:
         return False
 
     def reclaim(self) -> None:
-        """Do nothing, because this socket cannot be lent."""
+        """Do nothing: a socket of this connection is never lent to a waiter, so there is none to reclaim."""
 
     def overdue(self, now: float) -> None:
         """Fail the calls whose deadline has passed, even if the client still waits for their replies."""

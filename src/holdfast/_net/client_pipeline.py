@@ -25,7 +25,8 @@ MOVED = {"MovedError", "AskError", "ClusterDownError", "TryAgainError"}
 
 
 _NOT_FOR_USERS = {"watch", "unwatch", "multi", "exec", "execute", "discard", "reset", "pipeline", "transaction"}
-"""Client methods and commands that would end a transaction or begin another one, so users may not call them in one."""
+"""Client methods and commands that would end a transaction or begin another one, so users may not call them in a
+transaction."""
 
 
 def check_word(command: str | bytes) -> None:
@@ -65,8 +66,10 @@ def is_command(pipeline: type, name: str) -> bool:
 
 
 class Reconnected(Exception):
-    """A connection was reopened between WATCH and EXEC. It is no exception of the client's library, or the client
-    would retry."""
+    """Raised if a connection was reopened between WATCH and EXEC.
+
+    The class is not derived from the client library's exceptions, on which the client would retry.
+    """
 
 
 class Tripwire:
@@ -79,18 +82,20 @@ class Tripwire:
         self._connection.register_connect_callback(self.tripped)
 
     def tripped(self, connection: Any) -> None:
-        """Raise Reconnected if this pipeline's connection reconnects. A client calls this for each connect, also for
-        another pipeline."""
+        """Raise Reconnected if this pipeline's connection reconnects.
+
+        The client calls this for each connect, even of a connection that another pipeline uses.
+        """
         if self._pipeline.connection is connection:
             raise Reconnected("the connection was closed while it watched keys")
 
     def remove(self) -> None:
-        """Let the connection reconnect again."""
+        """Remove the callback, so that the connection may reconnect again."""
         self._connection.deregister_connect_callback(self.tripped)
 
 
 def unread(connection: Any) -> Any:
-    """Return True if a connection has unread data: mostly its end. For asyncio, return an awaitable."""
+    """Return True if a connection has unread data, which usually is its end of file. For asyncio, return an awaitable."""
     return (getattr(connection, "can_read", None) or connection.can_read_destructive)()
 
 
@@ -117,15 +122,14 @@ def named(command: Any) -> str:
 
 
 def brief(error: BaseException) -> str:
-    """Return the server's error text without the values that clients and servers repeat in it."""
+    """Return the server's error text without the arguments of the command that clients and servers repeat in it."""
     text = str(error).partition(", with args beginning with")[0]
     found = re.search(r"^Command # (\d+) .* of pipeline caused error: (?:\(['\"])?(.*?)(?:['\"],\))?$", text, re.DOTALL)
     return f"command {found[1]}: {found[2]}" if found else text
 
 
 def is_moving(error: BaseException, slot: int | None) -> bool:
-    """Return True if the slot of the watched keys is moving, not that of another key. ``slot`` is None outside a
-    Cluster."""
+    """Return True if the error says that the slot of the watched keys is moving; ``slot`` is None outside a Cluster."""
     return slot is not None and bool(kinds(error) & MOVED) and getattr(error, "slot_id", slot) == slot
 
 
@@ -138,8 +142,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(error: BaseException, before: BaseException | None, slot: int | None) -> Verdict | BaseException:
-    """Return the outcome of a failed EXEC, or the exception to raise instead if neither client nor server caused the
-    failure.
+    """Return the outcome of a failed EXEC; or the exception to raise instead, if neither client nor server caused the failure.
 
     ``before``: the exception that was being handled when EXEC was sent.
     """

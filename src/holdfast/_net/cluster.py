@@ -26,19 +26,19 @@ from holdfast._net.sync_connection import Connection
 Address = tuple[str, int]
 
 REFRESH_EVERY_S = 0.1
-"""Least seconds between two requests for the owners of the slots (CLUSTER SLOTS)."""
+"""Minimum seconds between two requests for the owners of the slots (CLUSTER SLOTS)."""
 
 ASK_WITHIN_S = 0.5
 """Seconds to wait for one server's answer to CLUSTER SLOTS."""
 
 LEAST_TIMEOUT_S = 0.05
-"""Least seconds that each step of a redirected request gets, regardless of the time that earlier steps took."""
+"""Minimum seconds that each step of a redirected request gets, regardless of the time that earlier steps took."""
 
 _HALF_MOVED = "access a non local key"
-"""Part of the error for a script that writes a key which it has deleted, while the key's slot is being moved."""
+"""Part of the error of a script that writes a key which it has deleted before, while the key's slot is being moved."""
 
 HOPS = 8
-"""Most times that one request is redirected."""
+"""Maximum number of times that one request is redirected."""
 
 _ASK_ANEW = {"CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING"}
 """Error codes of servers that no longer own a slot, or cannot serve it at the moment."""
@@ -64,8 +64,10 @@ class Part(Endpoint):
 
 
 class Shard(Part):
-    """The endpoint of the locks that one server owned at their first use. Notifications come from the server of slot
-    ``anchor``."""
+    """The endpoint of a group of locks: those whose slots one server owned when they were first used.
+
+    Notifications come from the server that owns slot ``anchor``.
+    """
 
     __slots__ = ("anchor", "sharded")
 
@@ -106,8 +108,7 @@ class Hop(NamedTuple):
     asking: bool
 
     def within(self, seconds: float) -> Hop:
-        """Return this step with a timeout of at most ``seconds``, because the timeout of a request covers all its
-        steps."""
+        """Return this step with its timeout reduced to ``seconds``, because the timeout of a request covers all its steps."""
         if seconds > self.call.timeout - LEAST_TIMEOUT_S:
             return self  # nearly the whole timeout is left, as at the first step
         call = copy(self.call)
@@ -120,8 +121,8 @@ ASKING = Command(("ASKING",), ASK_WITHIN_S)
 Redirects = Generator[Hop | None, Answer[Any] | WireError | bool, Answer[Any]]
 """Type of a generator that directs one request through a Cluster, and returns its answer or raises WireError.
 
-The generator yields a Hop, and receives its answer or failure. It yields None to have the owners of the slots asked
-for, and receives True if they are known afterwards.
+The generator yields a Hop, and receives the answer or failure of that step. It yields None to have the owners of the slots
+looked up, and receives True if they are known afterwards.
 """
 
 
@@ -195,8 +196,8 @@ class Cluster:
     def refresh(self, timeout: float) -> None:
         """Ask one server after the other for the owners of the slots, until one answers.
 
-        If that was done within the last REFRESH_EVERY_S seconds, its outcome is used again. Raises NotSent if no server
-        answers, and Refused if they refuse to answer.
+        If another caller has done so within the last REFRESH_EVERY_S seconds, its outcome is used again. Raises NotSent if no
+        server answers, and Refused if they refuse to answer.
         """
         with self._turn:
             if clock() < self._asked_at + REFRESH_EVERY_S:
@@ -215,8 +216,10 @@ class Cluster:
                 self._asked_at = clock()
 
     def refresh_soon(self) -> None:
-        """Ask for the owners of the slots in a background thread, for a caller that must not block. One such thread
-        runs at a time."""
+        """Ask for the owners of the slots in a background thread, for a caller that must not block.
+
+        At most one such thread runs at a time.
+        """
 
         def ask() -> None:
             try:
@@ -284,8 +287,10 @@ class Cluster:
             self.stale = False
 
     def _address(self, host: bytes | None, port: int, told_by: Endpoint) -> Address:
-        """Return the address of a server. One that does not know its own host answers "" or "?": use the host that
-        was asked."""
+        """Return the address of a server.
+
+        A server that does not know its own host is listed as "" or "?"; its host is the one that was asked.
+        """
         name = (host or b"").decode()
         address = (name if name not in {"", "?"} else told_by.host, port)
         return self._remap(address) if self._remap is not None else address
@@ -358,7 +363,7 @@ class Cluster:
         return None
 
     def _elsewhere(self, hop: Hop, slot: int, failure: NotSent) -> Hop:
-        """Return the next step after the owner could not be reached and the Cluster named its slots' owners again.
+        """Return the next step after the slot's owner could not be reached, and the Cluster was asked again for the owners.
 
         Raises Refused if the owner is still the same: a failover may follow.
         """
@@ -369,7 +374,7 @@ class Cluster:
 
 
 def _is_place(host: str, port: str) -> bool:
-    """Return True if host and port are well-formed. The answering server chooses the text, so it may be anything.
+    """Return True if host and port are well-formed, since the text is from a server's reply and may be anything.
 
     A host is a DNS name or an address.
     """
@@ -416,7 +421,10 @@ _known: dict[tuple[Any, ...], Cluster] = {}
 def cluster_at(
     seeds: list[Address], *, remap: Callable[[Address], Address] | None = None, credentials: Any = None, **facts: Any
 ) -> Endpoint:
-    """Return the endpoint of the Cluster with these servers; the same object for the same servers and settings."""
+    """Return the endpoint of the Cluster with these servers; the same object for the same servers and settings.
+
+    ``remap``: function that replaces an address named by the servers by the one to connect to; None: it is used as it is.
+    """
     places = tuple(dict.fromkeys(seeds))
     key = (frozenset(places), remap, id(credentials), *sorted(facts.items(), key=lambda fact: fact[0]))
     cluster = _known.get(key)

@@ -53,7 +53,8 @@ class Topology(Protocol):
 class Handshake:
     """The commands that open a connection, such as AUTH.
 
-    They are not in a list, because error reporters send the variables of each frame, and one command has the password.
+    They are an object, not a list, because error reporters send the variables of each frame, and one command contains the
+    password.
     """
 
     __slots__ = ("_commands",)
@@ -73,8 +74,10 @@ class Handshake:
 
 
 class Endpoint:
-    """One server: its address, login and settings. All users of the server share one object (see `interned`), and
-    its connections."""
+    """One server: its address, login and settings.
+
+    All users of the server share one object (see `interned`), and so share its connections.
+    """
 
     cluster: Topology | None = None
     """Topology of the Cluster, if the endpoint is a Cluster or one of its servers."""
@@ -120,13 +123,14 @@ class Endpoint:
         self.username = username
         self.password = password
         self.credentials = credentials
-        """Credential provider, asked for the user name and password at each connection."""
+        """Credential provider, which is asked for the user name and password whenever a connection is opened; None: none."""
         self.tls = tls
         self.timeout = timeout
         self.client = client
-        """Client whose own calls are used, because its connections cannot be opened without it."""
+        """The user's client, whose own calls are used if its connections cannot be opened without it; None: holdfast opens
+        them."""
         self.finder = finder
-        """Finder that names the server at each connection, used instead of host and port."""
+        """Finder that names the server whenever a connection is opened, used instead of host and port; None: none."""
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.address}>"
@@ -140,7 +144,7 @@ class Endpoint:
         return f"{where}/{self.db}" if self.db else where
 
     def handshake(self) -> Handshake:
-        """Return the commands to send first on a new connection; they may be none."""
+        """Return the commands to send first on a new connection; there may be none."""
         commands = Handshake()
         user, password = self.username, self.password
         if self.credentials is not None:
@@ -158,8 +162,10 @@ class Endpoint:
         return commands
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return the TLS settings of a connection, or None. They verify certificate and host name unless the
-        client's settings do not."""
+        """Return the TLS settings of a connection; None: no TLS.
+
+        They verify certificate and host name unless the client's settings turn that off.
+        """
         if self.tls is None:
             return None
         from holdfast._net import tls
@@ -167,7 +173,7 @@ class Endpoint:
         return tls.context(dict(self.tls))
 
     def why(self, error: BaseException) -> str:
-        """Return an explanation of the error by which a connection to this server failed."""
+        """Return an explanation of ``error``, which made a connection to this server fail."""
         if self.tls is None:
             return str(error)
         from holdfast._net import tls
@@ -184,7 +190,7 @@ endpoints: dict[tuple[Any, ...], Endpoint] = {}
 
 
 def interned(**facts: Any) -> Endpoint:
-    """Return the endpoint with these attributes; the same object for the same attributes."""
+    """Return the endpoint with these attributes; calls with the same attributes return the same object."""
     endpoint = Endpoint(**facts)
     key = tuple(id(endpoint.credentials) if name == "credentials" else getattr(endpoint, name) for name in Endpoint.__slots__)
     return endpoints.setdefault(key, endpoint)

@@ -11,8 +11,10 @@ from holdfast._net.sentinel import Sentinel
 
 
 def open_client(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode: bool = False) -> Any:
-    """Return a new redis-py client for one server, or for the primary that Sentinels name. ``decode``: its replies
-    are str."""
+    """Return a new redis-py client, sync or asyncio (``face``), for one server, or for the primary that Sentinels name.
+
+    ``decode``: True: its replies are str, not bytes.
+    """
     package = "redis" if face == "sync" else "redis.asyncio"
     options = {**_options(endpoint, package), "decode_responses": decode}
     redis = importlib.import_module(package)
@@ -28,7 +30,7 @@ def open_client(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode:
 
 
 def closable(client: Any) -> list[Any]:
-    """Return the client and the clients of its Sentinels, which its own ``close`` leaves open."""
+    """Return the client and the clients of its Sentinels, which the client's own ``close`` leaves open."""
     manager = getattr(client.connection_pool, "sentinel_manager", None)
     return [client, *(manager.sentinels if manager is not None else ())]
 

@@ -27,11 +27,14 @@ log = logger("holdfast.keeper")
 READ_SIZE = 16384
 
 CONNECTED_WITHIN = 0.2
-"""Least seconds to wait for a connection to open, however short a request's timeout is."""
+"""Minimum seconds to wait for a connection to open, however short a request's timeout is."""
 
 
 class ConnectionKeeper(Protocol):
-    """The owner of pipelined connections: the keeper, or a thread that sends to several servers itself."""
+    """The part of the owner of pipelined connections that they use.
+
+    The owner is the keeper (background thread), or a thread that itself sends to several servers.
+    """
 
     @property
     def selector(self) -> selectors.BaseSelector:
@@ -48,7 +51,8 @@ class ConnectionKeeper(Protocol):
         """Run an action whose failure must not affect other leases: log an exception and return False."""
 
     def moved(self, endpoint: Endpoint, where: object) -> None:
-        """Close the other connections to ``endpoint`` that do not lead to address ``where``; None: close all of them."""
+        """Close the other connections to ``endpoint`` that do not lead to the address ``where``; if ``where`` is None, close
+        all."""
 
 
 class _Request:
@@ -62,11 +66,11 @@ class _Request:
         self.then = then
         self.sent = self.deadline = 0.0
         self.whole = False
-        """True if the script's text is sent, because the server does not have it cached."""
+        """True if the request was sent with the script's text, because the server does not have the script cached."""
 
 
 class PipelinedConnection:
-    """A connection used by the keeper thread alone. Only its socket is opened by a helper thread."""
+    """A connection that only the keeper (background thread) uses, although a helper thread opens its socket."""
 
     def __init__(
         self,
@@ -104,19 +108,19 @@ class PipelinedConnection:
         self.returned = False
         """True if the waiter has stopped watching the lent socket, so that the selector may watch it again."""
         self._whole_first = whole_first
-        """True to send a script's text at its first use on a connection, because nobody may wait for a NOSCRIPT reply."""
+        """True to send a script's text at its first use on a connection, as no caller may wait for a NOSCRIPT reply and a
+        repetition."""
         self._told: set[str] = set()
         self._out = b""
         self._queued: list[_Request] = []
         self._sent: deque[_Request] = deque()
         self._due = float("inf")
-        """Local time of the earliest deadline of an unanswered or queued request, or an earlier time."""
+        """Monotonic time of the earliest deadline of all unanswered and queued requests, or an earlier time."""
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         """Send a call, opening the connection if necessary. ``then`` gets the typed reply, or a WireError.
 
-        The keeper thread calls ``then`` exactly once. ``packed``: the bytes of the call, if they are sent to several
-        servers.
+        The keeper thread calls ``then`` exactly once. ``packed``: the encoded call, if it was encoded once for several servers.
         """
         whole = self._whole_first and isinstance(call, Run) and call.script.sha not in self._told
         request = _Request(call, pack(call, whole=True) if whole else packed or pack(call), then)
@@ -142,7 +146,8 @@ class PipelinedConnection:
                 self._keeper.moved(self._endpoint, None)
 
     def owes_since(self) -> float:
-        """Return the local time since which a reply, or a connection, has been outstanding; infinity if nothing is."""
+        """Return the monotonic time since when the connection has been waiting for a reply or for its opening; infinity if for
+        neither."""
         return self._sent[0].sent if self._sent else self._queued[0].sent if self._queued else float("inf")
 
     @property
@@ -152,7 +157,7 @@ class PipelinedConnection:
 
     @property
     def busy(self) -> bool:
-        """Return True while a reply, or a connection, is outstanding."""
+        """Return True while the connection is waiting for a reply or is being opened."""
         return bool(self._sent or self._queued or self._opening)
 
     def _send(self, request: _Request) -> None:
@@ -229,7 +234,7 @@ class PipelinedConnection:
         self.on_writable(idle=not waiting)
 
     def on_writable(self, *, idle: bool = False) -> None:
-        """Send as much as the socket accepts. ``idle``: the selector is not watching for room to write."""
+        """Send as much as the socket accepts. ``idle``: True if the selector is not watching the socket for room to write."""
         if self.sock is None:
             return
         try:
@@ -329,10 +334,9 @@ class PipelinedConnection:
         return self._endpoint is endpoint
 
     def leave_for(self, place: Any) -> None:
-        """Close the connection if it leads to another server than ``place``, the primary that another connection has
-        found.
+        """Close the connection if it leads to another server than ``place``, the primary that another connection has found.
 
-        On the old server this connection would wait for notifications that nobody publishes there any more.
+        On the old server it would wait for notifications that are no longer published there.
         """
         try:
             elsewhere = self.sock is not None and self.sock.getpeername() != place
@@ -352,7 +356,7 @@ class PipelinedConnection:
             return False  # nothing to read; or it was closed just now
 
     def lend_socket(self, waiter: Waiter) -> socket.socket | None:
-        """Lend the socket to a waiter, which then watches it instead of the selector; return None if not possible.
+        """Lend the socket to a waiter, which then watches it instead of the selector; return None if that is not possible.
 
         The caller holds the keeper's mutex, as for `reclaim`.
         """
@@ -367,7 +371,7 @@ class PipelinedConnection:
         return self._lent is waiter
 
     def reclaim(self) -> None:
-        """End the lending of the socket, if it is lent: the selector watches it again."""
+        """Take the socket back from the waiter, if it is lent: the selector watches it again."""
         self.returned = False
         if self._lent is not None and self.sock is not None:
             try:

@@ -1,4 +1,4 @@
-"""The wire protocol: requests encoded as bytes, replies parsed, and the meaning of error replies."""
+"""The wire protocol: encode requests as bytes, parse replies, and interpret error replies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast._net.endpoint import Endpoint
 
 
 class Reader(hiredis.Reader):
-    """The parser of replies. Raises ``hiredis.ProtocolError`` for bytes that are no RESP."""
+    """The parser of replies. Raises ``hiredis.ProtocolError`` for bytes that are not valid RESP."""
 
     def gets(self, *args: bool) -> Any:
         """Return the next complete reply, or False if it has not arrived completely."""
@@ -34,8 +34,10 @@ def command(*parts: bytes | str | int) -> bytes:
 
 @functools.lru_cache(4096)
 def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str | int, ...], size: int) -> tuple[bytes, bytes]:
-    """Return the bytes of a request before and after its token, which has ``size`` characters. Only the token
-    changes each time."""
+    """Return the encoded parts of a request before and after its token, which is ``size`` characters long.
+
+    Only the token differs from one request to the next, so the two parts are cached.
+    """
     whole = command("EVALSHA", script.sha, len(keys), *keys, b"\0" * size, *rest)
     # The token is found by its position, because the keys and arguments may be any text, and may contain as many NULs.
     after = command("EVALSHA", *rest).partition(b"EVALSHA")[2]
@@ -43,13 +45,12 @@ def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str
 
 
 def in_full(call: Run[Any]) -> Command:
-    """Return the EVAL command for a script that the server may not have cached."""
+    """Return the EVAL command, with the script's text, for a server that may not have the script cached."""
     return Command(("EVAL", call.script.body, len(call.keys), *call.keys, *call.args), call.timeout)
 
 
 def pack(call: Call, *, whole: bool = False) -> bytes:
-    """Return the bytes of a request. ``whole``: send the script's text, for a server that no longer has the script
-    cached."""
+    """Return a request encoded as bytes. ``whole``: True: send the script's text, for a server that does not have it cached."""
     if type(call) is Command:
         call.packed = call.packed or command(*call.args)
         return call.packed
@@ -68,8 +69,10 @@ def is_noscript(reply: object) -> bool:
 
 
 def is_demoted(error: WireError, endpoint: Endpoint) -> bool:
-    """Return True if the server is no longer the primary and the endpoint's finder can name another one: drop the
-    connection."""
+    """Return True if the server is no longer the primary, and the endpoint's finder can name the new primary.
+
+    The caller then closes the connection.
+    """
     return endpoint.finder is not None and isinstance(error, Refused) and error.code in {"READONLY", "MASTERDOWN", "LOADING"}
 
 
@@ -84,8 +87,10 @@ def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: 
 
 
 def parsed(call: Call, reply: object) -> Any:
-    """Return the typed reply of a call: what the script's parser makes of it, or the reply as it is. Raises Unknown
-    if it is malformed."""
+    """Return the typed reply of a call: the result of the script's parser, or the reply of a plain command unchanged.
+
+    Raises Unknown if the reply is malformed.
+    """
     if type(call) is not Run:
         return reply
     try:

@@ -1,4 +1,4 @@
-"""Redaction of errors: tracebacks of calls that get a client contain no frame whose variables may include a password."""
+"""Redaction of errors: removes the frames whose variables may include a password from tracebacks of calls that get a client."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ T = TypeVar("T")
 
 
 def hides_client(name: str = "") -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function that gets a client: remove its frames from tracebacks, because error reporters send their
-    variables.
+    """Decorate a function that gets a client: remove its frames from tracebacks, because error reporters send their variables.
 
-    ``name``: the function's name in Python's own errors about wrong arguments; if empty, the name that it has.
+    ``name``: name of the function in Python's own errors about wrong arguments; if empty, its present name.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:

@@ -1,4 +1,4 @@
-"""Resolves the ``client`` argument of locks, a URL or an existing client, to the server that it stands for."""
+"""Resolve the ``client`` argument of locks, a URL or an existing client, to the server that it stands for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _of_foreign(client: Any, what: str) -> Endpoint:
 
 
 def _is_foreign(thing: type) -> bool:
-    """Return True if a class is not redis-py's or valkey-py's own: a subclass may connect in another way."""
+    """Return True if a class is not one of redis-py's or valkey-py's own: a subclass may connect in another way."""
     return thing.__module__.split(".")[0] not in {"redis", "valkey"}
 
 
@@ -136,15 +136,17 @@ def are_several(client: object) -> TypeGuard[Sequence[object] | Mapping[str, obj
 
 
 def on_one_server(what: str, why: str, instead: str, parameter: str = "client") -> ConfigError:
-    """Return the error for several servers passed to a class that works on one server only."""
+    """Return the error to raise if several servers are passed to a class that works on one server only."""
     return ConfigError(
         f"{parameter}: {what} needs one server, not several independent ones: {why}; {instead}", parameter=parameter
     )
 
 
 def one_place(client: object, what: str = "this object") -> object:
-    """Return the client unchanged. Raises ConfigError if it is several independent servers, because their answers
-    could contradict each other."""
+    """Return the client unchanged. Raises ConfigError if it stands for several independent servers.
+
+    Their answers could contradict each other.
+    """
     if are_several(client):
         raise on_one_server(
             what,

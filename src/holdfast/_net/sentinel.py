@@ -1,8 +1,7 @@
-"""The primary of a service that Sentinels monitor: they are asked at each connection, so the next one follows a
-failover.
+"""The primary of a service that Sentinels monitor. They are asked whenever a connection is opened, so it follows a failover.
 
-Source: the guidelines for Sentinel clients, redis.io/docs/latest/develop/reference/sentinel-clients: ask one after the
-other, verify the role of the server that was named, ask again whenever a connection is opened.
+Source: the guidelines for Sentinel clients, redis.io/docs/latest/develop/reference/sentinel-clients: ask one after the other,
+verify the role of the server that was named, ask again whenever a connection is opened.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from holdfast._net.endpoint import Endpoint, endpoints, interned
 from holdfast._net.sync_connection import Connection
 
 LIMIT = 0.5
-"""Seconds for one Sentinel, or the server that it names, to answer before the next Sentinel is asked.
+"""Seconds that one Sentinel, or the server that it names, gets to answer before the next Sentinel is asked.
 
-The limit is at most half of the time left, so that there is time for the next one.
+The limit is at most half of the time left, so that there is time for the next Sentinel.
 """
 
 PORT = 26379
@@ -31,8 +30,8 @@ PORT = 26379
 class Sentinel:
     """The finder of the primary of one service, by its Sentinels.
 
-    ``facts``: the attributes of the primary's endpoint, such as the login; ``seen_by``: the number of other Sentinels
-    that one has to see for its answer to count.
+    ``facts``: the attributes of the primary's endpoint, such as the login. ``seen_by``: number of other Sentinels that a
+    Sentinel must see for its answer to count. ``host``: see `_host`.
     """
 
     def __init__(
@@ -43,8 +42,7 @@ class Sentinel:
         self._facts = facts
         self._seen_by = seen_by
         self._host = host
-        """Host of the primary that replaces the host named by the Sentinels, for example behind a tunnel; None:
-        theirs."""
+        """Host that replaces the primary's host as the Sentinels name it, for example behind a tunnel; None: no replacement."""
         self._last: Endpoint | None = None
 
     @property
@@ -87,9 +85,9 @@ class Sentinel:
         raise self._not_found(said, failures, named=bool(doubtful))
 
     def _ask(self, watcher: Endpoint, limit: float) -> tuple[str, int] | None:
-        """Return host and port of the primary, as one Sentinel knows it; None if it does not know the service.
+        """Return host and port of the primary, as one Sentinel knows it; None if that Sentinel does not know the service.
 
-        Raises NotSent, Unknown, and Refused; Refused also if the Sentinel sees too few others.
+        Raises NotSent, Unknown, or Refused. Refused is also raised if the Sentinel sees too few other Sentinels.
         """
         with closing(Connection(watcher, limit)) as connection:
             named = _reply(connection, watcher, limit, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
@@ -127,8 +125,8 @@ def _reply(connection: Connection, endpoint: Endpoint, limit: float, *words: str
 
 
 def _doubt(found: Endpoint, limit: float) -> str:
-    """Return why a server does not count as the primary; "" if it says that it is one, or does not permit the
-    question."""
+    """Return the reason why a server does not count as the primary; "" if it is the primary, or does not permit the command
+    ROLE."""
     try:
         with closing(Connection(found, limit)) as connection:
             connection.set_timeout(limit)
@@ -144,8 +142,10 @@ def _doubt(found: Endpoint, limit: float) -> str:
 def watched(
     service: str, watchers: list[Endpoint], facts: dict[str, Any], seen_by: int = 0, host: str | None = None
 ) -> Endpoint:
-    """Return the endpoint of the primary of a service. It is the same object for all who name the same Sentinels, in
-    any order."""
+    """Return the endpoint of the primary of a service, found by the Sentinels ``watchers``.
+
+    It is the same object for all callers that name the same Sentinels, in any order. For the other parameters see `Sentinel`.
+    """
     in_order = sorted(watchers, key=lambda watcher: (watcher.host, watcher.port))
     known = tuple(id(value) if name == "credentials" else value for name, value in sorted(facts.items()))
     # The ids stay unique, because interned watchers are never garbage-collected.
@@ -174,7 +174,7 @@ def of_client(client: Any, facts: dict[str, Any], endpoint_of: Callable[[Any], E
 
 
 def of_url(service: str, places: list[tuple[str, int]], facts: dict[str, Any], login: dict[str, Any]) -> Endpoint:
-    """Return the endpoint of a service in a URL. The Sentinels are at ``places``; they use TLS if the servers do.
+    """Return the endpoint of a service in a URL. The Sentinels are at ``places``; TLS is used for them if the servers use it.
 
     ``login``: user name and password for the Sentinels.
     """

@@ -23,15 +23,15 @@ def slot_of(key: bytes) -> int:
 def id_within(process_id: str, slot: int) -> str:
     """Return the id under which a process listens in one slot of a Cluster with sharded pub/sub.
 
-    The hash tag in the id puts the channel of the process into this slot, with every prefix. Scripts recognise by the
-    brace that they must use SPUBLISH (`_lua/shared/_inbox.lua`).
+    The hash tag in the id puts the channel of the process into this slot, with every prefix. Scripts recognise by the brace
+    that they must use SPUBLISH (`_lua/shared/_inbox.lua`).
     """
     return f"{process_id}{{{_tag(slot)}}}"
 
 
 @functools.lru_cache(1024)
 def _tag(slot: int) -> str:
-    """Return four characters whose hash tag is in this slot; the same four for each call."""
+    """Return four characters that, as a hash tag, belong to this slot; the same four for each call."""
     # A CRC is linear: from the first two characters follows the CRC that the last two must contribute.
     last = {binascii.crc_hqx(bytes(pair), 0) % SLOTS: bytes(pair) for pair in itertools.product(_TAG, repeat=2)}
     for first in itertools.product(_TAG, repeat=2):

@@ -22,8 +22,8 @@ READ_SIZE = 16384
 KERNEL_WAIT_S = 0.005
 """Seconds for which recv itself blocks in the kernel, which saves a poll system call before it.
 
-Nearly all replies arrive within this time. The kernel restarts it after each signal, so it is no time limit. If signals
-come faster than this, the real time limit is enforced only once they pause.
+Nearly all replies arrive within this time. The kernel restarts it after each signal, so it is not a reliable time limit. If
+signals come faster than this, the real time limit is enforced only once they pause.
 """
 
 
@@ -167,7 +167,7 @@ class Connection:
         return Unknown(f"{self.address}: {'no answer in time' if silent else error}", self.address, silent=silent)
 
     def hang_up(self) -> None:
-        """Shut down the connection, so that the thread that reads from it sees its end. Any thread may call this."""
+        """Shut down the connection, so that a thread that is reading from it sees the end of file. Any thread may call this."""
         try:
             self._system.hang_up(self.sock)
         except OSError:
@@ -215,7 +215,7 @@ class ConnectionPool:
         return reply
 
     def clear(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections of the pool."""
         idle, places = self._idle, 0
         try:
             while True:

@@ -1,13 +1,12 @@
-"""Connections of all threads to a server: some for one thread at a time, and one that all share when these do not
-suffice.
+"""Connections of all threads to a server: up to sixteen for one thread each, and one that all share if more threads need one.
 
-Up to about sixteen threads are quickest with a connection each. More threads share one connection. Their requests queue
-up; one thread sends them in batches and reads the replies for all, until it has its own reply and hands on this task.
-That saves most system calls, and much contention for the interpreter lock. The server sees eighteen connections instead
-of hundreds.
+Up to about sixteen threads are quickest with a connection each. More threads share one connection. Their requests queue up. One
+thread sends them in batches and reads the replies for all, until it has its own reply and hands this task on to another thread.
+That saves most system calls, and much contention for the interpreter lock. The server sees eighteen connections instead of
+hundreds.
 
-Signal handlers run in the main thread, at any point. They may take any time, raise, and use locks. So the main thread
-has a connection of its own, and no other thread ever waits for it.
+Signal handlers run in the main thread, at any point. They may take any time, raise, and use locks. So the main thread has a
+connection of its own, and no other thread ever waits for it.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ _AGAIN = object()
 """Marker returned instead of a reply: the connection was lost, and the request was never sent."""
 
 _ELSEWHERE = object()
-"""Marker returned instead of a reply: this thread is already inside a request, for example because a finaliser calls."""
+"""Marker returned instead of a reply: this thread is already inside a request, for example because a finaliser sends
+another."""
 
 ROUNDS = 2
-"""Rounds that a thread with its own reply still sends and reads for waiting threads, which is cheaper than waking
-one of them."""
+"""Number of further rounds in which a thread with its own reply sends and reads for others, since waking one costs more."""
 
 READ_WITHIN_S = 0.1
-"""Seconds that the reading thread gets to read replies that have arrived, when another thread's time limit has passed."""
+"""Seconds that the reading thread gets to read replies that have arrived, if another thread's time limit has passed."""
 
 OWN = 16
-"""Number of threads that use a connection of their own at the same time.
+"""Maximum number of threads that each use a connection of their own at the same time.
 
-If more threads send requests, all share one connection until no thread waits, because a mixture has the costs of both.
-Measured in locks per second, against a connection for each thread: 1.5 times as many with 64 threads, 1.4 times with
-32. If all threads always shared, sixteen threads would reach from two thirds to 1.2 times as many, depending on the
-load of the machine, and two to four threads always fewer.
+If more threads send requests, all share one connection until no thread waits: using both kinds at once would have the costs of
+both. Measured in locks per second, relative to a connection for each thread, sharing reaches 1.5 times as many with 64 threads,
+and 1.4 times with 32. With sixteen threads, sharing reaches from two thirds to 1.2 times as many, depending on the load of the
+machine. With two to four threads it always reaches fewer.
 """
 
 
@@ -69,7 +68,8 @@ class _Request:
             self.reply, self.error, self.answered = reply, error, True
 
     def wake(self) -> None:
-        """Wake the thread of this request, which then looks for its reply, or takes its turn at the connection."""
+        """Wake the thread of this request, which then looks for its reply, or takes over sending and reading for all
+        threads."""
         try:
             self.bell.release()
         except RuntimeError:
@@ -77,12 +77,11 @@ class _Request:
 
 
 class _SharedConnection:
-    """A connection and the threads that share it. When the connection is lost, this object is over, and a new one
-    replaces it.
+    """A connection and the threads that share it. After a loss of the connection, a new object replaces this one.
 
-    An exception may be raised in any thread at any point (`PyThreadState_SetAsyncExc`). The order of the steps ensures
-    that no reply is ever matched with the wrong request. If a turn is not handed on, the time limits of the other
-    threads close the connection.
+    An exception may be raised in any thread at any point (`PyThreadState_SetAsyncExc`). The order of the steps ensures that no
+    reply is ever matched with the wrong request. One thread at a time has the turn: it sends and reads for all. If the turn is
+    not handed on, the time limits of the other threads close the connection.
     """
 
     def __init__(self, endpoint: Endpoint, system: System) -> None:
@@ -126,7 +125,8 @@ class _SharedConnection:
         return _ELSEWHERE if get_ident() in self._waiting else self._follow(_Request(packed, timeout, self._system.lock()))
 
     def _follow(self, mine: _Request) -> Any:
-        """Wait until another thread has read the reply to this request, or this thread gets the turn."""
+        """Wait until another thread has read the reply to this request, or until this thread gets the turn to send and read for
+        all."""
         ident = get_ident()
         deadline = self._clock() + mine.timeout
         try:
@@ -153,8 +153,10 @@ class _SharedConnection:
         return _outcome(mine)
 
     def _lead(self, mine: _Request) -> None:
-        """Send and read for all threads until the request ``mine`` is answered, and for a few more rounds. The
-        calling thread has the turn, which is free afterwards."""
+        """Send and read for all threads until the request ``mine`` is answered, and for a few more rounds.
+
+        The calling thread has the turn (it alone uses the connection), and gives it up at the end.
+        """
         if self.over:
             self._end(Unknown(f"{self.endpoint.address}: the connection was lost", self.endpoint.address))
             self._pass_on()
@@ -176,10 +178,10 @@ class _SharedConnection:
         self._pass_on()
 
     def _send_and_receive(self, connection: Connection, first: _Request) -> None:
-        """Send and read once; ``first`` may be answered in this round.
+        """Send the queued requests and read replies once; ``first``, the oldest request, may be answered in this round.
 
-        The threads that are answered are woken one by one, each by the one before. If all woke now, they would contend
-        for the interpreter lock.
+        The threads whose requests are answered are woken one after the other: each one wakes the next. If all woke now, they
+        would contend for the interpreter lock.
         """
         in_flight = self._in_flight
         if self._queue:
@@ -207,7 +209,7 @@ class _SharedConnection:
         return b"".join(batch)
 
     def _wake_next(self) -> None:
-        """Wake one of the threads that are answered; that thread wakes the next one."""
+        """Wake one of the threads whose requests are answered; that thread wakes the next one."""
         answered = self._answered
         while answered:
             try:
@@ -219,8 +221,7 @@ class _SharedConnection:
                 return
 
     def _pass_on(self) -> None:
-        """End the turn of this thread. If threads wait, wake the last in the queue for the turn, because it stays
-        the longest."""
+        """End the turn of this thread. If threads wait, wake the one with the newest request, because it stays the longest."""
         self.busy = False
         self._turn.release()
         if self._queue or self._in_flight:
@@ -270,14 +271,14 @@ class _SharedConnection:
         self._wake_all()
 
     def _wake_all(self) -> None:
-        """Wake every waiting thread. A missed wake-up is made good; the threads without a reply continue to wait."""
+        """Wake every waiting thread. A thread without a reply then continues to wait; a missed wake-up does no harm."""
         for request in [*self._waiting.values()]:
             request.wake()
 
     def _too_late(self) -> Unknown:
         """Return the error for a request whose time limit has passed, and mark the connection as unusable.
 
-        The connection cannot be used further, because the request may be half sent at this moment.
+        The connection cannot be used further, because the request may be only half sent at this moment.
         """
         connection = self.connection
         if connection is not None:

@@ -1,7 +1,7 @@
 """The operating system, as drivers and connections use it: time, randomness, sockets and threads.
 
-They get it as a constructor argument. In production it is `SYSTEM`. The simulator in `holdfast.testing.wired` passes a
-system with virtual time and scripted sockets.
+Drivers and connections get it as a constructor argument. In production it is `SYSTEM`. The simulator in
+`holdfast.testing.wired` passes a system with virtual time and scripted sockets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Looper(Protocol):
-    """The keeper (background thread), as the system runs it: a loop of due work and waits for a selector."""
+    """The part of the keeper (background thread) that the system runs: a loop that does due work and waits for sockets."""
 
     selector: selectors.BaseSelector
 
@@ -40,9 +40,9 @@ class System:
     """The real operating system."""
 
     clock: Callable[[], float] = staticmethod(clock)
-    """Function that returns the local time in seconds, from `holdfast._clock`."""
+    """Function that returns the monotonic time in seconds, from `holdfast._clock`."""
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
-    """Function that returns the time in seconds of the clock that event loops use."""
+    """Function that returns the time in seconds of `time.monotonic`, the clock that event loops use."""
     sleep: Callable[[float], None] = staticmethod(time.sleep)
     urandom: Callable[[int], bytes] = staticmethod(os.urandom)
     lock: Callable[[], Any] = staticmethod(threading.Lock)
@@ -75,7 +75,7 @@ class System:
             return _dial_unix(local.ensure(endpoint.local), timeout)
 
     def readable(self, sock: socket.socket, seconds: float) -> bool:
-        """Wait until a socket has something to read, at most ``seconds`` seconds. Return False if it has not.
+        """Wait until a socket has something to read, at most ``seconds`` seconds. Return False if nothing has come by then.
 
         Python's own poll is used, because signals do not extend its time limit.
         """
@@ -84,7 +84,7 @@ class System:
         return bool(poll.poll(max(0.0, 1000 * seconds)))
 
     def hang_up(self, sock: socket.socket) -> None:
-        """Shut down a connection, so that a thread that reads from it sees its end. Raises OSError."""
+        """Shut down a connection, so that a thread that is reading from it sees the end of file. Raises OSError."""
         socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, whose state belongs to the reading thread
 
     def start(self, what: Callable[..., object], *args: Any, name: str) -> None:

@@ -37,7 +37,7 @@ def unverified(reqs: object) -> bool:
 def context(options: Mapping[str, Any]) -> ssl.SSLContext:
     """Return the TLS settings for one connection, from options named ``ssl_...`` as in redis-py.
 
-    The certificate and host name are verified unless the options turn that off. The files are read anew for each
+    The certificate and host name are verified unless the options turn that off. The certificate files are read again for each
     connection, so that renewed certificates are used. Raises OSError for files that cannot be used.
     """
     try:
@@ -70,7 +70,7 @@ def _unusable(what: str, error: OSError) -> OSError:
 
 
 def why(error: BaseException, host: str) -> str:
-    """Return an explanation of the error by which a TLS connection to ``host`` failed."""
+    """Return an explanation of ``error``, which made a TLS connection to ``host`` fail."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "TLS: " + _CERTIFICATE.get(error.verify_code, error.verify_message).format(host=host)
     if isinstance(error, ssl.SSLError) and error.reason and "EOF" not in error.reason:

@@ -1,7 +1,7 @@
-"""The choice of transport for an endpoint: connections of our own, or the calls of the user's client.
+"""The choice of transport for an endpoint: connections that holdfast opens, or the calls of the user's client.
 
-The user's client is used if its connections cannot be opened without it. The choice is the same for threads, for
-asyncio, and for the keeper (the background thread).
+The user's client is used if its connections cannot be opened without it. The choice is the same for threads, for asyncio, and
+for the keeper (the background thread).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def pool_to(endpoint: Endpoint, system: System = SYSTEM) -> Pool | ClientCalls:
-    """Return the transport by which threads of this process send requests to an endpoint."""
+    """Return the transport over which threads of this process send requests to an endpoint."""
     if endpoint.client is None:
         return Pool(endpoint, system)
     from holdfast._net.client_adapter import ClientCalls
@@ -29,7 +29,7 @@ def pool_to(endpoint: Endpoint, system: System = SYSTEM) -> Pool | ClientCalls:
 
 
 def stream_to(endpoint: Endpoint, system: System = SYSTEM) -> AioConnection:
-    """Return the transport by which tasks of the running event loop send requests to an endpoint."""
+    """Return the transport over which tasks of the running event loop send requests to an endpoint."""
     if endpoint.client is None:
         from holdfast._net.aio_connection import AioConnection
 
@@ -48,8 +48,11 @@ def line_to(
     whole_first: bool = False,
     system: System = SYSTEM,
 ) -> PipelinedConnection | ClientLine:
-    """Return a pipelined transport to an endpoint: for the keeper, or for a thread that sends to several servers at
-    once."""
+    """Return a pipelined transport to an endpoint: for the keeper (background thread), or a thread that uses several servers.
+
+    ``on_push`` gets each published message; ``on_closed`` is called when the connection is closed. ``whole_first``: True: send
+    a script's text at its first use.
+    """
     if endpoint.client is None:
         return PipelinedConnection(keeper, endpoint, on_push, on_closed, whole_first=whole_first, system=system)
     from holdfast._net.client_adapter import ClientLine

@@ -33,7 +33,7 @@ _CHOICES: dict[str, dict[str, Any]] = {
 
 
 _SENTINEL_OPTIONS = {"sentinel_username", "sentinel_password"}
-"""Options of a URL by which to log in to the Sentinels themselves."""
+"""URL options with the user name and the password for the Sentinels themselves."""
 
 
 def _bad_url(why: str) -> ConfigError:

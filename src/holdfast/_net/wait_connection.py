@@ -20,7 +20,10 @@ still arrive."""
 
 
 class Dedicated:
-    """The connections to one server for scripts followed by WAIT. Any thread may call; the calling thread blocks."""
+    """The connections to one server for scripts followed by WAIT.
+
+    Any thread may call the methods, which block it.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint

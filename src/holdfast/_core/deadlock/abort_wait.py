@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 def abort_wait(waiting: Waiting | None, attempt: Attempt, error: Exception) -> bool:
     """Raise an error in the thread or task where an attempt waits; return False if the attempt is not waiting now.
-    The attempt may wait in the queue of its process or in the server's queue (``waiting``). The keeper's mutex must be held by
-    the caller."""
+
+    The attempt waits in the queue of its process, or in the server's queue, of which ``waiting`` has the local waiters (None:
+    there are none). The caller must hold the keeper's mutex.
+    """
     local_queue = attempt.local_queue
     if local_queue is not None and local_queue.abort_wait(attempt, error):
         return True

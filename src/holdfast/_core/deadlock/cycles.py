@@ -109,7 +109,7 @@ Chain = tuple[Link, ...]
 """Waiters, each of which waits for a lock that the next one holds; in a cycle the last one waits for the first."""
 
 Evidence = tuple[tuple[bytes, bytes], ...]
-"""For each lock in a cycle: public id of the holder's process, and the last fence that the server issued."""
+"""For each lock in a cycle: public id of the holder's process, and the last fence that the server issued for the lock."""
 
 
 def links(process: str, record: object) -> list[Link]:
@@ -154,12 +154,13 @@ def _from(first: Link, path: Chain, holders: dict[str, list[Link]], steps: Itera
 
 
 def youngest(cycle: Chain) -> Link | None:
-    """Return the wait in a deadlock that has to end: of those that allow it, the one that began last; None if none does."""
+    """Return the wait to end in a deadlock: of the waits that may be ended, the one that began last; None if none may be
+    ended."""
     return max((link for link in cycle if link.yields), default=None)
 
 
 async def everybody(prefix: bytes) -> list[Link]:
-    """Return all waits of lock holders that the process records under this prefix list, on one server."""
+    """Return all waits in the process records under ``prefix`` on one server: those of threads and tasks that hold locks."""
     found: list[Link] = []
     start, pattern = records(prefix), literal(records(prefix)) + b"*"
     cursor: object = 0
@@ -174,7 +175,7 @@ async def everybody(prefix: bytes) -> list[Link]:
 
 
 async def waiters(process: str, prefix: bytes) -> list[Link]:
-    """Return the waits that the record of a process under this prefix lists."""
+    """Return the waits in the record of one process under ``prefix``."""
     if not process:
         return []
     try:
@@ -187,7 +188,7 @@ async def waiters(process: str, prefix: bytes) -> list[Link]:
 
 
 async def holder(key: str) -> tuple[str, bytes]:
-    """Return the holder of a lock: its process's public id (empty if unknown), and the lock's last fence."""
+    """Return the public id of the process that holds a lock (empty if unknown), and the last fence issued for the lock."""
     lock = key.encode()
     token = bytes((await retry_idempotent(Command(("GETRANGE", lock, 0, control_records.LONGEST), ANSWER_WITHIN))).value)
     state = side_key(lock, b"state")
@@ -199,9 +200,10 @@ async def holder(key: str) -> tuple[str, bytes]:
 
 
 async def listens(public: str, key: str) -> bool:
-    """Return True if the process that holds a lock is listening on its inbox; the record of a killed process stays for a
-    while.
-    In a Cluster another server may have the inbox, so the answer is always True."""
+    """Return True if the process that holds a lock is listening on its inbox. A killed process does not, but leaves its record.
+
+    In a Cluster another server may have the inbox, so the answer is always True.
+    """
     if "{" in public:
         return True
     inbox = channel(home(public, key.encode()), public.partition("@")[0])
@@ -215,7 +217,7 @@ async def waiters_of_holder(key: str) -> list[Link]:
 
 
 async def evidence(cycle: Chain) -> Evidence | None:
-    """Return the holder and last fence of each lock in a suspected deadlock; None if the holders are others."""
+    """Return the holder and last fence of each lock in a suspected deadlock; None if a lock is held by a process outside it."""
     found = []
     for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         public, fence = await holder(link.lock)
@@ -226,12 +228,12 @@ async def evidence(cycle: Chain) -> Evidence | None:
 
 
 async def find(waiting: Iterable[Link]) -> list[Cycle]:
-    """Return the deadlocks among the given waits that two checks, a moment apart, confirm."""
+    """Return the deadlocks among the given waits that are confirmed by two checks, `BETWEEN` seconds apart."""
     return [shown(cycle) for cycle in await confirmed(cycles(waiting))]
 
 
 async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
-    """Return those of the suspected cycles of waiters that two checks, a moment apart, confirm."""
+    """Return the suspected cycles of waiters that are confirmed by two checks, `BETWEEN` seconds apart."""
     first = [(cycle, await evidence(cycle)) for cycle in suspected]
     if not any(seen for _, seen in first):
         return []
@@ -244,7 +246,7 @@ async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
 
 
 async def still(cycle: Chain) -> bool:
-    """Return True if the records of all processes in a cycle of waiters still list its waits."""
+    """Return True if all waits of a cycle are still listed in the records of their processes."""
     for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         if not following.among(await waiters_of_holder(link.lock)):
             return False
@@ -266,7 +268,10 @@ async def around(first: Link) -> Chain | None:
 
 
 async def suspected(first: Link) -> tuple[Chain, Evidence] | None:
-    """Search once for a cycle of waiters that contains a given wait; return it with its evidence, or None."""
+    """Search once for a cycle of waiters that contains a given wait.
+
+    Return the cycle with its evidence (holder and last fence of each lock); None if there is no cycle.
+    """
     cycle = await around(first)
     seen = None if cycle is None else await evidence(cycle)
     return None if cycle is None or seen is None else (cycle, seen)

@@ -1,8 +1,7 @@
-"""End a deadlock: the wait that began last is ended with an error, if its locks allow that.
+"""End a deadlock: of its waits that may be ended (option ``deadlock=``), the one that began last is ended with an error.
 
 The keeper (background thread) looks for cycles over its own connection, because the waiters themselves are blocked. All
-processes
-read the same records, so they choose the same wait, and only the process of that wait ends it.
+processes read the same records, so they choose the same wait, and only the process of that wait ends it.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ if TYPE_CHECKING:
     from holdfast._core.lock.ports import Line, Wait, Watched
 
 FIRST_LOOK_AFTER_S = 1.0
-"""Seconds of waiting after which the first search for a deadlock that contains this wait is made."""
+"""Seconds that a wait lasts before the first search for a deadlock that contains it."""
 
 LOOK_EVERY_S = 0.5
 """Seconds between two searches for deadlocks."""
 
 
 class DeadlockDetector:
-    """The search for deadlocks on one server that contain waits of this process; only waits that may be ended are looked
-    at."""
+    """The search for deadlocks on one server that contain waits of this process; waits that may not be ended are skipped."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[Chain, Evidence]] = {}
-        """Cycles of waiters that the last search found, by owner and lock of the local wait; one found twice is ended."""
+        """Cycles of waiters that the last search found, by owner and lock of the local wait; if one is found again, its wait is
+        ended."""
         self._look_at = 0.0
         self._looking = False
 
     def turn(self, node: Watched, waits: dict[Wait, Attempt], now: float) -> None:
-        """Search for deadlocks if a search is due. Called in the keeper (background thread)."""
+        """Search for deadlocks if a search is due at monotonic time ``now``. Called in the keeper (background thread)."""
         late = [wait for wait in waits if wait.yields and now - wait.since >= FIRST_LOOK_AFTER_S]
         if not late:
             self._seen.clear()
@@ -85,8 +84,10 @@ def _error(attempt: Attempt, cycle: Chain) -> Deadlock:
 
 
 def drive(line: Line, operation: Coroutine[Any, Any, Any], then: Callable[[Any], None]) -> None:
-    """Run an operation over a connection of the keeper (background thread), and pass its result to ``then``.
-    The result is None if the operation failed. The operation may yield commands only."""
+    """Run an operation over ``line``, a connection of the keeper (background thread), and pass its result to ``then``.
+
+    The result is None if the operation failed. The operation may yield commands only.
+    """
 
     def go_on(reply: Any, _sent: float = 0.0) -> None:
         try:

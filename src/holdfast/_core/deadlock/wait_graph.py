@@ -1,8 +1,7 @@
 """Publish this process's part of the wait-for graph: its waits for locks by threads and tasks that hold other locks.
 
 A wait is recorded for a thread or task, not for its process: a process in which one thread holds A and another waits for B is
-in no
-cycle. The graph costs nothing while nobody waits, and one look at the local waiters every half second while somebody does.
+in no cycle. While nobody waits, the graph costs nothing. While somebody waits, the local waiters are checked every half second.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class WaitGraph:
     def __init__(self, node: Watched) -> None:
         self.nodes: list[Watched] = [node]
         self.at = float("inf")
-        """Local time, in seconds, of the next check of this process's waits; infinity: nobody waits."""
+        """Monotonic time, in seconds, of the next check of this process's waits; infinity: nobody waits."""
         self.waits: tuple[Wait, ...] = ()
         """Waits that the last check found."""
         self._attempts: dict[Wait, Attempt] = {}

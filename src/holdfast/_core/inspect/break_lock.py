@@ -1,6 +1,6 @@
-"""Break a lock: revoke it from a holder that a person has seen and named; and wait until a lock is free.
+"""Break a lock, by revoking it from a holder that a person has seen and named; or wait until a lock is free.
 
-The former holder is notified and loses its lease. Fences reject its writes until it stops.
+The former holder is notified and loses its lease. Until it stops, fence checks reject its writes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes
 
 POLL = 1.0
-"""Maximum number of seconds between two queries while waiting to see a lock free: an observer is not notified."""
+"""Maximum seconds between two queries of an observer that waits until a lock is free: such observers are not notified."""
 
 
 class TakenAway(NamedTuple):
@@ -58,11 +58,11 @@ BREAK_PERMITS: Script[Outcome] = Script("inspect/break_permits", _read)
 async def break_lock(
     where: Field, key: bytes, mark: str, by: str, *, prefix: bytes, leads: bool = False
 ) -> list[Outcome | WireError]:
-    """Revoke a lock from the holder with this mark, and return each server's reply. Raises WireError if no server replies.
+    """Revoke a lock from the holder with the token digest ``mark``; return each server's reply.
 
-    ``prefix``: the key prefix that the users of the lock have passed.
-
-    ``leads``: True if the holder is, as far as is known, an elected leader, so that observers have to be notified.
+    Raises WireError if no server replies. ``by``: who breaks the lock, as the former holder is told. ``prefix``: key prefix
+    that the users of the lock pass. ``leads``: True if the holder may be an elected leader, so that observers have to be
+    notified.
     """
     keys = keys_of(key)
     if where.slot_of is None:  # in a Cluster no lock has a quarantine
@@ -77,7 +77,10 @@ async def break_lock(
 
 
 async def break_permits(where: Field, key: bytes, marks: list[str], by: str) -> list[Outcome | WireError]:
-    """Revoke a semaphore or read-write lock from the holders with these marks, and return each server's reply."""
+    """Revoke a semaphore or read-write lock from the holders with the token digests ``marks``; return each server's reply.
+
+    ``by``: who breaks the lock, as the former holders are told.
+    """
     return await _everywhere(where, Run(BREAK_PERMITS, keys_of(key)[:3], (by, *marks), where.timeout))
 
 
@@ -95,8 +98,10 @@ async def _everywhere(where: Field, call: Run[Outcome]) -> list[Outcome | WireEr
 
 
 async def wait(where: Field, key: bytes, seconds: float | None) -> bool:
-    """Wait until nobody holds the lock, without acquiring it; return False if ``seconds`` pass first. Raises WireError.
-    Another client may hold the lock again by the time this returns."""
+    """Wait until nobody holds the lock, without acquiring it; return False after ``seconds`` (None: without limit).
+
+    Raises WireError if no server replies. Another client may hold the lock again by the time this function returns.
+    """
     until = None if seconds is None else await Now() + seconds
     while True:
         (seen,) = await look(where, [key])

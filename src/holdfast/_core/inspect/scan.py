@@ -17,7 +17,7 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script
 
 PAGE = 50
-"""Maximum number of locks that one run of the script reads."""
+"""Maximum number of locks that one run of the inspection script reads."""
 
 COUNT = 500
 """Number of keys that the server looks at in one step of a SCAN."""
@@ -46,7 +46,7 @@ class Standing(NamedTuple):
     since: float
     """Unix time, in seconds of the server's clock, at which the wait began."""
     counts: float | None
-    """Seconds until the waiter's place in the queue expires unless its process refreshes it; None if unknown."""
+    """Seconds until the waiter's entry in the queue expires unless its process refreshes the entry; None if unknown."""
     weight: int
 
 
@@ -204,7 +204,7 @@ class Survey:
         self._found: list[bytes] = []
         self._shown: set[bytes] = set()
         self.silent = 0
-        """Number of servers that have not replied; with several servers, a majority must."""
+        """Number of servers that have not replied. With several servers, a majority must reply."""
         self.records: Records = {}
 
     @property

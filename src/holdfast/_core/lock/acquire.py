@@ -67,7 +67,7 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
 
 
 async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
-    """Acquire the lock before local time `Attempt.until`. ``at_once``: try once, without a wait.
+    """Acquire the lock before monotonic time `Attempt.until`. ``at_once``: try once, without a wait.
 
     ``place``: join the queue without first asking whether the lock is free, or use this place that another attempt has left.
     """
@@ -120,9 +120,9 @@ async def ask(
 ) -> Answer[Reply]:
     """Send the acquire request until the server replies. A transient refusal is retried until `Attempt.until`.
 
-    ``at_once``: stop at local time ``now`` plus `GRACE_S`. ``more``: number of further fences to reserve. ``join``: join the
-    queue if the lock is busy. ``patient``: the server has replied before, so an outage is tolerated as well; otherwise a failed
-    connection raises at once, and a lost reply is asked for twice more.
+    ``at_once``: stop at monotonic time ``now`` plus `GRACE_S`. ``more``: number of further fences to reserve. ``join``: join
+    the queue if the lock is busy. ``patient``: the server has replied before, so an outage is tolerated as well; otherwise a
+    failed connection raises at once, and a lost reply is asked for twice more.
     """
     spec = attempt.spec
     give_up_at = attempt.until

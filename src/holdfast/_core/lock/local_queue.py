@@ -61,7 +61,7 @@ class Question(Struct):
     def __init__(self, token: str, at: float, unanswered: int, enough: int) -> None:
         self.token = token
         self.at = at
-        """Local time, in seconds, at which this renewal was requested; replies to earlier ones do not count."""
+        """Monotonic time, in seconds, at which this renewal was requested; replies to earlier ones do not count."""
         self.unanswered = unanswered
         """Number of servers that have not replied yet."""
         self.enough = enough
@@ -124,20 +124,20 @@ class LocalQueue:
         """Last fence of the block that the server reserved."""
         self.passes = 0
         self.taken = 0.0
-        """Local time, in seconds, at which the server granted the lock."""
+        """Monotonic time, in seconds, at which the server granted the lock."""
         self.asked = False
         """True if another process is known to wait for the lock."""
         self.crowded = False
         """True if other clients waited when the lock was last acquired."""
         self.late_at = float("inf")
-        """Local time, in seconds, of the earliest timeout among the waiters, or of a former waiter's."""
+        """Monotonic time, in seconds, of the earliest timeout among the waiters, or of a former waiter's."""
         self.linger_until = self.next_look = 0.0
         self.question: Question | None = None
         """Last early renewal that a waiter caused and that has no reply yet; None: there is none."""
         self.questioned_at = float("-inf")
-        """Local time, in seconds, of the last early renewal that a waiter caused."""
+        """Monotonic time, in seconds, of the last early renewal that a waiter caused."""
         self.question_at = float("inf")
-        """Local time, in seconds, at which the first waiter next causes an early renewal; infinity: never."""
+        """Monotonic time, in seconds, at which the first waiter next causes an early renewal; infinity: never."""
         self.last_reply = NO_ANSWER
         """Last reply of the server to an attempt of this process that had to wait."""
         self.trouble: Exception | None = None
@@ -216,7 +216,7 @@ class LocalQueue:
             return True
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
-        """Note the result of a renewal made at local time ``made``. ``known``: the server confirmed the lease.
+        """Note the result of a renewal made at monotonic time ``made``. ``known``: the server confirmed the lease.
 
         If the lease is lost, its owner must have been notified before this call.
         """
@@ -444,8 +444,8 @@ class LocalQueue:
     def on_time(self, now: float) -> float:
         """Release a lease that has lingered long enough, and wake the waiters whose time is up.
 
-        Drivers wake these waiters, too, but their timers stop while the machine sleeps. Return the local time, in seconds, of
-        the next call; infinity: none is needed.
+        Drivers wake these waiters, too, but their timers stop while the machine sleeps. Return the monotonic time, in seconds,
+        of the next call; infinity: none is needed.
         """
         if self.turn_of is None and self.held_lease is not None and now >= self.linger_until:
             self._give_back(self.held_lease)

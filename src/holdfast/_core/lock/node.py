@@ -56,7 +56,7 @@ class Node:
         self._inbox_address = place or InboxAddress(keeper.process_id)
         self._local_queues: Loose[tuple[bytes, bytes], LocalQueue] = Loose()
         self._looked_after: dict[Queue, float] = {}
-        """Local time, in seconds, at which `on_time` of each local queue is called next."""
+        """Monotonic time, in seconds, at which `on_time` of each local queue is called next."""
         self._pending_undos: list[PendingUndo] = []
         self._asked_early: dict[str, None] = {}
         self.listeners: dict[str, Subscriber] = {}
@@ -66,16 +66,16 @@ class Node:
         self._reachable_prefixes: set[bytes] = set()
         """Prefixes whose inboxes must be subscribed even if no waiter is queued on the server."""
         self._inbox_at: dict[bytes, float] = {}
-        """Local time, in seconds, at which the inbox of each prefix is subscribed next; absent if that was not tried."""
+        """Monotonic time, in seconds, at which the inbox of each prefix is subscribed next; absent if that was not tried."""
         self._ping_at = self._deaf_until = 0.0
         self._record_at = float("inf")
         self._introduced: set[bytes] = set()
         """Prefixes under which the record of this process is missing or expires soon, and has to be written."""
         self._records: dict[bytes, float] = {}
-        """Local time, in seconds, at which the process record of each prefix expires."""
+        """Monotonic time, in seconds, at which the process record of each prefix expires."""
         self._written_at = -LABELS_EVERY_S
         self._labels: dict[bytes, dict[bytes, str]] = {}
-        """Labels as written at local time `_written_at`, by prefix and key of the lock."""
+        """Labels as written at monotonic time `_written_at`, by prefix and key of the lock."""
         self._told: set[bytes] = set()
         """Prefixes whose process records contained waits when the records were last written."""
         self.wait_graph = WaitGraph(self)
@@ -95,7 +95,7 @@ class Node:
         return {*self.waiting.prefixes(), *self._reachable_prefixes, *(listener.prefix for listener in self.listeners.values())}
 
     def _tend_at(self) -> float:
-        """Return the local time, in seconds, at which an inbox next needs attention; the caller holds the mutex."""
+        """Return the monotonic time, in seconds, at which an inbox next needs attention; the caller holds the mutex."""
         wanted = self._wanted()
         times = [self._inbox_at.get(prefix, 0.0) for prefix in wanted if not self.waiting.listens(prefix)]
         if len(times) < len(wanted):
@@ -103,7 +103,7 @@ class Node:
         return min(times, default=float("inf"))
 
     def turn(self, now: float) -> None:
-        """Send the requests that are due at local time ``now``, and report the leases that are over."""
+        """Send the requests that are due at monotonic time ``now``, and report the leases that are over."""
         for link in (self.commands, self.inbox):
             link.overdue(now)
         self.wait_graph.turn(now)
@@ -154,7 +154,7 @@ class Node:
                 del self._looked_after[local_queue]
 
     def next_at(self) -> float:
-        """Return the local time, in seconds, at which `turn` next has something to do; the caller holds the mutex."""
+        """Return the monotonic time, in seconds, at which `turn` next has something to do; the caller holds the mutex."""
         at = min(
             self.renewing.next_at(), self.waiting.next_at(), self.commands.next_at(), self.inbox.next_at(), self.wait_graph.at
         )
@@ -256,7 +256,7 @@ class Node:
         self.send_until_answered(revocation(attempt), self.clock() + spec.timeout + spec.first_ttl, local_queue)
 
     def send_until_answered(self, call: Run[int], until: float, local_queue: ReleaseListener | None = None) -> None:
-        """Send a call until it is answered or local time ``until`` has passed; thread-safe.
+        """Send a call until it is answered or monotonic time ``until`` has passed; thread-safe.
 
         ``local_queue`` is notified of the first reply or failure.
         """

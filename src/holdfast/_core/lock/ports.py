@@ -29,7 +29,7 @@ class ReleaseListener(Protocol):
 
 
 class PendingUndo(NamedTuple):
-    """A request that releases or revokes something unused, sent at local time ``at`` and repeated until answered.
+    """A request that releases or revokes something unused, sent at monotonic time ``at`` and repeated until answered.
 
     The server may be away for longer than any caller waits, and until the lease ends no other client could acquire the lock.
     """
@@ -39,14 +39,14 @@ class PendingUndo(NamedTuple):
     again: Run[int]
     """Request to send if ``call`` got no reply; it also refuses a late copy of ``call``."""
     until: float
-    """Local time, in seconds, at which the lease ends by itself and the request is no longer repeated."""
+    """Monotonic time, in seconds, at which the lease ends by itself and the request is no longer repeated."""
     local_queue: ReleaseListener | None = None
     """Queue to notify of the first reply or failure; None: nothing waits for it."""
     failures: int = 0
 
 
 Then = Callable[[Any, float], None]
-"""Callback that gets the reply to a call, or its WireError, and the local time, in seconds, at which the call was sent."""
+"""Callback that gets the reply to a call, or its WireError, and the monotonic time, in seconds, at which the call was sent."""
 
 
 class QueuePort(Protocol):
@@ -68,7 +68,7 @@ class QueuePort(Protocol):
         """Have ``what`` called soon, after the change that is in progress."""
 
     def clock(self) -> float:
-        """Return the local time in seconds."""
+        """Return the monotonic time in seconds."""
 
     def has_unread(self) -> bool:
         """Return True if messages have arrived in the inbox that are not read yet."""
@@ -87,7 +87,7 @@ class QueuePort(Protocol):
         held."""
 
     def look_at(self, local_queue: Queue, at: float) -> None:
-        """Have `Queue.on_time` called at local time ``at``; the caller holds the mutex."""
+        """Have `Queue.on_time` called at monotonic time ``at``; the caller holds the mutex."""
 
     def question(self, held_lease: HeldLease) -> tuple[int, int]:
         """Renew a lease now, to learn whether it is lost; each reply goes to `Queue.answered`. The caller holds the mutex.
@@ -112,7 +112,7 @@ class Line(Protocol):
         """Close the connection if a reply is overdue, because later replies on it could not be assigned to their calls."""
 
     def next_at(self) -> float:
-        """Return the local time, in seconds, at which `overdue` must be called at the latest."""
+        """Return the monotonic time, in seconds, at which `overdue` must be called at the latest."""
 
     def fail(self, why: str) -> None:
         """Close the connection for this reason; the calls without a reply have an unknown outcome."""
@@ -164,7 +164,7 @@ class Wait(NamedTuple):
     owner: int
     """Id of the thread or task."""
     since: float
-    """Local time, in seconds, at which the wait began."""
+    """Monotonic time, in seconds, at which the wait began."""
     holds: tuple[str, ...]
     """Keys of the locks that the thread or task holds."""
     yields: bool
@@ -182,7 +182,7 @@ class NodeKeeper(Protocol):
         """Have the keeper thread call ``what`` soon. Any thread may call this."""
 
     def wake_by(self, at: float) -> None:
-        """Have `Node.turn` called at local time ``at``; the caller holds the mutex."""
+        """Have `Node.turn` called at monotonic time ``at``; the caller holds the mutex."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
@@ -192,7 +192,7 @@ class NodeKeeper(Protocol):
         """Return True if the calling thread holds the mutex."""
 
     def clock(self) -> float:
-        """Return the local time in seconds."""
+        """Return the monotonic time in seconds."""
 
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
         """Return the process record: public facts about this process, with these waits, and labels by the key of the lock."""

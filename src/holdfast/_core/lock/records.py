@@ -248,7 +248,7 @@ class Queue(Protocol):
         """Return the turn for an attempt that wants the lock. None: the attempt is queued, and is woken when it gets a turn."""
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
-        """Note the result of a renewal made at local time ``made``. ``known``: the server confirmed the lease."""
+        """Note the result of a renewal made at monotonic time ``made``. ``known``: the server confirmed the lease."""
 
     def has_lease(self, attempt: Attempt) -> bool:
         """Return True if this attempt has the turn and the process already holds the lock."""
@@ -297,7 +297,7 @@ class Queue(Protocol):
         """Note that another process waits for the lock; the caller holds the mutex."""
 
     def on_time(self, now: float) -> float:
-        """Run the timers that are due; return the local time, in seconds, of the next one. The caller holds the mutex."""
+        """Run the timers that are due; return the monotonic time, in seconds, of the next one. The caller holds the mutex."""
 
 
 class Attempt:
@@ -337,7 +337,7 @@ class Attempt:
         self.maybe_in_flight = maybe_in_flight
         """True if a copy of a request of this attempt may still be on its way to the server."""
         self.until = until
-        """Local time, in seconds, at which the wait ends; None: never."""
+        """Monotonic time, in seconds, at which the wait ends; None: never."""
         self.waited = False
         """True if the attempt has waited for others of this process; an outage of the server is then tolerated."""
         self.hasty = False
@@ -404,7 +404,7 @@ class Waiter:
         self.hint = 0
         """Highest fence in a hand-over message that arrived before the reply that put this waiter into the queue."""
         self.hinted_at = -INFINITY
-        """Local time, in seconds, of the last request that was sent because of a message."""
+        """Monotonic time, in seconds, of the last request that was sent because of a message."""
         self.asked_under = 0
         """Number of the inbox subscription that was active when the last request was sent."""
         self.in_flight = False
@@ -433,7 +433,7 @@ class Waiter:
 
 
 class Grant(Struct):
-    """A granted lock: its token and fence, and the local time until which its holder may rely on it."""
+    """A granted lock: its token and fence, and the monotonic time until which its holder may rely on it."""
 
     __slots__ = __match_args__ = (
         "attempt",
@@ -546,13 +546,13 @@ class HeldLease:
         self.shares = spec.permits.wanted if spec.permits is not None and spec.permits.fixed else 0
         """Number of permits that the lease holds, if the number of permits in all is fixed; otherwise 0."""
         self.since = grant.taken
-        """Local time, in seconds, of the grant."""
+        """Monotonic time, in seconds, of the grant."""
         self.deadline = grant.deadline
         self.asked_at = 0.0
-        """Local time, in seconds, at which the last renewal was requested, by hand or by the keeper thread; also its number."""
+        """Monotonic time, in seconds, at which the last renewal was requested (by the user or the keeper); also its number."""
         self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold
         self.stalled_at = INFINITY if spec.progress_within is None else grant.taken + spec.progress_within
-        """Local time, in seconds, at which the holder counts as hung unless it reports progress before."""
+        """Monotonic time, in seconds, at which the holder counts as hung unless it reports progress before."""
         self.renew_at = INFINITY
         if spec.renew:
             after = (grant.deadline - grant.taken) * spec.renew_part
@@ -566,9 +566,9 @@ class HeldLease:
         self.hint = ""
         """Name in a message that reported the lease as taken away; used once the server confirms the message."""
         self.question_at = INFINITY
-        """Local time, in seconds, at which the server is to be asked because of a message; infinity: no question."""
+        """Monotonic time, in seconds, at which the server is to be asked because of a message; infinity: no question."""
         self.questioned_at = -INFINITY
-        """Local time, in seconds, at which the server was last asked because of a message."""
+        """Monotonic time, in seconds, at which the server was last asked because of a message."""
         self.lost = ""
         self.over = False
         """True once the lease is released, or no longer watched."""
@@ -580,23 +580,23 @@ class HeldLease:
         return 0.0 if self.lost or self.over else max(0.0, self.good_until - now)
 
     def due_at(self, at: float) -> float:
-        """Return the local time, in seconds, for a renewal wanted at ``at``: rounded down, so that renewals share requests."""
+        """Return the monotonic time, in seconds, of a renewal wanted at ``at``: rounded down, so that many share a request."""
         grid = self.spec.renew_grid
         return int(at * grid) / grid
 
     @property
     def good_until(self) -> float:
-        """Return the local time, in seconds, until which the lease is valid without a further renewal or progress report."""
+        """Return the monotonic time, in seconds, until which the lease is valid without another renewal or progress report."""
         return min(self.deadline, self.ends_at, self.stalled_at)
 
     @property
     def latest(self) -> float:
-        """Return the local time, in seconds, at which the lease expires on the server, as far as is known."""
+        """Return the monotonic time, in seconds, at which the lease expires on the server, as far as is known."""
         return self.deadline
 
     @property
     def wants_at(self) -> float:
-        """Return the local time, in seconds, at which the keeper (background thread) has to look at the lease next."""
+        """Return the monotonic time, in seconds, at which the keeper (background thread) has to look at the lease next."""
         return min(self.renew_at, self.question_at, self.good_until)
 
     def progressed(self, now: float) -> None:
@@ -615,7 +615,7 @@ class HeldLease:
 
     @property
     def why_over(self) -> str:
-        """Return the reason of the loss of a lease that is no longer valid by the local clock."""
+        """Return the reason of the loss of a lease that is no longer valid by the monotonic clock."""
         if self.stalled_at < min(self.deadline, self.ends_at):
             return self.why_stalled
         bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
@@ -654,7 +654,7 @@ class HeldLease:
         return Run(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
 
     def note_request(self, now: float, ttl: float) -> float:
-        """Note that a lease of ``ttl`` seconds is about to be requested; return the request's local time, its number.
+        """Note that a lease of ``ttl`` seconds is about to be requested; return the request's monotonic time, its number.
 
         If ``ttl`` is less than the time that is left, the deadline is brought forward now: the reply may get lost. Each
         number is higher than all before.
@@ -664,7 +664,7 @@ class HeldLease:
         return self.asked_at
 
     def renewed(self, made: float, sent: float, ttl: float) -> None:
-        """Note that the server confirmed a lease of ``ttl`` seconds. ``made``, ``sent``: local times of the request."""
+        """Note that the server confirmed a lease of ``ttl`` seconds. ``made``, ``sent``: monotonic times of the request."""
         if made < self.asked_at:
             return  # a later request is under way or answered: its lease may be shorter, and the server follows the later one
         self.deadline = sent + ttl - margin(ttl)

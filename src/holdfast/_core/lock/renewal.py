@@ -35,7 +35,7 @@ def broken_by(whom: str) -> str:
 
 
 async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float]:
-    """Set the lease to ``ttl`` seconds from now, local time ``made``. Return whether the lease is still held, and the send
+    """Set the lease to ``ttl`` seconds from now, monotonic time ``made``. Return whether the lease is still held, and the send
     time.
 
     The send time is minus infinity if a later request replaced this one. Raises NotSent or Unknown if the server is
@@ -47,7 +47,7 @@ async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, 
 
 
 def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[list[int]]:
-    """Return the request that sets the lease to ``ttl`` seconds, made at local time ``made`` by hand or by the keeper thread.
+    """Return the request that sets the lease to ``ttl`` seconds, made at monotonic time ``made`` by the user or the keeper.
 
     The time ``made`` numbers the request: if two requests overtake each other, the server follows the one that was made later.
     """
@@ -83,7 +83,7 @@ class Renewing:
         self._numbers: list[int] = []
         """Numbers of the time slots, as a heap; it may contain slots that are empty by now."""
         self._first: dict[int, float] = {}
-        """Local time, in seconds, at which the first lease of each slot needs attention, or earlier."""
+        """Monotonic time, in seconds, at which the first lease of each slot needs attention, or earlier."""
         self._where: dict[str, int] = {}
         self._holders: dict[bytes, HeldLease] = {}
         """The lease of this process that was granted last for each key that only one client can hold."""
@@ -104,7 +104,7 @@ class Renewing:
         return [held_lease for slot in self._slots.values() for held_lease in slot.values()]
 
     def watch(self, held_lease: HeldLease) -> float:
-        """Add a lease, or update its place; return the local time, in seconds, at which it next needs attention."""
+        """Add a lease, or update its place; return the monotonic time, in seconds, at which it next needs attention."""
         token = held_lease.token
         if held_lease.lost:
             return INFINITY
@@ -152,7 +152,7 @@ class Renewing:
         return [lost for lost in older if self._lost(lost, why)]
 
     def gone(self, key: bytes, sent: float) -> HeldLease | None:
-        """Mark the lease of this key as lost, because a request sent at local time ``sent`` found no such key.
+        """Mark the lease of this key as lost, because a request sent at monotonic time ``sent`` found no such key.
 
         Return the lease, to be reported; None if it was granted later, or is being released.
         """
@@ -183,7 +183,7 @@ class Renewing:
             del self._hints[next(iter(self._hints))]
 
     def question(self, held_lease: HeldLease, now: float) -> float:
-        """Renew a lease early, to learn whether the server still knows it; return the local time, in seconds, of the
+        """Renew a lease early, to learn whether the server still knows it; return the monotonic time, in seconds, of the
         renewal."""
         held_lease.question_at = min(held_lease.question_at, max(now, held_lease.questioned_at + QUESTION_EVERY_S))
         return self.watch(held_lease)
@@ -205,7 +205,7 @@ class Renewing:
                 self._sharers.pop(key, None)
 
     def next_at(self) -> float:
-        """Return the local time, in seconds, at which `due` has something to do at the earliest; infinity: never."""
+        """Return the monotonic time, in seconds, at which `due` has something to do at the earliest; infinity: never."""
         while self._numbers:
             number = self._numbers[0]
             if self._slots.get(number):

@@ -66,9 +66,9 @@ class Waiting:
         self._waiters: dict[str, Waiter] = {}
         self._departed: OrderedDict[str, Attempt] = OrderedDict()
         self._handed_on: dict[str, float] = {}
-        """Local time, in seconds, at which a grant for each ended attempt was last handed over, by token."""
+        """Monotonic time, in seconds, at which a grant for each ended attempt was last handed over, by token."""
         self.round_at = INFINITY
-        """Local time, in seconds, of the next refresh of all waiters."""
+        """Monotonic time, in seconds, of the next refresh of all waiters."""
         self._listening: set[bytes] = set()
         """Prefixes whose inboxes are subscribed."""
         self._numbers: dict[bytes, int] = {}
@@ -230,7 +230,7 @@ class Waiting:
         return [Refresh(part[i : i + BATCH]) for part in alike.values() for i in range(0, len(part), BATCH)]
 
     def next_at(self) -> float:
-        """Return the local time, in seconds, at which `due` next returns a refresh; infinity: never."""
+        """Return the monotonic time, in seconds, at which `due` next returns a refresh; infinity: never."""
         expiries = [w.refresh_at for w in self._waiters.values() if w.told is not None and not w.in_flight]
         return min(self.round_at, *expiries) if expiries else INFINITY
 

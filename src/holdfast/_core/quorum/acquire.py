@@ -53,16 +53,18 @@ from holdfast._core.requests import (
 )
 
 LOOK_EVERY_S = 1.0
-"""Mean seconds between two vote rounds of a waiter that gets no notification, since a notification may be lost."""
+"""Mean seconds between two rounds of votes of a waiter that gets no notification, since a notification may be lost."""
 
 SPREAD_S = 0.004
-"""Seconds over which the next rounds of clients that split the votes are spread at random; doubled after each split."""
+"""Seconds over which clients spread their next rounds at random after a split vote (no majority); doubled after each split."""
 
 SPREAD_MAX_S = 0.5
 
 ANSWER_LIMIT_S = 5.0
-"""Seconds after which the connection to a server that owes a reply is closed.
-Until then an undo can follow the request that it undoes on the same connection. Nobody waits for that reply."""
+"""Seconds after which a connection is closed if a reply is still outstanding.
+
+Until then, the undo of a vote can follow the vote request on the same connection. Nobody waits for the late reply.
+"""
 
 
 async def acquire(attempt: QuorumAttempt, wait: float | None) -> Grant | Busy:
@@ -83,9 +85,10 @@ async def acquire(attempt: QuorumAttempt, wait: float | None) -> Grant | Busy:
 
 
 async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter | None = None) -> Grant | Busy:
-    """Ask for votes until a majority grants the lock or `Attempt.until` passes; with ``at_once`` only once.
+    """Ask for votes until a majority grants the lock or `Attempt.until` passes; with ``at_once``, ask only once.
 
-    ``crowded``: set if other clients also waited when this process held the lock last; the waiter subscribes before it asks.
+    ``crowded``: not None if other clients waited when this process last held the lock; then the waiter subscribes to
+    notifications before it asks for votes.
     """
     assert isinstance(attempt, QuorumAttempt)
     if crowded is not None:
@@ -192,7 +195,8 @@ async def _check(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
 
 
 async def _settle(attempt: QuorumAttempt, vote_round: VoteRound) -> Grant | None:
-    """Turn the votes of a majority into a grant with one fence; None if the lease is over or the fence was not confirmed."""
+    """Turn the votes of a majority into a grant with one fence; None if the lease has expired or the fence was not
+    confirmed."""
     await _check(attempt, vote_round)
     spec, server_set = attempt.spec, attempt.server_set
     granted = vote_round.granted()
@@ -215,7 +219,7 @@ async def _settle(attempt: QuorumAttempt, vote_round: VoteRound) -> Grant | None
 
 
 async def _agree(attempt: QuorumAttempt, granted: dict[int, Answer[Yes]], deadline: float) -> Held | None:
-    """Return fences that a majority knows, the highest granted one being the last; None if no majority confirms it."""
+    """Return the range of fences that a majority knows, up to the highest fence granted; None if no majority confirms it."""
     votes = [answer.value for answer in granted.values()]
     best = max(votes, key=lambda vote: vote.fence)
     server_set, spec = attempt.server_set, attempt.spec
@@ -231,7 +235,7 @@ async def _agree(attempt: QuorumAttempt, granted: dict[int, Answer[Yes]], deadli
 
 
 async def again(attempt: Attempt, quorum_lease: HeldLease, more: int) -> Answer[Held] | None:
-    """Ask the servers for more time and ``more`` fences for a held lease; return None if the lease is lost."""
+    """Ask the servers to extend a held lease and to reserve ``more`` further fences; return None if the lease is lost."""
     assert isinstance(attempt, QuorumAttempt)
     assert isinstance(quorum_lease, QuorumLease)
     asking = attempt.asking_again(quorum_lease.token)
@@ -262,10 +266,11 @@ async def again(attempt: Attempt, quorum_lease: HeldLease, more: int) -> Answer[
 
 
 async def _undo(attempt: QuorumAttempt, *, for_good: bool = False, interrupted: bool = False) -> None:
-    """Undo the last vote round; wait only for servers that have answered: elsewhere the undo follows the vote request.
+    """Undo the last vote round. Wait only for the undo on servers that have answered the vote request.
 
-    ``for_good``: stop waiting for the lock as well. ``interrupted``: connections may be gone at this point, so the keeper
-    (background thread) sends the undo until each server has answered.
+    On the other servers, the undo follows the vote request on the same connection. ``for_good``: stop waiting for the lock as
+    well. ``interrupted``: connections may be gone at this point, so the keeper (background thread) sends the undo until each
+    server has answered.
     """
     listener_id = attempt.listener_id if for_good else ""
     modes = [
@@ -289,7 +294,7 @@ async def _undo(attempt: QuorumAttempt, *, for_good: bool = False, interrupted: 
 
 
 async def give_up(attempt: Attempt) -> None:
-    """Remove all traces of an attempt from the servers, wherever it was interrupted. Never raises a WireError."""
+    """Remove all traces of an attempt from the servers, at whatever point it was interrupted. Never raises a WireError."""
     assert isinstance(attempt, QuorumAttempt)
     try:
         if attempt.may_be_on_server or attempt.listener_id:
@@ -300,7 +305,7 @@ async def give_up(attempt: Attempt) -> None:
 
 
 def _jitter(attempt: QuorumAttempt) -> float:
-    """Return a number from 0 to 1, derived from the token, so that it differs in each round."""
+    """Return a fraction from 0 to 1, derived from the attempt's token, which is new in each round."""
     return int(attempt.token[-4:], 16) / 0xFFFF
 
 
@@ -329,8 +334,10 @@ def _until_there_are_more(attempt: QuorumAttempt, vote_round: VoteRound, voters:
 
 
 async def _await_hint(attempt: QuorumAttempt, until: float) -> None:
-    """Wait until a majority has notified that the lock is free, or local time ``until`` comes.
-    After the first notification the other servers get a few milliseconds to notify, too."""
+    """Wait until a majority of the servers has notified that the lock is free, but at most until monotonic time ``until``.
+
+    After the first notification the other servers get a few milliseconds to notify, too.
+    """
     if attempt.until is not None:
         until = min(until, attempt.until)
     shortened = False
@@ -342,7 +349,10 @@ async def _await_hint(attempt: QuorumAttempt, until: float) -> None:
 
 async def renew(attempt: QuorumAttempt, quorum_lease: QuorumLease, ttl: float, made: float) -> None:
     """Renew the lease to ``ttl`` seconds on all servers that have granted it. Raises TooFew if too few servers answer.
-    If a majority refuses, no error is raised; the lease counts as lost (`QuorumLease.lost_majority`)."""
+
+    ``made``: monotonic time, in seconds, of the renewal, which is also its number. If a majority refuses, no error is raised;
+    the lease counts as lost (`QuorumLease.lost_majority`).
+    """
     spec, server_set = attempt.spec, attempt.server_set
     votes = {number: node_lease for number, node_lease in quorum_lease.node_leases.items() if not node_lease.lost}
     yes_count = RenewalCount(len(votes), server_set.majority)
@@ -392,7 +402,9 @@ async def give_back(quorum_lease: QuorumLease, servers: Iterable[int]) -> None:
 
 def shortfall(yes_count: YesCount, server_set: ServerSet, asked: Container[int], yes: str) -> TooFew:
     """Return a TooFew error that lists each server's reply.
-    ``asked``: the servers that got the request; ``yes``: text for those that carried it out."""
+
+    ``asked``: numbers of the servers that got the request; ``yes``: text shown for a server that carried it out.
+    """
     said = {}
     for number, name in enumerate(server_set.names):
         answer = yes_count.answers.get(number)

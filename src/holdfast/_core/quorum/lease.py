@@ -19,8 +19,10 @@ class NodeLease(HeldLease):
         self.number = number
         self.server = server
         self.answered_at = 0.0
-        """Number of the last renewal that was answered. A later renewal may ask for a shorter lease, and still be under
-        way."""
+        """Number of the latest renewal that was answered.
+
+        A later renewal, perhaps for a shorter lease, may still be under way.
+        """
         self.believed = believed
         """True once the server has confirmed the vote. An unconfirmed vote does not count for the majority.
         Its first renewal is due early, as soon as the missing reply should have come, and shows whether the server has granted
@@ -49,16 +51,17 @@ class NodeLease(HeldLease):
 
 
 class QuorumLease(HeldLease):
-    """A lease on several servers, valid as long as a majority of their votes; only the votes are renewed."""
+    """A lease on several servers, valid while a majority of its votes is valid. Each vote is renewed, not the lease as such."""
 
     __slots__ = ("_least", "doubtful", "listener_id", "listening_on", "majority", "node_leases")
 
     def __init__(self, grant: Grant, majority: int, listener_id: str, listening_on: set[int]) -> None:
         self.node_leases: dict[int, NodeLease] = {}
-        """The votes, by number of the server."""
+        """The votes, by server number."""
         self.majority = majority
         self.listener_id, self.listening_on = listener_id, listening_on
-        """Id of the holder's subscription from the time when it waited, and numbers of the servers that may still have it."""
+        """Id under which the holder subscribed when it waited, and numbers of the servers that may still have the
+        subscription."""
         self.doubtful: set[int] = set()
         """Numbers of servers where a late copy of a vote request may still acquire the lock, or has done so after the
         grant."""
@@ -67,7 +70,7 @@ class QuorumLease(HeldLease):
 
     @property
     def deadline(self) -> float:
-        """Local time, in seconds, at which the votes stop being a majority; -infinity if too few are left."""
+        """Monotonic time, in seconds, at which the votes stop being a majority; -infinity if too few are left."""
         if not self.node_leases:
             return self._least
         ends = sorted((node_lease.deadline for node_lease in self.node_leases.values() if node_lease.counts), reverse=True)
@@ -75,7 +78,7 @@ class QuorumLease(HeldLease):
 
     @deadline.setter
     def deadline(self, at: float) -> None:
-        """Set the deadline that counts until votes are added; after that the votes decide."""
+        """Set the deadline that is valid until votes are added; after that the votes determine the deadline."""
         self._least = at
 
     def note_request(self, now: float, ttl: float) -> float:
@@ -102,22 +105,24 @@ class QuorumLease(HeldLease):
 
     def giving_back_at(self, server: int, *, revoke: bool, timeout: float) -> Run[int]:
         """Return the request that releases the vote of one server, even if the vote was never confirmed.
-        ``revoke``: also refuse late copies of the vote request."""
+
+        ``revoke``: True: also make the server refuse late copies of the vote request.
+        """
         node_lease = self.node_leases.get(server)
         doubt = revoke or server in self.doubtful or (node_lease is not None and not node_lease.believed)
         return Run(RELEASE_VOTE, self.spec.keys, (self.token, "bury" if doubt else "release", self.listener_id), timeout)
 
     def giving_back_to(self, server: int) -> tuple[Run[int], int, float]:
-        """Return the arguments of a `GiveBack` request: release, server number, and local time to give up at."""
+        """Return the arguments of a `GiveBack` request: release, server number, and the monotonic time at which to give up."""
         return self.giving_back_at(server, revoke=True, timeout=self.spec.timeout), server, self.latest
 
     @property
     def latest(self) -> float:
-        """Local time, in seconds, at which the last vote expires, as far as is known."""
+        """Monotonic time, in seconds, at which the last vote expires, as far as is known."""
         return max(node_lease.deadline for node_lease in self.node_leases.values())
 
     def servers(self) -> set[int]:
-        """Return the numbers of servers that may have data of this lease; the others refused or were not asked."""
+        """Return the numbers of the servers that may have data of this lease. Other servers refused or were not asked."""
         return self.node_leases.keys() | self.doubtful | self.listening_on
 
     def lost_majority(self) -> bool:

@@ -72,8 +72,10 @@ class QuorumNodes:
         self.nodes[0].look_at(local_queue, at)
 
     def question(self, held_lease: HeldLease) -> tuple[int, int]:
-        """Renew the lease on all servers that have granted it, to learn whether it is lost.
-        Return the number of servers asked, and the number of confirmations that settle the question (a majority)."""
+        """Renew the lease on all servers that have granted it, to learn whether the lease is lost.
+
+        Return the number of servers asked, and the number of confirmations that settle the question (a majority).
+        """
         assert isinstance(held_lease, QuorumLease)
         return sum(
             self.nodes[number].question(node_lease)[0] for number, node_lease in held_lease.node_leases.items()

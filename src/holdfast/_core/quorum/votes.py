@@ -28,7 +28,7 @@ class ServerSet(NamedTuple):
     digest: str
     """Digest of the server list. All clients that use these servers must have the same one."""
     longest: float
-    """Longest lease, in seconds, that the clients have agreed on; a server that lost its votes does not vote for that long."""
+    """Longest lease, in seconds, that the clients have agreed on; a server that lost its votes casts no vote for that long."""
     marker: bytes = marker_key(PREFIX)
     """Key under which each server stores a marker; if the marker is missing, the server has lost its data."""
 
@@ -46,11 +46,11 @@ class ServerClockEstimate:
         self._ahead: float | None = None
 
     def hint(self, now: float, seen: int) -> int:
-        """Return the fence to ask all servers for, at local time ``now`` and above ``seen``; 0 if nothing is known yet."""
+        """Return the fence to ask all servers for, at monotonic time ``now`` and above ``seen``; 0 if nothing is known yet."""
         return 0 if self._ahead is None else max(int(now * 1e6 + self._ahead), seen + 1)
 
     def learn(self, answers: list[tuple[int, float]]) -> None:
-        """Update the estimate from pairs of server time (microseconds) and local time (seconds) at which the reply
+        """Update the estimate from pairs: server time in microseconds, and the monotonic time in seconds at which the reply
         arrived."""
         self._ahead = max((time - came * 1e6 for time, came in answers), default=self._ahead)
 
@@ -82,15 +82,16 @@ class QuorumAttempt(Attempt):
         self.hints: set[object] = set()
         """Servers that have notified this waiter that the lock is free."""
         self.since = since
-        """Local time, in seconds, at which the wait began; 0 while it has not."""
+        """Monotonic time, in seconds, at which the wait began; 0 before it begins."""
         self.voted: list[str] = []
-        """For each server, the mode of `_lua/quorum/release_vote.lua` that undoes the last round; empty if nothing to
+        """For each server, the mode argument of `_lua/quorum/release_vote.lua` that undoes the last round; empty: nothing to
         undo."""
         self.seen = 0
         """Highest fence that any server has reported."""
 
     def asking_again(self, token: str) -> QuorumAttempt:
-        """Return a copy of this attempt with a token that holds the lock already, to ask for more time or fences."""
+        """Return a copy of this attempt under a token that holds the lock already, to extend its lease or reserve more
+        fences."""
         asking = QuorumAttempt(
             self.spec, token, server_set=self.server_set, clock_estimate=self.clock_estimate, since=self.since
         )
@@ -124,7 +125,7 @@ class Yes(NamedTuple):
     run: bytes
     first: int
     fence: int
-    """Last fence of the block that was granted, and the last that the server has issued."""
+    """Last of the fences that the server granted; no higher fence was issued by it."""
     time: int
     others: bool
     """True if other clients wait for the lock, too."""
@@ -196,7 +197,7 @@ DECLARE_NEW: Script[list[Any]] = Script("quorum/declare_new", _read_declared)
 
 
 class YesCount:
-    """A counter of servers that say yes, decided when ``needed`` have done so or can no longer do so."""
+    """A counter of servers that carry out a request; decided once ``needed`` servers have, or so many no longer can."""
 
     def __init__(self, asked: int, needed: int) -> None:
         self.answers: dict[int, Answer[Any] | WireError] = {}
@@ -227,7 +228,7 @@ class YesCount:
 
     @property
     def unsure(self) -> bool:
-        """True if the result is not yes, but servers that have not answered could have made it yes."""
+        """True if the number of yes replies is not reached, but the servers that have not answered could have made it so."""
         return not self.reached and self._asked - self.no >= self._needed
 
 
@@ -244,7 +245,7 @@ class AllAnswered:
 
 
 class RenewalCount(YesCount):
-    """A counter of servers that have renewed a lease, or have renewed it later already."""
+    """A counter of servers on which a lease is renewed, by this renewal or by a later one."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return bool(answer.value[0] > 0)
@@ -275,7 +276,7 @@ class VoteRound(YesCount):
 
     @property
     def silent(self) -> bool:
-        """True if the voters, together with the servers that have not answered in time, would be a majority."""
+        """True if the voters, together with the servers that have not answered in time, are enough for a majority."""
         silent = sum(isinstance(answer, WireError) and answer.silent for answer in self.answers.values())
         return self.voters + self._open + silent >= self._needed
 
@@ -310,8 +311,8 @@ class VoteRound(YesCount):
         return Busy(self.remaining(), last, process, lingers=False)
 
     def conflict(self) -> tuple[int, Conflict] | None:
-        """Return a conflict that leaves no majority of other servers, with the number of the first such server; None if
-        none."""
+        """Return the conflict that makes a majority impossible, with the number of the first server that reports it; otherwise
+        None."""
         found = [(n, a.value) for n, a in self.answers.items() if isinstance(a, Answer) and isinstance(a.value, Conflict)]
         return min(found) if len(self.server_set.names) - len(found) < self.server_set.majority else None
 
@@ -333,7 +334,10 @@ class VoteRound(YesCount):
 
 
 def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
-    """Return the reply of one server as text for messages. ``decided``: True if the round ended before all had answered."""
+    """Return the reply of one server (None: no reply) as text for messages.
+
+    ``decided``: True if the round ended before all servers had answered.
+    """
     if answer is None:
         return "not waited for" if decided else "no answer in time"
     if isinstance(answer, WireError):

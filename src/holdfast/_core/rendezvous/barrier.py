@@ -1,12 +1,10 @@
 """Barriers: a fixed number of participants, in any processes, wait for each other and then all go on, or all fail.
 
-Each waiting participant has a place on the server that expires unless it is refreshed. If a place expires, its participant
-counts as dead and the barrier is broken for all, as `threading.Barrier` is when a participant times out. One script decides
-everything. A waiter that is notified asks the server under its own token, as often as it likes: the server remembers the
-outcome of each token.
-
-If there is an action, the last participant runs it under a lease, which the keeper (background thread) renews, before all go
-on.
+Each waiting participant has an entry on the server that expires unless it is refreshed. If an entry expires, its participant
+counts as dead and the barrier is broken for all, as `threading.Barrier` is when a participant times out. One script makes all
+decisions. A participant that is notified asks the server for the outcome under its own token. It may repeat the question, since
+the server stores the outcome for each token. If there is an action, the last participant runs it under a lease, which the
+keeper (background thread) renews, before all go on.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from holdfast._core.subscription import Listener, await_notice
 from holdfast._lua import Script, codes
 
 PLACE_CHECK_AFTER_S = 0.005
-"""Seconds between the expiry of a participant's place and the check that breaks the barrier."""
+"""Seconds between the expiry of a participant's entry on the server and the check that breaks the barrier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +43,11 @@ class BarrierSpec:
     """A barrier's keys, lease and limits, as the operations in this module use them; immutable, so threads may share it."""
 
     keys: tuple[bytes, ...]
-    """Keys on the server: state, places, done, waiters."""
+    """Four keys on the server: the barrier's state, waiting participants, outcomes for former participants, and
+    subscriptions."""
     spec: Spec
-    """Specification of the lock under which the action runs; its ``ttl`` is also that of a participant's place."""
+    """Specification of the lock under which the action runs; its ``ttl`` is also that of a participant's entry on the
+    server."""
     parties: int
     keep_ms: int
 
@@ -76,7 +76,7 @@ class Standing(NamedTuple):
 
 class _Waiting(NamedTuple):
     left: float
-    """Seconds until some participant counts as dead, unless it refreshes its place."""
+    """Seconds until some participant counts as dead, unless it refreshes its entry."""
     at: int
     """Server time, in microseconds, of the reply."""
 
@@ -102,7 +102,10 @@ Said = _Waiting | _Passed | _Acting | _Occupied | _Over | Standing | Conflict | 
 
 
 class ActionLease(HeldLease):
-    """The lease under which a barrier's action runs; releasing it without success breaks the barrier."""
+    """The lease under which a barrier's action runs.
+
+    If it is released before the action has succeeded, the barrier is broken.
+    """
 
     __slots__ = ("barrier_spec",)
 
@@ -116,8 +119,10 @@ class ActionLease(HeldLease):
 
 
 class Duty:
-    """The obligation to run a barrier's action, ended by `passing` or `leave`.
-    If the object is garbage-collected before, the barrier is broken."""
+    """The obligation to run a barrier's action, ended by `passing` (success) or `leave` (failure).
+
+    If the object is garbage-collected before one of these calls, the barrier is broken.
+    """
 
     __slots__ = ("__weakref__", "held_lease")
 
@@ -136,7 +141,7 @@ class Participant(Listener):
     def __init__(self) -> None:
         super().__init__()
         self.may_be_on_server = False
-        """True while the server may have a place of this participant."""
+        """True while the server may have an entry of this participant."""
         self.duty: Duty | None = None
         self.seen = 0
         """Server time, in microseconds, of the last reply that said that this participant waits."""
@@ -201,10 +206,11 @@ async def _standing(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Standing
 
 
 async def meet(barrier_spec: BarrierSpec, me: Participant, wait: float | None, *, acts: bool) -> int | Duty:
-    """Wait at the barrier for all participants; return this one's number, or a Duty if it is the last one and ``acts``.
+    """Wait at the barrier for all participants; return the number that this participant gets.
 
-    ``wait``: seconds after which this participant breaks the barrier (None: never). Raises Broken; WireError if the server does
-    not answer; KeyConflict, CountMismatch.
+    Return a Duty instead if this participant is the last one and ``acts`` is true: it then has to run the action. ``wait``:
+    seconds after which this participant breaks the barrier (None: never). Raises Broken; WireError if the server does not
+    answer; KeyConflict, CountMismatch.
     """
     began = await Now()
     until = INFINITY if wait is None else began + wait
@@ -250,7 +256,7 @@ async def _meet(barrier_spec: BarrierSpec, me: Participant, until: float, *, act
 
 
 async def _take_up(barrier_spec: BarrierSpec, me: Participant, answer: Answer[Said]) -> bool:
-    """Accept the barrier's action under a lease; return False if the reply came so late that the lease is over."""
+    """Accept the duty to run the barrier's action under a lease; return False if the lease had expired when the reply came."""
     ttl = barrier_spec.spec.first_ttl
     deadline = answer.sent + ttl - margin(ttl)
     if answer.came >= deadline:
@@ -263,7 +269,9 @@ async def _take_up(barrier_spec: BarrierSpec, me: Participant, answer: Answer[Sa
 
 async def _run_out(barrier_spec: BarrierSpec, me: Participant) -> int:
     """Break the barrier because this participant's time is up, and raise Broken.
-    Return the participant's number instead if all had come just before."""
+
+    Return the participant's number instead if all participants had arrived just before.
+    """
     try:
         return _outcome(
             me, await _said(barrier_spec, await retry_idempotent(_run(barrier_spec, me.listener_id, "break", "timeout")))
@@ -290,8 +298,10 @@ def _process(me: Participant) -> str:
 
 
 async def passing(barrier_spec: BarrierSpec, me: Participant) -> int:
-    """Report that the action succeeded, so that all participants go on; return this one's number.
-    Raises WireError, and Broken if the action's lease was lost."""
+    """Report that the action succeeded, so that all participants go on; return this participant's number.
+
+    Raises WireError, and Broken if the action's lease was lost.
+    """
     await _end_duty(me)
     return _outcome(me, await _said(barrier_spec, await retry_idempotent(_run(barrier_spec, me.listener_id, "pass"))))
 

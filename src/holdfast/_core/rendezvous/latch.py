@@ -1,11 +1,9 @@
 """Latches: a count on the server is counted down to zero, which releases all waiters. An event is a latch with count one.
 
-A call that counts has its own token, and is repeated under that token until it is answered, so it counts once. The server
-numbers the openings of a latch. A waiter compares the last opening with the one that it saw at its start, so it notices an
-opening even if the latch was reset at once, as with `threading.Event`.
-
-The waiters of one process for the same latch are coalesced (`_core.single_flight.coalesce`): one of them is notified and asks
-the server for all.
+Each request to count down has its own token, and is repeated under that token until it is answered, so it counts once. The
+server numbers the openings of a latch. A waiter compares the last opening with the one that it saw at its start, so it notices
+an opening even if the latch was reset at once, as with `threading.Event`. The waiters of one process for the same latch are
+coalesced (`_core.single_flight.coalesce`): one of them is notified and asks the server for all.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from holdfast._lua import Script, codes
 INFINITY = float("inf")
 
 LISTEN_S = 10.0
-"""Maximum number of seconds after which a waiter asks the server without having been notified."""
+"""Maximum seconds between two queries of a waiter that gets no notification."""
 
 LISTED_S = 3 * LISTEN_S
 """Seconds for which the server keeps a waiter's subscription to a latch."""
@@ -86,7 +84,8 @@ class Seen(NamedTuple):
 
     missing: int
     opened: int
-    """Server time, in microseconds, of the last opening; rises with each; 0: the latch has never opened."""
+    """Server time, in microseconds, of the last opening, later than that of any earlier opening; 0: the latch has never
+    opened."""
     born: int
     """Server time, in microseconds, at which the latch's state was created; 0: the server has no state for it."""
 
@@ -107,7 +106,7 @@ class LatchWaiter(CoalescedWaiter):
 
 
 def conflict(raw: object) -> Conflict | CountMismatch:
-    """Return the conflict that a script of a latch or barrier reports: foreign data, or another count."""
+    """Return the conflict that a script of a latch or barrier reports: other data in the key, or a latch with another count."""
     match raw:
         case [codes.OTHER_FORMAT, bytes(theirs)]:
             text = theirs.decode(errors="replace")
@@ -147,8 +146,11 @@ async def look(latch: LatchSpec) -> Seen:
 
 
 async def down(latch: LatchSpec, by: int, name: str = "") -> Seen:
-    """Count down by ``by``, but not below zero; return the latch's state. Raises WireError, KeyConflict, CountMismatch.
-    ``name``: identifies the thing counted; each name counts once until `reset`."""
+    """Lower the latch's count by ``by``, at most to zero; return the latch's state. Raises WireError, KeyConflict,
+    CountMismatch.
+
+    ``name``: identifies the event that is counted, so that each name counts once until `reset`; empty: each call counts.
+    """
     return await _seen(latch, await retry_idempotent(_run(latch, "down", await NewToken(), by, name)))
 
 
@@ -159,6 +161,7 @@ async def reset(latch: LatchSpec) -> Seen:
 
 async def wait(latch: LatchSpec, wait: float | None) -> bool:
     """Wait until the latch is open, or was opened meanwhile; return False after ``wait`` seconds (None: without limit).
+
     Raises WireError if the server does not answer, Forgotten if it has lost the latch's state, and KeyConflict, CountMismatch.
     """
     began = await Now()
@@ -187,8 +190,10 @@ async def wait(latch: LatchSpec, wait: float | None) -> bool:
 
 
 async def _look_for_all(latch: LatchSpec, me: LatchWaiter, until: float) -> tuple[bool, float]:
-    """Ask the server for the latch's state; return whether this waiter is released, and local time of the reply.
-    If this waiter leads the local waiters, the others are notified of the result."""
+    """Ask the server for the latch's state; return whether this waiter is released, and the monotonic time of the reply.
+
+    If this waiter leads the local waiters, the others are notified of the result.
+    """
     assert me.coalescer is not None
     if me.leads and not me.listener_id:
         me.listener_id = await NewToken()
@@ -216,8 +221,10 @@ R = TypeVar("R")
 
 
 async def patiently(call: Run[R], until: float, patience: float = OUTAGE_BUDGET_S) -> Answer[R] | None:
-    """Repeat a request until it is answered; return None if none is before local time ``until``.
-    Raises WireError after ``patience`` seconds."""
+    """Repeat a request until it is answered; return None if no answer has come by monotonic time ``until``.
+
+    Raises WireError after ``patience`` seconds.
+    """
     patience += await Now()
     while True:
         try:

@@ -101,7 +101,10 @@ class JobKeys:
         return self.base + b":log:" + self.name
 
     def run(self, slot: int) -> tuple[bytes, bytes, bytes]:
-        """Return the keys of a run's lease, which are those of a lock: lock, state, queue."""
+        """Return the keys of the lock that a run holds: lock, state, queue.
+
+        ``slot``: number of the run among overlapping runs.
+        """
         run = self.base + b":run:" + self.name + (b":%d" % slot if slot else b"")
         return run, side_key(run, b"state"), side_key(run, b"queue")
 
@@ -118,16 +121,16 @@ class Answered(NamedTuple):
     """Reply of `_lua/schedule/serve.lua` about one job, including the run that it granted, if any."""
 
     last: int
-    """The last tick (scheduled time) that was dealt with, in microseconds of the server's clock."""
+    """The last tick (scheduled time) that was run or skipped, in microseconds of the server's clock."""
     left: int
     """Milliseconds until the lease of a run under way expires; -1: no run is under way."""
     queued: int
     cancel: str
     """Fences of the runs that are to be cancelled, separated by spaces."""
     taken_down: bool
-    """True if the reported end of a run was written to the history."""
+    """True if the server has recorded the end of a run that the request reported."""
     slot: int = -1
-    """Slot of the run that was granted; -1: none was granted."""
+    """Slot of the granted run, a number that distinguishes overlapping runs of the job; -1: none was granted."""
     fence: int = 0
     scheduled: int = 0
     attempt: int = 1
@@ -186,14 +189,15 @@ class Rival(NamedTuple):
     """Reply: nothing was registered, because another process serves other code under the name of one of the jobs."""
 
     job: int
-    """Index, in the request, of the job whose name is used."""
+    """Index, in the request, of the job that the other process serves, too."""
     other: str
     who: str
 
 
 @dataclass
 class Served:
-    """Reply of `_lua/schedule/serve.lua`: server time in microseconds, number of changes by hand, each job's state."""
+    """Reply of `_lua/schedule/serve.lua`: server time in microseconds, number of changes made by commands, and each job's
+    state."""
 
     now: int
     changes: int

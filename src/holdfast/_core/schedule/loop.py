@@ -54,7 +54,7 @@ async def begin(state: ScheduleState) -> None:
 
 
 async def _look_for_rivals(state: ScheduleState) -> None:
-    """Raise ConfigError if other code is served under one of the job names. Raises WireError."""
+    """Raise ConfigError if another process serves other code under one of the job names. Raises WireError."""
     jobs = state.unregistered()
     for at in range(0, len(jobs), BATCH):
         batch = jobs[at : at + BATCH]
@@ -65,8 +65,10 @@ async def _look_for_rivals(state: ScheduleState) -> None:
 
 
 async def turn(state: ScheduleState) -> list[Todo] | None:
-    """Exchange requests with the server until there is work for the caller, and return it; None if the state is done.
-    After None the caller sends `Unsubscribe` for the state's listener."""
+    """Exchange requests with the server until there is work for the caller, and return it; None once the schedule has stopped.
+
+    After None the caller sends `Unsubscribe` for the state's listener.
+    """
     while True:
         now = await Now()
         state.tick(now)

@@ -35,7 +35,7 @@ def following(when: When, tick: int) -> int | None:
 
 
 def due(when: When, last: int, now: int, options: Options, ahead: int = 0) -> Due:
-    """Return the ticks (scheduled times) to claim at ``now``, if all up to ``last`` have been dealt with.
+    """Return the ticks (scheduled times) to claim at ``now``, if all ticks up to ``last`` have been run or skipped.
 
     ``ahead``: microseconds after ``now`` for which the claim must stay complete.
     """

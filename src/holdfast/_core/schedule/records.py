@@ -26,24 +26,24 @@ class ServedJob:
     origin: str = ""
     """Name of the code that the job runs in this process: module and function, or command."""
     agreed: str = ""
-    """Name of the code in the definition that counts, that of the process that declared the job last; empty if the same."""
+    """Name of the code in the job's current definition on the server; empty if it is `origin`."""
     revision: int = 0
     """Number of the last change of the definition; 0: the server does not know the job yet."""
     last: int = 0
-    """The last tick (scheduled time) that was dealt with, in microseconds of the server's clock."""
+    """The last tick (scheduled time) that was run or skipped, in microseconds of the server's clock."""
     next: int | None = None
     """The next tick (scheduled time), in microseconds of the server's clock; None if none is planned."""
     look_at: float = INFINITY
-    """Local time, in seconds, at which to ask what became of another process's run."""
+    """Monotonic time, in seconds, at which to ask the server whether another process's run has ended."""
     runs: int = 0
     """Number of the job's runs in this process."""
     widest: int = 1
-    """Maximum number of slots under earlier definitions; runs that began then may still be in them."""
+    """Maximum number of slots (overlapping runs) under earlier definitions; runs that began then may still use them."""
     _served: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
 
     @property
     def slots(self) -> int:
-        """Number of slots on the server in which runs of the job may be."""
+        """Number of slots on the server that overlapping runs of the job may use."""
         return max(self.widest, self.options.slots)
 
     @property
@@ -69,7 +69,7 @@ class ActiveRun:
     grant: Grant = field(repr=False)
     began: float
     why: str = ""
-    """Reason why the run was told to end; "" while it was not."""
+    """Reason why the run was told to end; "" if it was not."""
     verdict: str = ""
     """Status that is recorded when a run that was told to end has ended."""
     told_at: float = INFINITY

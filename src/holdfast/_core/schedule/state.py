@@ -59,7 +59,7 @@ BATCH = 50
 """Maximum number of jobs in one request."""
 
 DRIFT = 1e-4
-"""Maximum rate difference between local and server clock: claims are delayed by this fraction."""
+"""Maximum rate difference between the monotonic clock and the server's clock: claims are delayed by this fraction."""
 
 GIVE_UP_AFTER_S = 4.0
 """Seconds without a reply after which a process that stops gives up reporting."""
@@ -99,7 +99,7 @@ class ScheduleState:
         self.todo: list[Todo] = []
         self.stopping = False
         self.stop_at = INFINITY
-        """Local time, in seconds, at which the runs under way are told to end; infinity: not stopping."""
+        """Monotonic time, in seconds, at which the runs under way are told to end; infinity: not stopping."""
         self._ended: deque[End] = deque()
         self._stops: deque[float] = deque()
         self._number = 0
@@ -148,7 +148,7 @@ class ScheduleState:
     # Work that is due
 
     def tick(self, now: float) -> None:
-        """Handle stop requests and runs that exceed `max_runtime`, at local time ``now``, and queue tasks for the caller."""
+        """Handle stop requests and runs that exceed `max_runtime`, at monotonic time ``now``; queue tasks for the caller."""
         while self._stops:
             self.stopping, self.stop_at = True, min(self.stop_at, now + self._stops.popleft())
         if now >= self._look_all_at and self._unanswered is None:
@@ -257,11 +257,11 @@ class ScheduleState:
         item.due = due(job.when, job.last, time, job.options, int(self.timeout * 1e6) + AHEAD_US)
 
     def time(self, now: float) -> int:
-        """Return the earliest possible time of the server's clock at local time ``now``, in microseconds."""
+        """Return the earliest possible time of the server's clock at monotonic time ``now``, in microseconds."""
         return self._server + int((now - self._came) * 1e6)
 
     def next_at(self) -> float:
-        """Return the local time, in seconds, at which there is next something to do, unless a notification comes before."""
+        """Return the monotonic time, in seconds, at which there is next something to do, unless a notification comes before."""
         if self._unanswered is not None or self._ended or self.unregistered():
             return self.retry_at
         at = [self.beat_at]
@@ -338,7 +338,7 @@ class ScheduleState:
             self._take_in(item, said, answer)
 
     def learn(self, server: int, came: float) -> None:
-        """Note the server's clock, in microseconds, as read at local time ``came``; log if it was set back."""
+        """Note the server's clock, in microseconds, as read at monotonic time ``came``; log if it was set back."""
         back = (self.time(came) - server) / 1e6
         if self._server and back > SET_BACK_S:
             self.todo.append(Log(f"the server's clock was set back by {back:.0f} s: {RIGHT if back > 3 * 3600 else WAITS}"))

@@ -54,7 +54,7 @@ class Coalescer:
 
     @property
     def members(self) -> tuple[CoalescedWaiter, ...]:
-        """Return all waiters but the leader."""
+        """Return all waiters of the group except the leader."""
         with self._mutex:
             return tuple(self._members)
 

@@ -19,7 +19,7 @@ HEAD = 4096
 """Maximum length of a value's first line (its metadata), in bytes."""
 
 MARK = "mark"
-"""Kind of the mark that is stored in place of a value that the server refused, even when its memory is full."""
+"""Kind of the small record that is stored in place of a value that the server refused, even when its memory is full."""
 
 MAX_TAGS = 4000
 """Maximum total length of one value's tags, in bytes: they are in its first line, of which scripts read only 4,096 bytes."""
@@ -33,7 +33,10 @@ class EntrySpec:
     """A cached key's server keys and limits, as `flight` uses them, made by `entry_spec`; immutable, shared by threads."""
 
     spec: Spec
-    """Specification of the lock that guards the key's load. Its keys: load, and state and floors of the whole group."""
+    """Specification of the lock that guards the key's load.
+
+    Its three keys are the load's lease, the state of the whole group, and the fences up to which its tags are invalidated.
+    """
     value: bytes
     fresh: bytes
     invalidated_before: bytes
@@ -77,7 +80,7 @@ class Record:
 
 
 class Found(NamedTuple):
-    """Result of a lookup: a stored value, and nothing for the caller to load."""
+    """Result of a lookup: a stored value, which the caller does not have to load."""
 
     record: Record
     stale: bool
@@ -145,14 +148,14 @@ def _record(raw: bytes, left: float) -> Record:
 
 
 def _whole(text: bytes) -> int:
-    """Return the number that a text stands for, by the scripts' rules. Raises ValueError."""
+    """Return the number that a text stands for, by the scripts' rules. Raises ValueError if it is not a number."""
     if len(text) > 16 or not text.isdigit():
         raise ValueError(text[:16])
     return int(text)
 
 
 def fresh(values: list[bytes | None]) -> Record | None:
-    """Return the value from the reply to `EntrySpec.reading` if it is certainly fresh, else None."""
+    """Return the value in the reply to `EntrySpec.reading` if the value is certainly fresh, else None."""
     raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # in a group of one key there is no floor key
     if raw is None or floor is None:
         return None
@@ -185,7 +188,7 @@ def _read_get_or_lease(raw: object) -> Seen | Conflict:
 
 
 def _read_store(raw: object) -> int | Conflict:
-    """Return the fence under which the value was stored; 0 if it was refused."""
+    """Return the fence under which the value was stored; 0 if the store was refused; Conflict if the keys hold other data."""
     match raw:
         case [1, int(fence)]:
             return fence

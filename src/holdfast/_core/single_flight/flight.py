@@ -143,7 +143,7 @@ class Load:
         return self.held_lease.lost
 
     def remaining(self, now: float) -> float:
-        """Return the seconds for which the lease is still valid at local time ``now``."""
+        """Return the seconds for which the lease is still valid at monotonic time ``now``."""
         return self.held_lease.remaining(now)
 
     def notice_loss(self) -> None:
@@ -155,9 +155,11 @@ class Load:
 
 
 async def _ask(entry: EntrySpec, call: Run[Any], began: float, attempt: Attempt | None = None) -> Answer[Any]:
-    """Send a repeatable request until it is answered or the time for it, from local time ``began``, is over.
-    An unreachable server is an error at once. ``attempt``: notes whether a request of it may still be on its way. Raises
-    WireError, KeyConflict and TooLong."""
+    """Send a repeatable request until it is answered, or its time, which began at monotonic time ``began``, is up.
+
+    An unreachable server is an error at once. ``attempt``: records whether its request may still be on its way. Raises
+    WireError, KeyConflict and TooLong.
+    """
     while True:
         doubt = attempt.maybe_in_flight if attempt is not None else False
         try:
@@ -278,8 +280,10 @@ async def _get_or_wait(
 async def _ask_for_all(
     entry: EntrySpec, policy: LookupPolicy, attempt: Attempt, now: float, me: CoalescedWaiter
 ) -> tuple[Found | Load | Loading | Absent | None, float]:
-    """Ask the server for the value or the load; return the interpreted reply, and local time of its arrival.
-    A leader shares a found value with the waiters of its group."""
+    """Ask the server for the value or the load; return the interpreted reply, and the monotonic time of its arrival.
+
+    A leader shares a found value with the waiters of its group.
+    """
     attempt.token = attempt.token or await NewToken()
     coalescer = me.coalescer
     others = coalescer.members if coalescer is not None and me.leads else ()
@@ -304,8 +308,10 @@ async def _listen(me: CoalescedWaiter, until: float) -> None:
 async def _wait_coalesced(
     coalescer: Coalescer, me: CoalescedWaiter, loading: Loading, now: float, until: float
 ) -> Found | Failed | None:
-    """Wait, with all local waiters for the key, until there may be news.
-    Return the result that one of them has shared, or None."""
+    """Wait, with all local waiters for the key, until it is time to ask the server again.
+
+    Return the result that one of the local waiters has shared, or None.
+    """
     left = LISTEN_S if loading.remaining is None else min(loading.remaining + RETRY_AFTER_S, LISTEN_S)
     coalescer.join(me)
     if me.leads:
@@ -340,7 +346,9 @@ async def _shared_result(me: CoalescedWaiter, until: float) -> Found | Failed | 
 
 async def _await_result(me: CoalescedWaiter, until: float) -> Found | Failed | WireError | None:
     """Return the result that another local waiter shared, or None.
-    If this waiter is held back (`CoalescedWaiter.held`), wait first until that is decided."""
+
+    While this waiter is held back (`CoalescedWaiter.held`), wait first.
+    """
     while me.held:
         me.overdue = True
         if me.held:  # checked again: if no longer held, nobody would wake it
@@ -363,7 +371,10 @@ def _lookup(entry: EntrySpec, policy: LookupPolicy, token: str = "", listener_id
 
 
 async def _interpret(entry: EntrySpec, attempt: Attempt, answer: Answer[Seen]) -> Found | Load | Loading | Absent | None:
-    """Turn a reply of the server into the lookup's result; None: ask again with a new token, as the granted lease is over."""
+    """Turn a reply of the server into the result of the lookup.
+
+    Return None if the lookup must be repeated with a new token, because the granted lease has already expired.
+    """
     seen = answer.value
     if isinstance(seen, Granted):
         deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
@@ -501,8 +512,10 @@ def _storing(entry: EntrySpec, token: tuple[str, int, str], payload: _Payload) -
 
 
 async def store(entry: EntrySpec, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = ()) -> int:
-    """Store a value without a load, over any present one, and return its fence; a load under way is void. Raises
-    WireError."""
+    """Store a value without a load, in place of any present value, and return its fence.
+
+    A load that is under way can no longer store its value. Raises WireError.
+    """
     attempt = Attempt(entry.spec, await NewToken())
     call = _storing(entry, (attempt.token, 0, "release"), _Payload(kind, data, ttl, stale, tags))
     try:
@@ -516,15 +529,20 @@ async def store(entry: EntrySpec, kind: str, data: bytes, *, ttl: float, stale: 
 
 
 async def delete(entry: EntrySpec) -> bool:
-    """Delete the value, and void a load that is under way; return True if there was a value. Raises WireError."""
+    """Delete the value; return True if there was one. A load that is under way can no longer store its value.
+
+    Raises WireError.
+    """
     load, state, _ = entry.spec.keys
     call = Run(DELETE, (entry.value, entry.fresh, load, state, entry.waiters), (), entry.spec.timeout)
     return bool((await _ask(entry, call, await Now())).value)
 
 
 async def invalidate(entry: EntrySpec, tags: Iterable[str] | None = None) -> None:
-    """Invalidate the group's values that have one of these tags (None: all values), and loads under way. Raises WireError.
-    ``entry``: any key of the group."""
+    """Invalidate the group's values that have one of these tags (None: all values), and loads that are under way.
+
+    ``entry``: any key of the group. Raises WireError.
+    """
     _, state, floors = entry.spec.keys
     which = (b"",) if tags is None else tuple(marks(tags))
     if which:

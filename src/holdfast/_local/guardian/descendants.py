@@ -1,12 +1,10 @@
-"""The descendants of a process: finding, signalling and reaping them, whatever group, session or parent they have now.
+"""The descendants of a process: find, signal and reap them, whatever group, session or parent they have now.
 
-A child subreaper (Linux, prctl(2)) becomes the parent of each descendant whose own parent has ended. So it has no more
-children (ECHILD) exactly when all its descendants are gone. That is a fact of the kernel, which no listing of processes
-can race with. The one exception are orphans in a foreign PID namespace that a descendant has joined (nsenter): they go
-to its first process. Listings only serve to find the processes to signal. If some descendants are spared, two methods
-have to agree.
-
-macOS has no subreaper. On macOS, only a command's process group can be watched.
+A child subreaper (Linux, prctl(2)) becomes the parent of each descendant whose own parent has ended. So a subreaper has no more
+children (ECHILD) exactly when all its descendants have ended. The kernel ensures this, while a listing of processes may miss
+one. The only exception are orphans in a foreign PID namespace that a descendant has joined (nsenter): the first process of that
+namespace becomes their parent. Listings only serve to find the processes to signal. If some descendants are spared, two methods
+have to agree. macOS has no subreaper. On macOS, only a command's process group can be watched.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ if TYPE_CHECKING:
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # from <linux/prctl.h>
 
 _NOT_THERE = FileNotFoundError, ProcessLookupError, PermissionError
-"""Errors of /proc for a process that has ended, or is hidden. Other errors tell nothing about the process."""
+"""Errors of a read from /proc if the process has ended or is hidden. Other errors tell nothing about the process."""
 
 PROBED = 100_000
-"""Most process numbers that are probed one by one, at 1.7 us each, if no /proc shows this PID namespace."""
+"""Maximum number of pids that are probed one by one, at 1.7 us each, if no /proc shows this PID namespace."""
 
 
 def _prctl(option: int, value: int) -> bool:
-    """Call prctl(2), and return True if it succeeded. The first call loads a library: make it before a fork."""
+    """Call prctl(2), and return True if it succeeded. The first call loads a library, so make that call before a fork."""
     if sys.platform != "linux":
         return False
     try:
@@ -57,9 +55,9 @@ def die_with_parent() -> None:
 
 
 class Process:
-    """A process at the moment of a listing. ``started``: its start in ticks since the boot, or -1 if unknown.
+    """A process, as it was at the moment of a listing. ``started``: its start in clock ticks since boot; -1 if unknown.
 
-    The number and the start together identify a process forever.
+    The pid and the start together identify a process forever.
     """
 
     def __init__(self, pid: int, parent: int, group: int, session: int, started: int, *, ended: bool = False) -> None:
@@ -68,8 +66,10 @@ class Process:
         """True if the process is a zombie."""
 
     def send(self, *signals: int) -> bool:
-        """Send signals to the process, unless its number now belongs to another one. Return False if it may not be
-        signalled."""
+        """Send signals to the process, unless its pid now belongs to another process.
+
+        Return False if this user may not signal the process.
+        """
         try:
             # Its number cannot pass to another process before this one has reaped it.
             if self.parent == os.getpid() or self.started < 0:
@@ -106,8 +106,7 @@ class Process:
 
 
 def _pidfd(pid: int) -> int:
-    """Return a descriptor (pidfd) of a process; -1 if Python, the kernel or a sandbox does not support it, or none is
-    left.
+    """Return a file descriptor (pidfd) of a process; -1 if the system does not support pidfds, or no descriptor is free.
 
     Raises ProcessLookupError if the process has ended.
     """
@@ -125,8 +124,10 @@ _own_proc: dict[int, bool] = {}
 
 
 def own_proc() -> bool:
-    """Return True if /proc shows this process's PID namespace, not an outer one (``unshare --pid`` without
-    --mount-proc)."""
+    """Return True if /proc shows the PID namespace of this process.
+
+    It shows an outer PID namespace, for example, after ``unshare --pid`` without --mount-proc.
+    """
     me = os.getpid()  # a fork may be in another namespace
     if me not in _own_proc:
         try:
@@ -139,8 +140,8 @@ def own_proc() -> bool:
 
 
 def look(pid: int) -> Process | None:
-    """Return the facts about a process from /proc, or from the kernel if /proc is hidden (hidepid); None if it does
-    not exist."""
+    """Return the facts about a process from /proc, or from system calls if /proc hides it (hidepid); None if it does not
+    exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             fields = file.read().rpartition(b")")[2].split()
@@ -156,8 +157,10 @@ def look(pid: int) -> Process | None:
 
 
 def children() -> list[Process] | None:
-    """Return the children of this process, zombies included; None if they cannot be determined. A new one may be
-    missing."""
+    """Return the children of this process, zombies included; None if they cannot be determined.
+
+    A child that is just being created may be missing.
+    """
     me, numbers = os.getpid(), None
     if own_proc():
         try:
@@ -178,9 +181,9 @@ def children() -> list[Process] | None:
 def descendants() -> list[Process] | None:
     """Return all descendants of this process, parents before their children; None if they cannot be determined.
 
-    A process that is forked, or changes its parent, at this moment may be missing. Without a /proc of this PID
-    namespace, or without a descriptor for it, only the children are returned: once they are killed, their children
-    become ours.
+    A process that is forked, or changes its parent, at this moment may be missing. If /proc does not show this PID namespace,
+    or no file descriptor is free to read it, only the children are returned. Once these are killed, their children become
+    children of this process.
     """
     found = children()
     if not found or not own_proc():
@@ -208,14 +211,13 @@ def _child(pid: int, me: int) -> Process:
 
 
 def _children_of() -> Callable[[int], Iterable[int]]:
-    """Return a function that returns the numbers of a process's children."""
+    """Return a function that returns the pids of the children of the process with a given pid."""
     me = os.getpid()
     return _listed if os.path.exists(f"/proc/{me}/task/{me}/children") else _searched()  # noqa: PTH110
 
 
 def _listed(parent: int | str) -> Iterator[int]:
-    """Yield the numbers of a process's children, from the kernel's list for each of its threads. Raises OSError if
-    unreadable."""
+    """Yield the pids of a process's children, from the kernel's list for each of its threads. Raises OSError if unreadable."""
     try:
         threads = os.listdir(f"/proc/{parent}/task")  # noqa: PTH208
     except _NOT_THERE:
@@ -229,11 +231,11 @@ def _listed(parent: int | str) -> Iterator[int]:
 
 
 def _searched() -> Callable[[int], Iterable[int]]:
-    """Return a function as `_children_of` does, for a kernel without lists of children: from the parents of all
-    processes.
+    """Return a function like that of `_children_of`, for a kernel without lists of children.
 
-    Processes that /proc hides (hidepid: those of other users, and those that protect their memory) show no parent. The
-    kernel is asked which of them are children of this process; their own children stay unknown.
+    It searches the parents of all processes. Processes that /proc hides (hidepid: those of other users, and those that protect
+    their memory) show no parent. The kernel is asked which of them are children of this process; their own children stay
+    unknown.
     """
     me, families = os.getpid(), dict[int, set[int]]()
     numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208
@@ -248,8 +250,10 @@ def _searched() -> Callable[[int], Iterable[int]]:
 
 
 def _translated() -> list[int] | None:
-    """Return the children, from a /proc of an outer PID namespace, which shows them with other numbers. None if it
-    is no such /proc."""
+    """Return the pids of the children, translated from a /proc of an outer PID namespace, where their pids differ.
+
+    Return None if /proc is not of that kind.
+    """
     try:
         ours = _numbers("self")
         if ours[-1] != os.getpid() or not os.path.exists("/proc/thread-self/children"):  # noqa: PTH110
@@ -260,14 +264,14 @@ def _translated() -> list[int] | None:
 
 
 def _numbers(pid: int | str) -> list[int]:
-    """Return the numbers of a process in each PID namespace that it is in, the innermost last. Raises OSError."""
+    """Return the pids that a process has, one for each PID namespace that it is in, the innermost last. Raises OSError."""
     with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
         return [int(number) for line in file if line.startswith(b"NSpid:") for number in line.split()[1:]]
 
 
 def _probed() -> list[int] | None:
-    """Return the children, by asking the kernel about each possible process number; None if there are too many
-    numbers."""
+    """Return the pids of the children, by asking the kernel about each possible pid; None if there are too many possible
+    pids."""
     try:
         with open("/proc/sys/kernel/pid_max", "rb") as file:  # noqa: PTH123
             newest = int(file.read())
@@ -281,11 +285,11 @@ def _probed() -> list[int] | None:
 
 
 def _newest_number() -> int:
-    """Return the process number that was given last, or is given next; 0 if it cannot be determined.
+    """Return the pid that was assigned last, or is assigned next; 0 if it cannot be determined.
 
-    A kernel with CONFIG_CHECKPOINT_RESTORE answers for the caller's PID namespace, whatever /proc is mounted. Otherwise
-    the number of a new thread is used, because threads and processes share their numbers. On a busy machine it takes a
-    while until that thread runs, and the caller may have to kill a process before the end of a lease.
+    A kernel with CONFIG_CHECKPOINT_RESTORE answers for the caller's PID namespace, whatever /proc is mounted. Otherwise the id
+    of a new thread is used, because threads and processes share one sequence of ids. On a busy machine it takes a while until
+    that thread runs, and the caller may have to kill a process before the end of a lease.
     """
     try:
         with open("/proc/sys/kernel/ns_last_pid", "rb") as file:  # noqa: PTH123
@@ -311,7 +315,8 @@ def _newest_number() -> int:
 
 
 def is_child(pid: int) -> bool:
-    """Return True if a process is a child of this one, running or unreaped, so that its number is still its own."""
+    """Return True if a process is a child of this one, running or unreaped, so that its pid cannot belong to another
+    process."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -328,8 +333,7 @@ def has_ended(pid: int) -> bool:
 
 
 def ended_child() -> int:
-    """Return the number of a child that has ended and is not reaped yet; 0 if none has ended; -1 if there are no
-    children."""
+    """Return the pid of a child that has ended and is not reaped yet; 0 if none has ended; -1 if there are no children."""
     try:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -338,7 +342,7 @@ def ended_child() -> int:
 
 
 def reap(pid: int) -> bool:
-    """Reap a child that has ended. Return False if it has not ended, or was no child."""
+    """Reap a child that has ended. Return False if the child has not ended, or the process is not a child."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is not None
     except ChildProcessError:
@@ -346,26 +350,25 @@ def reap(pid: int) -> bool:
 
 
 class Orphans:
-    """The second line of defence behind a guardian: if it is killed, its descendants become this process's children,
-    and are ended.
+    """The second line of defence behind a guardian: if the guardian is killed, end its descendants.
 
-    Create this object before the fork of the guardian. Other children of this process are left alone: those from before
-    (``exec holdfast run`` in a shell with jobs), their orphans, and orphans that come because this process is process
-    1.
+    They become children of this process. Create this object before the fork of the guardian. Other children of this process are
+    left alone: those from before (``exec holdfast run`` in a shell with jobs), their orphans, and orphans that become its
+    children because it is process 1.
     """
 
     def __init__(self) -> None:
         self.subreaper = become_subreaper()
         self.since = -1
-        """Start of the command, in ticks as in `Process`: an older process is not its descendant."""
+        """Start of the command, in clock ticks as in `Process`: an older process is not a descendant of the command."""
         self._others: set[int] = set()
         if self.subreaper and ended_child() >= 0:
             self.note(0, probe=True)
 
     def note(self, guardian: int, *, probe: bool = False) -> None:
-        """Reap other children that have ended, and remember the living ones. Call this while the guardian lives.
+        """Reap other children that have ended, and remember the living ones. Call this while the guardian ``guardian`` lives.
 
-        ``probe``: remember them even if that requires asking the kernel about many process numbers.
+        ``probe``: True: remember them even if that requires asking the kernel about many pids.
         """
         if not self.subreaper:
             return

@@ -1,10 +1,10 @@
-"""The guardian of a command: `launch` forks it, `spawn` starts it as a program. `Guard` is the parent's side,
-`_Guardian` its own.
+"""The guardian of a command: `launch` forks it, `spawn` starts it as a program.
 
-The guardian is a dead man's switch. The parent sends it the end of the lease, again with each renewal. If that time
-comes without a newer one, it ends the command by itself. This happens when the server is gone, or the parent is
-stopped, swapped out, or hangs. So the command is dead before another client can hold the lock. The guardian is the
-command's parent, so no started command is ever unguarded.
+`Guard` is the parent's side of the channel, `_Guardian` the guardian's side. The guardian is a dead man's switch. The parent
+sends it the end of the lease, again with each renewal. If that time comes before the parent has sent a later one, the guardian
+ends the command by itself. This happens when the server is unreachable, or the parent is stopped, swapped out, or hangs. So the
+command is dead before another client can hold the lock. The guardian is the command's parent, so no started command is ever
+unguarded.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _POLL = 0.25  # seconds between two checks: timers of poll() stop while the mach
 _STEP = 0.003  # seconds between two checks of ending processes, at first
 
 NAMED = 10
-"""Most processes of one name that are reported singly; one more report stands for all others."""
+"""Maximum number of processes of one name that are reported singly; one further report stands for all others."""
 
 VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
-"""Environment variables with the URL of the server, or of several servers."""
+"""Names of environment variables that contain the URL of the server, or of several servers."""
 
 
 def has_password(urls: str) -> bool:
-    """Return True if one of these URLs seems to contain a password, or in doubt."""
+    """Return True if one of these URLs contains a password, or may contain one."""
     if is_torn(urls):
         return "@" in urls
     return any(":" in url.rpartition("@")[0].replace("://", "", 1) or "password=" in url for url in urls.split())
@@ -78,29 +78,29 @@ class Guard:
     """
 
     def __init__(self, channel: int, pid: int, orphans: descendants.Orphans | None, stuck: int = -1) -> None:
-        """Store the channel to the guardian ``pid``. ``orphans``: the orphans that become children of this process.
+        """Store the channel to the guardian with process id ``pid``.
 
-        If ``orphans`` is None, the guardian's parent handles them, and writes the survivors to the pipe ``stuck``.
+        ``orphans``: watches for the guardian's descendants, which become children of this process if the guardian is killed.
+        None: the program that forked the guardian does so, and writes the survivors to the pipe ``stuck``.
         """
         self.channel, self.pid, self.orphans, self._stuck = channel, pid, orphans, stuck
         self.dead = False
-        """True if the guardian has ended, or has not read for very long: the command is unguarded."""
+        """True if the guardian has ended, or has not read its messages for very long: the command is then unguarded."""
         self.asked = math.inf
-        """Time of the unanswered ``ping`` to the guardian, in seconds of `program.clock`; infinity if none is
-        unanswered."""
+        """Time of the unanswered ``ping`` to the guardian, in seconds of `program.clock`; infinity if no ping is unanswered."""
         self._answered = -math.inf
         self._group = 0
         self._reaped = False
-        """True if `take_over` has waited for the guardian, so that its number may belong to another process."""
+        """True if `take_over` has reaped the guardian, so that its pid may belong to another process."""
         self._unread = b""
 
     def fileno(self) -> int:
-        """Return the descriptor for select, readable when `reports` has something to return."""
+        """Return the file descriptor for select, readable when `reports` has something to return."""
         return self.channel
 
     def deadline(self, term_at: float, kill_at: float) -> None:
-        """Have the guardian send TERM and KILL to the group at these times (`program.clock`), unless a later call
-        moves them."""
+        """Have the guardian send TERM and KILL to the command at these times (`program.clock`), unless a later call changes
+        them."""
         self._send(f"deadline {term_at!r} {kill_at!r}")
 
     def start(self, variables: str, *, grace: float, foreground: bool = False, keep_daemons: bool = False) -> None:
@@ -127,9 +127,10 @@ class Guard:
         self._send("kill")
 
     def ask(self, every: float) -> None:
-        """Send a ping if the last answer is older than ``every`` seconds. `asked` is finite until the answer arrives.
+        """Send a ping if the last answer is older than ``every`` seconds, since a stopped guardian lets the command outlive its
+        lease.
 
-        A guardian that is stopped, or gets no processor time, would let the command outlive its lease.
+        `asked` is finite until the answer arrives. A guardian that gets no processor time is as bad as a stopped one.
         """
         now = guardian_program.clock()
         if self.asked == math.inf and now >= self._answered + every:
@@ -160,15 +161,18 @@ class Guard:
         return [report for report in reports if report.word != "pong"]
 
     def look_after_orphans(self) -> None:
-        """Reap children that are not the command's. Call this regularly while the guardian lives."""
+        """Reap children of this process that are not descendants of the command.
+
+        Call this regularly while the guardian lives.
+        """
         if self.orphans is not None and not self.dead:
             self.orphans.note(self.pid)
 
     def take_over(self, tell: Callable[[str, int, str], None]) -> None:
         """Kill the guardian and all descendants of the command, and wait until they have ended.
 
-        Call this when the guardian is dead or does not answer. ``tell`` is called for each survivor with "refused" or
-        "stuck", its number and its name.
+        Call this when the guardian is dead or does not answer. ``tell`` is called for each survivor with "refused" or "stuck",
+        its pid and its name.
         """
         if self.orphans is not None:
             self.orphans.end(self.pid, lambda word, process: tell(word, process.pid, process.name()))
@@ -199,7 +203,7 @@ class Guard:
             pass
 
     def _hear_stuck(self, tell: Callable[[str, int, str], None]) -> None:
-        """Read the reports of survivors until the guardian's program has ended.
+        """Read the reports of survivors until the guardian's program has ended, and pass each to ``tell``.
 
         The end of file may never come, because a fork of this process may hold the pipe open.
         """
@@ -221,10 +225,10 @@ class Guard:
             ended = ended or not data
 
     def _send_child(self, *signals: int) -> None:
-        """Send signals to the guardian or its program, unless other code has reaped it and its number may belong to
-        another process.
+        """Send signals to the guardian or its program, unless other code has reaped it, so that its pid may be another
+        process's.
 
-        The kernel reaps it if this process ignores SIGCHLD; so does a host program that waits for any child.
+        The kernel reaps it if this process ignores SIGCHLD. A host program that waits for any child reaps it, too.
         """
         for signum in signals:
             if descendants.is_child(self.pid):
@@ -241,10 +245,10 @@ class Guard:
 
 
 def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
-    """Fork the guardian of a command. Call this while the process has one thread and holds nothing.
+    """Fork the guardian of a command. Call this while the process has only one thread and holds no lock.
 
-    The guardian has its own process group, so that ``kill -9 -PGID`` of the parent's job spares it. It stays in the
-    same session, so that the command can use the terminal. It ignores every signal that can be ignored.
+    The guardian has its own process group, so that ``kill -9 -PGID`` of the parent's job spares it. It stays in the same
+    session, so that the command can use the terminal. It ignores every signal that can be ignored.
     """
     ignored = _ignored()
     orphans = descendants.Orphans()
@@ -265,11 +269,11 @@ def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
 
 
 def spawn(argv: Sequence[str], env: Mapping[str, str], *, output: int, directory: str | None = None) -> Guard:
-    """Start the guardian as a program, 20 ms slower than `launch`: a process with threads must not continue in a fork
-    of itself.
+    """Start the guardian as a program, as a process with threads must: it must not continue in a fork of itself.
 
-    The command's stdin is empty, its stdout and stderr are ``output``; it starts in ``directory``. Raises OSError. The
-    program forks the guardian and stands behind it, so that this process does not become the parent of orphans.
+    This is 20 ms slower than `launch`. The command's stdin is empty, its stdout and stderr are ``output``; it starts in
+    ``directory``. Raises OSError. The program forks the guardian and waits for its end, so that this process does not become
+    the parent of orphans.
     """
     import subprocess
 
@@ -307,10 +311,9 @@ parent.program(*sys.argv[2:])
 
 
 def program(channel: str, stuck: str, *argv: str) -> NoReturn:
-    """Run the program that `spawn` starts: fork the guardian, and when that has ended, end the processes that it has
-    left.
+    """Run the program that `spawn` starts: fork the guardian, wait until it has ended, and end the processes that it has left.
 
-    For each survivor, write a line ``refused PID NAME`` or ``stuck PID NAME`` to the descriptor ``stuck``. The program
+    For each survivor, write a line ``refused PID NAME`` or ``stuck PID NAME`` to the file descriptor ``stuck``. The program
     never ends before these processes.
     """
 
@@ -350,7 +353,7 @@ def program(channel: str, stuck: str, *argv: str) -> NoReturn:
 
 
 def _ignored() -> set[int]:
-    """Return the signals that the user had ignored, as nohup does; the command must ignore them, too.
+    """Return the signals that the user had set to be ignored, as nohup does; the command must ignore them, too.
 
     Python itself ignores PIPE and XFSZ, so these two do not count.
     """
@@ -368,7 +371,7 @@ def _channel() -> tuple[int, int]:
 
 
 def _serve(channel: int, argv: Sequence[str], env: Mapping[str, str], ignored: Collection[int]) -> NoReturn:
-    """Be the guardian, in the forked process, and never return into the parent's code."""
+    """Run as the guardian in the forked process, and never return into the parent's code."""
     try:
         os.setpgid(0, 0)
         guardian_program.rename()
@@ -391,8 +394,10 @@ class _Guardian:
         self.grace = 0.0
         self.keep_daemons = False
         self.doom = self.half = math.inf
-        """Time of the KILL after a TERM was sent, whatever happens to the lease; ``half`` is halfway to it.
-        Infinity: none."""
+        """Time of the KILL that follows a TERM already sent, even if the lease is renewed; infinity: no TERM was sent.
+
+        ``half``: the time halfway from the TERM to the KILL.
+        """
         self.settled_at = math.inf
         """Time at which processes that outlive the command are sent TERM; infinity while the command runs."""
         self.killed_at = math.inf
@@ -402,7 +407,8 @@ class _Guardian:
         self.termed: set[tuple[int, int]] = set()
         self.told: set[int] = set()
         self.named: dict[tuple[str, str], int] = collections.defaultdict(int)
-        """Number of processes that could have been reported, by report and process name."""
+        """Number of processes that were to be reported, by report word and process name; only the first `NAMED` are reported
+        singly."""
         self.company: tuple[set[int], int] | None = None
         self.step = _STEP
         self.over = False
@@ -470,8 +476,10 @@ class _Guardian:
             self._term_outsiders(now)
 
     def _settle(self, now: float) -> None:
-        """Note the end of the command: the processes that it has left get SETTLE seconds. Daemons are kept only if
-        it ended normally."""
+        """Note the end of the command: the processes that it has left get SETTLE seconds to end.
+
+        Daemons are kept only if the command ended normally.
+        """
         self.settled_at = now + SETTLE
         self.step = _STEP
         self.interrupted = self.interrupted or now < self.passed_hup_at + self.grace
@@ -526,7 +534,7 @@ class _Guardian:
         guardian_program.empty_hands(0, 1, 2)
 
     def _pass_on(self, signum: int) -> None:
-        """Send the group a signal that the parent has received. Any reaction is the command's own matter."""
+        """Pass a signal that the parent has received on to the command's group. How to react is up to the command."""
         self.group.send(signum)
         if signum == signal.SIGTERM:
             self.passed_term_at = guardian_program.clock()
@@ -536,8 +544,7 @@ class _Guardian:
             self.interrupted = True
 
     def _term(self, grace: float) -> None:
-        """Send TERM to the command's group once, because many programs take a second TERM as the order to quit at
-        once."""
+        """Send TERM to the command's group, but only once: many programs take a second TERM as the order to quit at once."""
         now = guardian_program.clock()
         self.doom, self.half, self.step = now + grace, now + grace / 2, _STEP
         if now >= self.passed_term_at + grace:
@@ -579,7 +586,7 @@ class _Guardian:
                 self._tell_of("daemon", process)
 
     def _kill(self) -> None:
-        """Send KILL to all descendants, again and again until none is left."""
+        """Begin to send KILL to all descendants; `_act` repeats it until none is left."""
         if self.group.pid and self.killed_at == math.inf:
             self.killed_at = guardian_program.clock()
             self.keep_daemons = self.keep_daemons and self.doom <= self.killed_at
@@ -587,8 +594,7 @@ class _Guardian:
             self._kill_all(self.killed_at)
 
     def _kill_all(self, now: float) -> None:
-        """Send KILL to all descendants once. Newly seen ones are killed at once; processes forked meanwhile in the
-        next call."""
+        """Send KILL to all descendants once. Processes that are forked meanwhile are killed in the next call."""
         self.group.send(signal.SIGKILL)
         seen: set[int] = set()
         for _ in range(20):
@@ -607,7 +613,7 @@ class _Guardian:
             self._tell_of("stuck", leader)
 
     def _others(self) -> list[descendants.Process]:
-        """Return all living descendants that must end, without the leader."""
+        """Return all living descendants that must end, without the leader of the command's group."""
         return self._to_end(self.group.others())
 
     def _to_end(self, others: list[descendants.Process]) -> list[descendants.Process]:
@@ -621,16 +627,18 @@ class _Guardian:
         return [process for process in others if process.pid not in kept]
 
     def _is_daemon(self, process: descendants.Process) -> bool:
-        """Return True if a process is a daemon: an orphan in another session than the command's. Valid after the
-        command's end only."""
+        """Return True if a process is a daemon: an orphan in another session than the command's.
+
+        Valid only after the command has ended.
+        """
         return process.parent == os.getpid() and process.session != self.session
 
     def _only_daemons(self) -> bool:
         """Return True if some processes are left, and all of them are daemons or descendants of daemons.
 
-        A listing may miss a process that is just being forked, and an empty listing proves nothing. So two listings
-        must show the same processes, and none may have ended in between, because a chain of forks moves on by ending.
-        The second of these listings decides: before a third one, a process that both have shown may have ended.
+        A listing may miss a process that is just being forked, and an empty listing proves nothing. So two successive listings
+        must show the same processes. No process may have ended between them, because in a chain of forks each process forks the
+        next and ends. The second listing decides: until a third one, a process that both have shown may have ended.
         """
         found = self.group.others()
         self.group.reap()  # processes that have ended meanwhile count, too
@@ -638,13 +646,16 @@ class _Guardian:
         return bool(found) and self.company == before and not self._to_end(found)
 
     def _tell_of_company(self, others: list[descendants.Process]) -> None:
-        """Report processes that outlive the command and were sent TERM. Daemons, and those that may not be
-        signalled, are named singly."""
+        """Report once, without names, that processes outlive the command and were sent TERM.
+
+        Daemons, and processes that may not be signalled, have reports of their own.
+        """
         if not others or any(not self._is_daemon(process) and process.pid not in self.told for process in others):
             self._tell("left")
 
     def _tell_of(self, word: str, process: descendants.Process) -> None:
-        """Report a process by name, unless many of its name were reported: each fork of a chain is a new process."""
+        """Report a process by name, unless many processes of that name were reported: a chain of forks has a new process each
+        time."""
         if process.pid not in self.told:
             self.told.add(process.pid)
             name = process.name().replace("\n", "?")

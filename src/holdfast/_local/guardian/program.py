@@ -1,17 +1,17 @@
 """The guardian: a small process between a parent and a command, so that no process of the command outlives the parent.
 
-A process that is killed with -9 cannot clean up, and PR_SET_PDEATHSIG reaches only its direct child. So the command's
-parent is a separate process, which nobody has a reason to kill. All orphans among its descendants become its children
-(`holdfast._local.guardian.descendants`). It waits for the end of file on a channel that only the guarded parent holds
+A process that is killed with -9 cannot clean up, and PR_SET_PDEATHSIG reaches only its direct child. So the command's parent is
+a separate process, which nobody has a reason to kill. All orphans among its descendants become its children
+(`holdfast._local.guardian.descendants`). The guardian waits for the end of file on a channel that only the guarded parent holds
 open: however that parent ends, the kernel closes the channel.
 
-As a program, ``python *PROGRAM [--remove DIR] -- CMD...``, it guards a private server. Its stdin is the channel. On the
-end of file, or on SIGTERM, it kills CMD and its descendants, and removes DIR. If CMD ends by itself, the program exits
-at once with CMD's code (128 + the signal for a signal). A copy of the program stays to remove DIR when the parent
-closes the channel, so that the logs of a server that did not start can be read until then.
+As a program, ``python *PROGRAM [--remove DIR] -- CMD...``, the guardian guards a private server. Its stdin is the channel. On
+the end of file, or on SIGTERM, it kills CMD and its descendants, and removes DIR. If CMD ends by itself, the program exits at
+once with CMD's code (128 + the signal for a signal). A copy of the program stays to remove DIR when the parent closes the
+channel, so that the logs of a server that did not start can be read until then.
 
-`holdfast._local.guardian.parent` builds the guardian of ``holdfast run`` from the same parts. This module imports only
-a small part of the standard library.
+`holdfast._local.guardian.parent` builds the guardian of ``holdfast run`` from the same parts. This module imports only a small
+part of the standard library.
 """
 
 from __future__ import annotations
@@ -47,17 +47,19 @@ NAME = "hf-guardian"
 
 
 def kill_margin(lease: float) -> float:
-    """Return the seconds before the end of a lease at which a command that still runs is killed.
+    """Return the seconds before the end of a lease at which a command that is still running is killed.
 
-    Finding and killing all descendants takes a few milliseconds, and some hundred on a machine with many times more
-    work than processors.
+    Finding and killing all descendants takes a few milliseconds, or a few hundred on a machine with many more runnable
+    processes than processors.
     """
     return min(0.5, lease / 10)
 
 
 def clock() -> float:
-    """Return the time in seconds of a clock that all processes of this machine share. It also counts while the
-    machine sleeps."""
+    """Return the time in seconds of a monotonic clock that all processes of this machine share.
+
+    The clock also counts while the machine sleeps.
+    """
     return time.clock_gettime(_CLOCK)
 
 
@@ -72,10 +74,9 @@ def send(group: int, signum: int) -> None:
 def alive(group: int) -> bool:
     """Return True if a process group has a running member; used on systems without a subreaper.
 
-    A zombie does not count: where no process reaps orphans, as with the first process of many containers, it stays
-    forever. But a listing without a member of an existing group proves nothing: a member may have been forked
-    meanwhile, or /proc belongs to another PID namespace. So a group is gone only if two listings show the same zombies,
-    and no other member.
+    A zombie does not count: where no process reaps orphans, as in many containers, it stays forever. A listing without a member
+    of an existing group proves nothing, however. A member may have been forked meanwhile, or /proc may belong to another PID
+    namespace. So a group counts as ended only if two listings show the same zombies, and no other member.
     """
     try:
         os.killpg(group, 0)
@@ -89,7 +90,7 @@ def alive(group: int) -> bool:
 
 
 def _members(group: int) -> dict[int, bool]:
-    """Return the members of a group that /proc shows, each with True if it runs and False if it is a zombie."""
+    """Return the pids of a group's members in /proc, each with True if the process runs and False if it is a zombie."""
     try:
         numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208 (pathlib imports slowly)
     except OSError:
@@ -107,16 +108,15 @@ def exit_code(status: int) -> int:
 class Group:
     """A command as the leader of its own process group, with all its descendants inside and outside the group.
 
-    Only `reap` reaps processes. The leader stays a zombie until no other process is left, so that its number, which is
-    also the group's, cannot be given to another process.
+    Only `reap` reaps processes. The leader stays a zombie until no other process is left, so that its pid, which is also the id
+    of the group, cannot be given to another process.
     """
 
     def __init__(self) -> None:
         self.subreaper = descendants.become_subreaper()
-        """True if this process is a subreaper. Otherwise descendants outside the group cannot be reached, and
-        members are only listed."""
+        """True if this process is a subreaper. Otherwise descendants outside the group cannot be reached."""
         self.pid = 0
-        """Number of the leader and of the group; 0 before the start."""
+        """Pid of the leader, which is also the id of the group; 0 before the start."""
         self.status: int | None = None
         """Wait status of the leader; None while it runs."""
         self.gone = False
@@ -125,7 +125,10 @@ class Group:
         """errno of the failed exec of the command; 0 if it succeeded."""
         self._report = -1
         self.ends = 0
-        """Number of descendants reaped so far. While it does not grow, no chain of processes has moved on by forking."""
+        """Number of descendants reaped so far.
+
+        If it has not grown, no chain of forking processes has moved on to a new process.
+        """
         self._reaped = False
 
     def start(
@@ -165,8 +168,10 @@ class Group:
                 os.close(fd)
 
     def reap(self) -> list[int]:
-        """Reap ended processes. Return the signal of each stop of the leader; stops of other processes are no job
-        control."""
+        """Reap ended processes.
+
+        Return the signal of each stop of the leader (job control); stops of other processes are ignored.
+        """
         if not self.pid or self.gone:
             return []
         stops = self._look_at_leader() if self.status is None else []
@@ -177,7 +182,7 @@ class Group:
         return stops
 
     def _look_at_leader(self) -> list[int]:
-        """Return the signals of the leader's stops, and set its status if it has ended."""
+        """Return the signals that have stopped the leader since the last call, and set its status if it has ended."""
         stops: list[int] = []
         if not self.subreaper:
             while self.status is None and (found := os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED))[0]:
@@ -213,9 +218,9 @@ class Group:
         self.gone = pid < 0
 
     def _others_live(self) -> bool:
-        """Return True if other processes live beside the ended leader; reap those that have ended.
+        """Return True if other processes are alive after the leader has ended; reap processes that have ended.
 
-        Returns False also if that cannot be determined. Then, or if a listing has missed a process, the kernel still
+        Return False also if that cannot be determined. In that case, or if a listing has missed a process, the kernel still
         reports that there are children.
         """
         while True:
@@ -250,7 +255,10 @@ def _execute(
     stdin: int,
     ignored: Collection[int],
 ) -> NoReturn:
-    """Run in the new process: become the leader of a group, wait for the word to begin, and execute the command."""
+    """Run in the new process: become the leader of a group, wait for the permission to begin, and execute the command.
+
+    The permission is a byte from the pipe ``go``. The errno of a failed exec is written to the pipe ``report``.
+    """
     try:
         os.setpgid(0, 0)
         if os.read(go, 1) != b"!":  # the guardian was killed before any other process knew of this one
@@ -279,7 +287,7 @@ def _execute(
 def rename() -> None:
     """Rename this process to hf-guardian for ps, pgrep and pkill, so that ``pkill -9 -f "holdfast run"`` spares it.
 
-    The arguments are overwritten in its memory. Executing a program under another name would take 20 ms.
+    The process overwrites its arguments in its own memory. Executing a program under another name would take 20 ms.
     """
     try:
         with open("/proc/self/comm", "w") as file:  # noqa: PTH123
@@ -296,8 +304,7 @@ def rename() -> None:
 
 
 def retreat(keep: Collection[int] = ()) -> int:
-    """Ignore all signals, close all descriptors above 2 except ``keep``, and return a descriptor that is readable after
-    a signal.
+    """Ignore all signals, close all file descriptors above 2 except ``keep``, and return one that is readable after a signal.
 
     The caller has blocked all signals.
     """
@@ -326,7 +333,7 @@ def noted(signum: int, frame: object) -> None:
 
 
 def noted_signals(wake: int) -> bytes:
-    """Return the numbers of the signals since the last call."""
+    """Return the numbers of the signals since the last call, one byte each."""
     try:
         return os.read(wake, 4096)
     except BlockingIOError:
@@ -334,8 +341,7 @@ def noted_signals(wake: int) -> bytes:
 
 
 def empty_hands(*descriptors: int) -> None:
-    """Replace standard streams by /dev/null, so that readers at their other ends see when the command closes its
-    copies."""
+    """Replace these standard streams by /dev/null, so that the guardian keeps no pipe open that the command has closed."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in descriptors:
         os.dup2(null, fd)
@@ -346,7 +352,7 @@ def empty_hands(*descriptors: int) -> None:
 
 
 def main() -> int:
-    """Guard a private server: see the top of this file."""
+    """Guard a private server, as the module's docstring describes, and return the exit code."""
     arguments = sys.argv[1:]
     at = arguments.index("--") if "--" in arguments else len(arguments)
     options, command = arguments[:at], arguments[at + 1 :]
@@ -393,7 +399,7 @@ def _until_end(group: Group, wake: int) -> bool:
 
 
 def _read_channel() -> bytes:
-    """Return what the parent has sent, which is ignored; empty if the parent has ended."""
+    """Return data from the parent, which the caller ignores; empty if the parent has ended."""
     try:
         return os.read(0, 65536)
     except OSError:  # a socket that was reset, or no channel at all
@@ -421,7 +427,7 @@ def _finish(group: Group, wake: int) -> int:
 
 
 def _remove_at_end(directory: str, *, wait: bool) -> None:
-    """Remove the directory. ``wait``: wait first until the parent has closed the channel."""
+    """Remove the directory. ``wait``: True: wait first until the parent has closed the channel."""
     if wait:
         empty_hands(1, 2)  # a reader of our output must not wait for this
         while _read_channel():

@@ -1,4 +1,4 @@
-"""Finds the server program: the packaged Valkey, else valkey-server or redis-server on PATH."""
+"""Find the server program: the packaged Valkey, else valkey-server or redis-server on PATH."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.errors import ConfigError
 
 
 def find() -> str:
-    """Return the path of an executable server program. Raises ConfigError, which names the package to install."""
+    """Return the path of an executable server program. Raises ConfigError, which tells how to install one, if there is none."""
     path = _packaged() or _on_path()
     if path is None:
         raise ConfigError(
@@ -24,8 +24,10 @@ def find() -> str:
 
 
 def interpreter() -> str:
-    """Return the path of the Python that runs our helper programs. In an embedded Python (uWSGI), sys.executable is
-    another program."""
+    """Return the path of the Python interpreter for holdfast's helper programs.
+
+    In an embedded Python (uWSGI), sys.executable is another program.
+    """
     if "py" in Path(sys.executable or "").name:
         return sys.executable
     return str(Path(sys.exec_prefix) / "bin" / "python3")
@@ -58,8 +60,10 @@ def _on_path() -> Path | None:
 
 
 def _executable(path: Path) -> bool:
-    """Return True if the file is executable. Make it executable if an installer has dropped the mode bits and we may
-    set them."""
+    """Return True if the file is executable.
+
+    If an installer has dropped the mode bits, and this user may set them, first make the file executable.
+    """
     try:
         mode = path.stat().st_mode
         if not mode & stat.S_IXUSR:

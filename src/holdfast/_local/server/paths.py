@@ -19,7 +19,7 @@ from holdfast.errors import ConfigError
 
 SOCKET = "server.sock"
 LIMIT = 103 if sys.platform == "darwin" else 107
-"""Most bytes in the path of a socket that the kernel accepts."""
+"""Maximum number of bytes in the path of a socket that the kernel accepts."""
 
 
 def socket_path(url: str) -> str:
@@ -67,8 +67,10 @@ def _directory(url: str) -> str:
 
 
 def _check(directory: str) -> None:
-    """Raise ConfigError if the directory is not this user's alone. Anybody may create one in /tmp, and its owner
-    grants the locks."""
+    """Raise ConfigError if other users than this one may use the directory.
+
+    Any user may create a directory in /tmp, and the owner of the directory decides who gets a lock.
+    """
     try:
         status = os.lstat(directory)
     except FileNotFoundError:

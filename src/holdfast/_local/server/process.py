@@ -108,8 +108,10 @@ class PrivateServer:
         os.kill(self.pid, signal.SIGCONT)
 
     def restart(self) -> None:
-        """Start the server again at the same address; kill it before if it runs. Its data survives only with
-        ``appendonly``."""
+        """Start the server again at the same address; if it is still running, kill it first.
+
+        Its data survives only with ``appendonly``.
+        """
         self.kill()
         self._start()
 
@@ -133,7 +135,7 @@ class PrivateServer:
         return tail(str(self.directory / "server.log"))
 
     def let_go(self) -> None:
-        """Close the channel in a forked child, because the server would otherwise outlive its owner."""
+        """Close the channel to the guardian in a forked child, because the server would otherwise outlive its owner."""
         if self._channel is not None:
             for end in self._channel:
                 end.close()
@@ -179,9 +181,10 @@ class PrivateServer:
         return settings | ({"requirepass": self._password} if self._password else {})
 
     def _wait_until_ready(self, log: Path, before: int) -> int:
-        """Wait until the server answers on its Unix socket, and return its process id.
+        """Wait until the server answers on its Unix socket, and return its process id. ``before``: size of the log at the
+        start.
 
-        The Unix socket cannot belong to another server, and the server binds it after the port.
+        The answer can only come from this server: the Unix socket belongs to no other, and is bound after the port.
         """
         assert self._guardian is not None
         deadline = time.monotonic() + _PATIENCE
@@ -220,9 +223,9 @@ def _new_directory() -> Path:
 
 
 def _free_port() -> int:
-    """Return a free TCP port, below the range from which the kernel takes ports for connections.
+    """Return a free TCP port below the range from which the kernel assigns ports to outgoing connections.
 
-    A port of that range might be used by a connection between two starts of the server.
+    A connection might use a port of that range between two starts of the server.
     """
     while True:
         port = 10_000 + secrets.randbelow(22_000)

@@ -1,4 +1,4 @@
-"""Start of the local server, by one of several processes that find that it does not run."""
+"""Start the local server, in one of several processes that find that the server is not running."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from holdfast._local.server.process import make_private
 from holdfast.errors import ConfigError, ServerError
 
 IDLE = 600.0
-"""Default seconds without use after which a local server ends; HOLDFAST_LOCAL_IDLE of the starting process replaces
-it."""
+"""Default seconds without use after which a local server ends; HOLDFAST_LOCAL_IDLE of the starting process overrides it."""
 
 _KEPT = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""The only environment variables of the starting process that the server gets. It outlives that process, and others
-may be secret."""
+"""The only environment variables of the starting process that the server gets.
+
+The server outlives that process, and other variables may contain secrets.
+"""
 
 
 def start(directory: str, timeout: float) -> None:
@@ -61,11 +62,10 @@ def _idle() -> float:
 
 
 def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
-    """Wait until no other process is starting the server, or until local time ``deadline``.
+    """Wait until no other process is starting the server, or until monotonic time ``deadline``.
 
     Otherwise ten processes might start ten programs, of which nine find the directory in use. This only saves work: the
-    supervisor's lock keeps servers apart. So the wait is limited, because the process that starts the server may be
-    suspended.
+    supervisor's lock keeps servers apart. So the wait is limited, because the process that starts the server may be suspended.
     """
     while time.monotonic() < deadline and not paths.listening(path):
         try:
@@ -77,7 +77,10 @@ def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
 
 
 def _launch(place: Path, arguments: list[str], log: int, deadline: float) -> None:
-    """Run the supervisor, and wait for its report. Raises ServerError if the server does not start."""
+    """Run the supervisor (the program that starts the server and watches it), and wait for its report.
+
+    Raises ServerError if the server does not start by monotonic time ``deadline``.
+    """
     hear, report = os.pipe()
     said = ""
     try:

@@ -120,7 +120,7 @@ class Supervisor:
     # Start
 
     def own(self) -> bool:
-        """Lock the directory. Return False if another server runs in it, which then serves as well as ours."""
+        """Lock the directory. Return False if a server is already running there and accepts connections."""
         lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -137,7 +137,10 @@ class Supervisor:
         raise TimeoutError(f"another server holds {self.directory} and does not answer")
 
     def start(self, server: str) -> None:
-        """Start the server and wait until it answers; with a long append-only file that may take a while."""
+        """Start the server and wait until it answers, which may take a while with a long append-only file.
+
+        Raises RuntimeError if the server ends before.
+        """
         self.trim_log()
         log = self.path(LOG)
         before = os.stat(log).st_size if os.path.exists(log) else 0
@@ -152,7 +155,7 @@ class Supervisor:
         os.rename(self.path(BOOT), self.path(SOCKET))
 
     def answers(self) -> bool:
-        """Return True if the server listens on its socket and has loaded its file."""
+        """Return True if the server listens on its socket and has loaded its append-only file."""
         try:
             self.connection = Connection(self.path(BOOT), 5)
             self.connection("PING")
@@ -200,7 +203,8 @@ class Supervisor:
                 time.sleep(min(pause, 0.02))
 
     def in_use(self) -> bool:
-        """Return True if a client is connected or has connected since the last call, if any lease runs, or in doubt."""
+        """Return True if a client is connected or has connected since the last call, if any lease is running, or if that is
+        unknown."""
         try:
             server = self.connection = self.connection or Connection(self.path(SOCKET), 5)
             connected = int(server.info("stats")["total_connections_received"])
@@ -223,8 +227,10 @@ class Supervisor:
         return False
 
     def reachable(self) -> bool:
-        """Return True if clients still find this server. If not, it must end, because the next client starts another
-        one."""
+        """Return True if clients still find this server.
+
+        Otherwise the server must end, because the next client starts another one.
+        """
         return self.owned() and os.path.exists(self.path(SOCKET))
 
     def owned(self) -> bool:
@@ -275,8 +281,10 @@ class Supervisor:
 
 
 def leases(server: Connection) -> bool:
-    """Return True if any program holds a lock on this server: a string with an expiry. Data that we store beside a
-    lock is no string."""
+    """Return True if any program holds a lock on this server: a string with an expiry.
+
+    Data that holdfast stores beside a lock is not a string.
+    """
     cursor = ""
     while cursor != "0":
         cursor, keys = server("SCAN", cursor or "0", "COUNT", "1000", "TYPE", "string")
@@ -286,9 +294,10 @@ def leases(server: Connection) -> bool:
 
 
 def spawn(command: list[str], keep: int) -> int:
-    """Start the server as a child that inherits the directory's lock. On Linux the server ends with this process.
+    """Start the server as a child that inherits the directory's lock, and return its pid. ``keep``: file descriptor of the
+    lock.
 
-    Otherwise nobody would stop it when it is unused.
+    On Linux the server ends with this process. Otherwise nobody would stop it when it is unused.
     """
     try:
         import ctypes  # imported before the fork, so that the child does as little as possible

@@ -98,7 +98,7 @@ class AioSlot:
             self._woken.set_result(None)
 
     def wait_locally(self, until: float | None) -> Awaitable[None]:
-        """Return a future that ends when the task is woken, or at local time ``until``. With coroutines, ten
+        """Return a future that ends when the task is woken, or at monotonic time ``until``. With coroutines, ten
         thousand waiters cost more."""
         self._woken = woken = self._loop.create_future()
         self.waits = self.waits or (id(asyncio.current_task()), self._clock())
@@ -110,7 +110,7 @@ class AioSlot:
     async def get(self, until: float | None) -> Outcome | None:
         """Return the next outcome; None if the task was woken to look at other state.
 
-        Returns TimedOut if there is no outcome at local time ``until`` (None: wait without limit).
+        Returns TimedOut if there is no outcome at monotonic time ``until`` (None: wait without limit).
         """
         if not self._outcomes:
             if until is not None and self._clock() >= until:

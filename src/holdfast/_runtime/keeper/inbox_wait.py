@@ -55,7 +55,7 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
         return False
 
     def take(self, until: float | None) -> Outcome | None:
-        """Return the first outcome put in; TimedOut if there is none before local time ``until`` (None: wait without
+        """Return the first outcome put in; TimedOut if there is none before monotonic time ``until`` (None: wait without
         limit)."""
         self.waits = self.waits or (threading.get_ident(), clock())
         try:

@@ -15,7 +15,7 @@ class KeeperThread(Protocol):
         """Return the lock that protects the keeper's state."""
 
     def clock(self) -> float:
-        """Return the local time in seconds."""
+        """Return the monotonic time in seconds."""
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
         """Call ``what`` in the keeper thread after ``seconds`` seconds."""

@@ -75,7 +75,7 @@ class Keeper:
         """References to owners that were garbage-collected, which the thread has not handled yet."""
         self._wake_at = 0.0
         self._later: list[tuple[float, Callable[[], None]]] = []
-        """Functions to call later, each with its local time in seconds."""
+        """Functions to call later, each with its monotonic time in seconds."""
         self._long_leases = LongLeases(self, self._nodes.values())
         self.loops = Loops(self)
         self._stopping = False
@@ -107,7 +107,7 @@ class Keeper:
             self.safely(self.report, lost)
 
     def gone(self, endpoint: Endpoint, key: bytes, sent: float) -> None:
-        """Note that a server answered, to a request sent at local time ``sent``, that it has no such key.
+        """Note that a server answered, to a request sent at monotonic time ``sent``, that it has no such key.
 
         If this process has a lease of the key, the lease is lost, and its owner is notified before this returns.
         """
@@ -234,7 +234,7 @@ class Keeper:
             return coalescer
 
     def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
-        """Send a call until it is answered, or until local time ``until`` in seconds."""
+        """Send a call until it is answered, or until monotonic time ``until`` in seconds."""
         with self.mutex:
             self._node(endpoint).send_until_answered(call, until)
 
@@ -328,7 +328,7 @@ class Keeper:
                 link.leave_for(place)
 
     def wake_by(self, at: float) -> None:
-        """Wake the thread at local time ``at`` if it would sleep longer. The caller holds the mutex.
+        """Wake the thread at monotonic time ``at`` if it would sleep longer. The caller holds the mutex.
 
         An uncontended acquire rarely wakes the thread, because an earlier lease has already caused an earlier wake-up.
         """

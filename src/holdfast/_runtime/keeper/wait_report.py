@@ -51,6 +51,6 @@ def name_of(owner: int, loops: Sequence[asyncio.AbstractEventLoop]) -> str:
 
 @functools.lru_cache(1000)
 def _unix(since: float) -> float:
-    """Return the Unix time for a local time in seconds; the same result for each call, because other processes
+    """Return the Unix time for a monotonic time in seconds; the same result for each call, because other processes
     compare it."""
     return round(time.time() - (clock() - since), 3)
