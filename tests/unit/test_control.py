@@ -39,6 +39,15 @@ def test_a_record_has_room_for_what_fits_and_no_more() -> None:
     assert control_records.read(control_records.write(GOOD, [{**WAIT, "lock": "x" * 5000}])) == ("h", 7, "night shift", (), {})
 
 
+def test_a_record_is_filled_up_to_its_limit() -> None:
+    """But for the blank and the comma that the first wait does not need."""
+    waits = [{**WAIT, "id": f"{n:x}"} for n in range(3)]
+    left = control_records.LONGEST - len(control_records.write(GOOD, waits).encode()) - len(", ")
+    fits, more = ([*waits[:2], {**waits[2], "lock": "x" * (len(WAIT["lock"]) + length)}] for length in (left, left + 1))
+    assert len(control_records.write(GOOD, fits).encode()) == control_records.LONGEST - len(", ")
+    assert control_records.write(GOOD, more) == control_records.write(GOOD, waits[:2])
+
+
 @pytest.mark.parametrize("amount", AMOUNTS)
 def test_any_text_is_a_record_or_none(amount: int) -> None:
     def holds(raw: bytes) -> None:
