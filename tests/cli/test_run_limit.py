@@ -82,7 +82,7 @@ class TestSlots:
         done = hf("--limit=1", "-c", f"{states}; true", name)
         assert done.returncode == 0
         assert set(done.stdout.split()) <= {"Z"}, "its command ran beside the next one"
-        assert 1 < time.monotonic() - before < 8
+        assert 1 < time.monotonic() - before < 25, "after its own lease, not one of the usual 30 s"
 
     def test_who_names_another_number_is_refused(self, hf: Holdfast, name: str) -> None:
         assert hf("--limit=3", name, "--", "true").returncode == 0

@@ -89,7 +89,7 @@ def test_python(page: Path, here: Callable[[str], str], environment: dict[str, s
     program = tmp_path / f"page_{page.stem}.py"  # not the name of a module: there is a page about threading
     program.write_text("\n".join(lines) + "\n", encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, program.name], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, program.name], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.returncode, done.stderr) == (0, ""), f"{name(page)}, with its line numbers:\n{done.stderr}"
 
@@ -116,7 +116,7 @@ def run_console(block: Block, here: Callable[[str], str], environment: dict[str,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     said = re.split(rf"\n{MARK} (\d+)\n", done.stdout)
