@@ -1,4 +1,4 @@
-"""Ends the operations of event loops that were closed, because other waiters may depend on what these operations hold."""
+"""End the operations of event loops that were closed, because other waiters may depend on locks that these operations hold."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.ports import KeeperThread
 
 EVERY = 0.5
-"""Seconds between two checks while operations run in any loop; a closed event loop sends no notification."""
+"""Seconds between two checks while operations are running in any loop; a closed event loop sends no notification."""
 
 UNDER_WAY = 2.0
-"""Seconds within which a server has certainly been sent the last requests of an ended operation."""
+"""Seconds within which the last requests of an ended operation have certainly been sent to the server."""
 
 
 class LoopDriver(Protocol):
@@ -29,11 +29,11 @@ class LoopDriver(Protocol):
     """True while no check for a closed loop is scheduled for this driver."""
 
     def end(self, operation: Coroutine[Any, Any, Any]) -> None:
-        """End an operation that nothing drives any more, as far as that is possible without awaiting."""
+        """End an operation that no task drives any more, as far as that is possible without awaiting."""
 
 
 class Loops:
-    """The drivers of event loops, checked for loops that were closed."""
+    """The drivers of all event loops with operations, which are checked for loops that were closed."""
 
     def __init__(self, keeper: KeeperThread) -> None:
         self._keeper = keeper
@@ -43,7 +43,7 @@ class Loops:
         self._ended_at = float("-inf")
 
     def watch(self, driver: LoopDriver) -> None:
-        """Check the loop of this driver from now on, because operations run in it. Any thread may call this."""
+        """Check the event loop of this driver from now on, because it has running operations. Any thread may call this."""
         with self._keeper.mutex:
             self._drivers.add(driver)
             if not self._looks:

@@ -1,8 +1,7 @@
-"""Connections to several servers, used by one thread at a time: all servers are asked together, and slow ones delay
-nobody.
+"""Connections to several servers, used by one thread at a time, which asks all servers together: slow ones delay nobody.
 
-The connections are like those of the keeper (`_net.pipelined_connection`): pipelined, opened by helper threads, never
-blocking. Here the calling thread itself runs them while it waits for answers.
+The connections are like those of the keeper (`_net.pipelined_connection`): pipelined, opened by helper threads, never blocking.
+Here the calling thread itself runs them while it waits for answers.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ if TYPE_CHECKING:
     from holdfast._runtime.process import Process
 
 RECENT_S = 0.02
-"""Seconds of disuse after which the sockets are read before new requests are sent, which costs one more system call."""
+"""Seconds without use after which unread data is read from the sockets before the next request, at one more system call."""
 
 TURN_S = 0.1
-"""Seconds to wait for a fanout that another thread is using; then a new fanout is opened."""
+"""Seconds to wait for a fanout that another thread is using; after that, another fanout is opened."""
 
 OWED_S = 0.2
-"""Seconds after which the keeper reads late answers, which no thread waits for any more."""
+"""Seconds after a poll at which the keeper reads late answers, for which no thread waits any more."""
 
 
 class Fanout:
-    """One connection to each of several servers.
+    """A set of connections, one to each of several servers.
 
     ``send_until_answered``: function that makes the keeper send a request until it is answered.
     """
@@ -49,8 +48,8 @@ class Fanout:
         self._turn = threading.Lock()
         """Lock held by the user of the connections: a calling thread, a helper that has just opened one, or the keeper.
 
-        Nobody waits for it long, because a signal handler or a finaliser may have interrupted the very thread that
-        holds it.
+        Nobody waits long for this lock, because a signal handler or a finaliser may have interrupted the very thread that holds
+        it.
         """
         self._calls: deque[Callable[[], None]] = deque()
         self._poke_out, self._poke_in = socket.socketpair()
@@ -75,10 +74,10 @@ class Fanout:
             pass  # the pipe is full, so the thread will wake; or it is closed
 
     def _tend(self) -> bool:
-        """Run the queued calls. Return False if another thread is using the fanout; it runs them at its end.
+        """Run the queued calls. Return False if another thread is using the fanout, which then runs them when it is done.
 
-        A connection may open only after the outcome is decided. Requests that wait for it, such as a vote or its undo,
-        are still sent.
+        A connection may open only after the outcome is decided. Requests that wait for it, such as a vote or its undo, are
+        still sent.
         """
         while self._calls:
             if not self.take():
@@ -94,7 +93,7 @@ class Fanout:
         return True
 
     def moved(self, endpoint: Endpoint, where: object) -> None:
-        """Do nothing, because each connection has its own server."""
+        """Do nothing, because each connection leads to another server."""
 
     def take(self, wait: float = 0.0) -> bool:
         """Reserve the fanout for the calling thread. Return False if another thread still uses it after ``wait``
@@ -152,8 +151,10 @@ class Fanout:
         return any(link.busy for link in self._links)
 
     def look(self) -> bool:
-        """Read what has arrived, unless another thread is using the fanout. Return True while an answer is
-        outstanding."""
+        """Read the replies that have arrived, unless another thread is using the fanout.
+
+        Return True while a reply is outstanding.
+        """
         if self.take():
             try:
                 self._see()
@@ -211,7 +212,7 @@ class Fanout:
 
 
 class _Count:
-    """Counter of the answers to one poll, which passes each of them to the poll's tally until the outcome is decided."""
+    """The counter of the replies to one poll, which passes each reply on to `Poll.counter` until the outcome is decided."""
 
     def __init__(self, poll: Poll, send_until_answered: Callable[[GiveBack], None]) -> None:
         self._tally = poll.counter
@@ -282,8 +283,8 @@ class FanoutPool:
                 self._looks = keeper
 
     def _look(self, keeper: Keeper) -> None:
-        """Read late answers, because a failed request may have been an undo that must be sent again, and no thread
-        may poll for long."""
+        """Read late answers, since a failed request may be an undo that must be sent again, and no thread may poll for a long
+        time."""
         with keeper.mutex:
             self._looks = None
         # A thread that uses a fanout now reads its late answers itself, and schedules this again.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Connections(Protocol):
-    """A kind of connections that a process owns in its registry."""
+    """A kind of connections that the registry of a process owns."""
 
     def clear(self) -> None:
         """Close the idle connections."""
@@ -78,7 +78,10 @@ class Process:
             return self._many_tokens()
 
     def _many_tokens(self) -> str:
-        """Create many tokens with one system call, which costs more than the rest. Store them, and return the first."""
+        """Create many tokens with one system call, since that call is the most expensive step.
+
+        Store them, and return the first.
+        """
         random = self.system.urandom(16 * 64).hex()
         tokens = [f"{self.id}.{random[at : at + 32]}" for at in range(0, len(random), 32)]
         self._tokens.extend(tokens[1:])
@@ -92,7 +95,7 @@ class Process:
                 self._keeper.facts_changed()
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts about this process that others may see: host, process id, label and start time."""
+        """Return the facts about this process that other clients may see: host, pid, label and start time."""
         return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
 
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
@@ -122,7 +125,7 @@ class Process:
             return self._owned.setdefault(key, make()) if owned is None else owned  # type: ignore[no-any-return]
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return our own redis-py client for ``key``, which ``make`` creates at its first use."""
+        """Return holdfast's own redis-py client for ``key``, which ``make`` creates at its first use."""
         with self._mutex:
             client = self._clients.get(key)
             return self._clients.setdefault(key, make()) if client is None else client
@@ -151,7 +154,7 @@ class Process:
 
     @property
     def running_keeper(self) -> Keeper | None:
-        """Return the keeper if it was started, otherwise None; for work that needs no keeper of its own."""
+        """Return the keeper if it was started, otherwise None; for work that is not worth starting a keeper."""
         return self._keeper
 
     def subscribe(self, endpoints: tuple[Endpoint, ...], listener: Subscriber) -> bool:
@@ -199,8 +202,8 @@ class Process:
     def let_go(self) -> None:
         """Replace every inherited socket by /dev/null, in a forked child.
 
-        If the child only closed the sockets, the objects that own them would later close other files with the same
-        numbers. No connection is shut down, because the parent still uses it.
+        If the child only closed the sockets, the objects that own them would later close other files with the same file
+        descriptors. No connection is shut down, because the parent still uses it.
         """
         sockets = [sock for pool in [*self._pools.values(), *self._owned.values()] for sock in pool.sockets()]
         if self._keeper is not None:
@@ -259,7 +262,10 @@ atexit.register(close)
 
 
 def describe(record: bytes | None, process: str, key: bytes = b"") -> str | None:
-    """Return ``host:pid (label)`` from the record of a process; if the record cannot be read, return the process id."""
+    """Return ``host:pid (label)`` from the record of a process; if the record is None or unreadable, return the process id.
+
+    ``key``: the lock whose label is shown.
+    """
     if not process:
         return None
     from holdfast._core import control_records  # imported here, because most programs never need it

@@ -1,4 +1,4 @@
-"""Acquire a lock on one server: at once if it is free, otherwise by a wait in the server's queue until the lock is handed over.
+"""Acquire a lock on one server: at once if the lock is free, otherwise after waiting in the server's queue.
 
 A free lock costs one round trip. An attempt joins the queue of a busy lock only once the inbox of its process (the channel for
 messages to it) is subscribed on that server, so that no hand-over can be missed. After that, nothing is sent for this attempt
@@ -34,10 +34,11 @@ from holdfast._core.requests import (
 from holdfast._core.retry import retry_idempotent
 
 RECALL_WITHIN_S = 0.25
-"""Seconds for which ``wait=0`` waits if the holder may only linger (keep the lock after release): it then releases the lock."""
+"""Seconds for which ``wait=0`` waits if the lock may only linger (be kept after its release): its holder is asked to release
+it."""
 
 _AGAIN: Answer[Reply] = Answer(Revoked(), 0.0, 0.0)
-"""Reply that makes an attempt start over under a new token, because its place in the queue is gone."""
+"""Reply that makes an attempt start over under a new token, because it has lost its position in the queue."""
 
 
 class KeyConflict(Exception):
@@ -45,15 +46,15 @@ class KeyConflict(Exception):
 
 
 async def key_conflict(found: Conflict, spec: Spec) -> KeyConflict:
-    """Return the error for a key that is used for something else, with an explanation of what uses it."""
+    """Return the error for a key that is used for something else. The message says which kind of object uses the key."""
     return KeyConflict(await explained(found, *spec.keys[:2], spec.timeout))
 
 
 async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
     """Acquire the lock within ``wait`` seconds (None: without limit; 0: one try, never queued). Return Busy on a timeout.
 
-    Raises WireError if the server is unreachable or refuses, KeyConflict if a key of the lock holds other data. Any end but a
-    Grant, cancellation included, leaves nothing behind.
+    Raises WireError if the server is unreachable or refuses, KeyConflict if a key of the lock holds other data. Unless a Grant
+    is returned, nothing of the attempt is left behind, even after a cancellation.
     """
     now = 0.0
     if wait is not None:
@@ -67,9 +68,10 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
 
 
 async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
-    """Acquire the lock before monotonic time `Attempt.until`. ``at_once``: try once, without a wait.
+    """Acquire the lock before monotonic time `Attempt.until`. ``at_once``: True: try once, without waiting.
 
-    ``place``: join the queue without first asking whether the lock is free, or use this place that another attempt has left.
+    ``place``: None: ask first whether the lock is free. Otherwise join the queue at once, or continue at the position in the
+    server's queue that another attempt of this process has left.
     """
     busy = NO_ANSWER
     if place is None:
@@ -121,8 +123,8 @@ async def ask(
     """Send the acquire request until the server replies. A transient refusal is retried until `Attempt.until`.
 
     ``at_once``: stop at monotonic time ``now`` plus `GRACE_S`. ``more``: number of further fences to reserve. ``join``: join
-    the queue if the lock is busy. ``patient``: the server has replied before, so an outage is tolerated as well; otherwise a
-    failed connection raises at once, and a lost reply is asked for twice more.
+    the queue if the lock is busy. ``patient``: True if the server has replied before, so that an outage is tolerated as well.
+    Otherwise a failed connection raises at once, and a request without a reply is sent twice more.
     """
     spec = attempt.spec
     give_up_at = attempt.until
@@ -160,7 +162,7 @@ async def ask(
 
 
 async def _introduce(attempt: Attempt) -> None:
-    """Tell the server the name of a queued candidate, if there is one. A failure is ignored: the name is not essential."""
+    """Tell the server the candidate's name, if the queued attempt has one. A failure is ignored: the name is not essential."""
     call = attempt.introduction
     if call is not None:
         try:
@@ -170,15 +172,15 @@ async def _introduce(attempt: Attempt) -> None:
 
 
 async def _leave(attempt: Attempt, place: Waiter) -> None:
-    """Leave the queue, unless another attempt has inherited the place."""
+    """Leave the queue, unless another attempt has inherited the queue position."""
     if place.attempt is attempt:
         await UnregisterWaiter(place)
 
 
 async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = True) -> Grant | Busy | Answer[Reply]:
-    """Join the queue, unless the place is inherited, and wait for the hand-over.
+    """Join the queue, unless the position in it is inherited, and wait for the hand-over.
 
-    A returned Answer, never Busy, is for the caller to evaluate. ``patient``: as in `ask`, until the first reply.
+    A returned Answer is never Busy; the caller evaluates it. ``patient``: as in `ask`, until the first reply.
     """
     until = attempt.until
     attempt.waits()

@@ -31,7 +31,7 @@ class Loose(Generic[K, V]):
         return None if ref is None else ref()
 
     def setdefault(self, key: K, value: V) -> V:
-        """Return the value registered for the key; if there is none, register this one.
+        """Return the value registered for the key; if there is none, register ``value`` and return it.
 
         A signal handler may have registered a value since the caller looked.
         """

@@ -1,4 +1,7 @@
-"""Acquire a lock that threads and tasks of this process share: first its local queue, then the server for the first in it."""
+"""Acquire a lock that threads and tasks of this process share.
+
+An attempt waits in the local queue of the process. The first attempt in that queue then asks the server.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy = ON_
 
 
 async def abandon(attempt: Attempt, strategy: Strategy = ON_ONE_SERVER) -> None:
-    """Remove everything that an attempt left in the local queue and on the server, whatever it has acquired."""
+    """Remove everything that an attempt left in the local queue and on the server, even a lock that it has acquired."""
     local_queue = attempt.local_queue
     if local_queue is None:
         return await strategy.give_up(attempt)
@@ -90,7 +93,7 @@ async def abandon(attempt: Attempt, strategy: Strategy = ON_ONE_SERVER) -> None:
 
 
 def local_queue_of(attempt: Attempt) -> LocalQueue:
-    """Return the local queue of an attempt that has one."""
+    """Return the local queue of an attempt, which must have one."""
     local_queue = attempt.local_queue
     assert isinstance(local_queue, LocalQueue)
     return local_queue
@@ -116,7 +119,7 @@ def _enter(attempt: Attempt, at_once: bool, now: float) -> Turn | Busy | None:
 
 
 def _look(attempt: Attempt) -> Turn | Busy:
-    """Return the turn that a queued attempt got; or the reply that the lock is busy if its time is up."""
+    """Return the turn (grant, error, or permission to ask the server) that a queued attempt got; or Busy if its time is up."""
     local_queue = local_queue_of(attempt)
     attempt.waited = True
     with local_queue.mutex:
@@ -131,7 +134,7 @@ def _look(attempt: Attempt) -> Turn | Busy:
 
 
 async def _ask_for_more(attempt: Attempt, held_lease: HeldLease, strategy: Strategy) -> Turn:
-    """Ask the server for more fences and time for a held lease, because no fence or hardly any time is left."""
+    """Ask the server to extend a held lease and to reserve more fences, because no fence or hardly any time is left."""
     local_queue = local_queue_of(attempt)
     answer = await strategy.again(attempt, held_lease, local_queue.fences_wanted())
     if answer is not None and not held_lease.lost:
@@ -141,7 +144,11 @@ async def _ask_for_more(attempt: Attempt, held_lease: HeldLease, strategy: Strat
 
 
 async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: float, strategy: Strategy) -> Grant | Busy:
-    """Ask the server for the lock, on behalf of all attempts of this process."""
+    """Ask the server for the lock, on behalf of all attempts of this process.
+
+    ``turn``: permission to ask, perhaps with an inherited position in the server's queue. ``at_once``: ask once, without
+    waiting.
+    """
     if attempt.local_queue is None:
         return await acknowledged(await strategy.take(attempt, at_once, now, None))
     local_queue, place = local_queue_of(attempt), turn.place

@@ -1,17 +1,20 @@
 """The queue of one process for a lock: its threads and tasks wait here, and one of them asks the server for all.
 
-The lease is handed on along the queue, with the next fences of the block that the server has reserved.
+The attempt with the turn holds the lock, or asks the server for it. The lease is handed on along the queue, each time with the
+next of the fences that the server has reserved for this process.
 
-The queue changes under the mutex, and only our own code runs there. A change records which attempt has the turn; `wake_changed`
-wakes that attempt after the mutex is released. If `wake_changed` is interrupted, the next caller repeats it. A signal handler
-or finaliser may run in the middle of a change, in the thread that makes the change: its own changes are then postponed.
+The queue changes under the mutex, and only holdfast's own code runs there. A change records which attempt has the turn;
+`wake_changed` wakes that attempt after the mutex is released. If `wake_changed` is interrupted, the next caller repeats it. A
+signal handler or finaliser may run in the middle of a change, in the thread that makes the change: its own changes are then
+postponed.
 
 If the server has lost a lease (FLUSHDB, DEL), the process relies on the lease until its next renewal. So the first waiter in
 the queue, and a caller that does not wait, have the lease renewed early, at most once a second. If the lease turns out to be
 lost, its owner is notified first, and only then the next waiter asks the server for the lock.
 
-Waiters of other processes are not starved: once one is known, the lease is released to the server after a bounded number of
-passes, and a bounded time. Lock cohorting: D. Dice, V. Marathe, N. Shavit, "Lock Cohorting", PPoPP 2012.
+Waiters of other processes are not starved. Once such a waiter is known, the lease is handed on only a limited number of times,
+and for a limited time, before it is released to the server. Lock cohorting: D. Dice, V. Marathe, N. Shavit, "Lock Cohorting",
+PPoPP 2012.
 """
 
 from __future__ import annotations
@@ -31,41 +34,42 @@ if TYPE_CHECKING:
     from holdfast._core.lock.records import HeldLease, Waiter
 
 PASS_LIMIT_S = 1.0
-"""Seconds after which a lease is released to the server in any case: the message that another process waits may be lost."""
+"""Seconds after which a lease is always released to the server, since the message that another process waits may be lost."""
 
 USEFUL_LEFT_S = 1.0
-"""Seconds that a lease must have left to be handed on, or half of its length if that is less; otherwise it is renewed first."""
+"""Seconds that a lease must have left to be handed on (or half of its ttl, if less); otherwise it is renewed first."""
 
 UNREAD_CHECK_EVERY_S = 0.0002
-"""Seconds between checks for unread messages that other processes wait: in a busy process the keeper reads them 5 ms late."""
+"""Seconds between two checks for unread messages that other processes wait: in a busy process the keeper reads them 5 ms
+late."""
 
 MORE_FENCES = 1000
-"""Largest number of fences to request at once when the block is used up and no other process waits.
+"""Maximum number of fences to request at once if no reserved fence is left and no other process waits.
 
 The number requested is that of the fences used since the lock was acquired: more would run ahead of the server's clock.
 """
 
 
 class _KeeperTurn:
-    """The type of `KEEPER_TURN`: it has the turn while the keeper thread releases the lock."""
+    """The type of `KEEPER_TURN`, which stands in `LocalQueue.turn_of` while the keeper thread releases the lock."""
 
 
 KEEPER_TURN = _KeeperTurn()
 
 
 class Question(Struct):
-    """An early renewal, which checks whether the server still knows the lease."""
+    """An early renewal of a lease, which checks whether the lease still exists on the server."""
 
     __slots__ = __match_args__ = ("token", "at", "unanswered", "enough", "callers")
 
     def __init__(self, token: str, at: float, unanswered: int, enough: int) -> None:
         self.token = token
         self.at = at
-        """Monotonic time, in seconds, at which this renewal was requested; replies to earlier ones do not count."""
+        """Monotonic time, in seconds, at which this renewal was requested; replies to earlier renewals do not count."""
         self.unanswered = unanswered
         """Number of servers that have not replied yet."""
         self.enough = enough
-        """Number of further confirmations that settle the question."""
+        """Number of further confirmations that prove that the lease still exists."""
         self.callers: list[Attempt] = []
         """Attempts that wait for the reply only, not for the lock."""
 
@@ -109,19 +113,22 @@ class LocalQueue:
         self.in_change = node.in_change
         self.clock = node.clock
         self.turn_of: Attempt | _KeeperTurn | None = None
-        """The attempt with the turn: it holds the lock or asks the server for it. None: nobody has the turn."""
+        """The attempt with the turn, which holds the lock or asks the server for it; `KEEPER_TURN`: the keeper releases it.
+
+        None: nobody has the turn.
+        """
         self.queue: deque[Attempt] = deque()
-        """Attempts that wait for the turn, in order of arrival."""
+        """Attempts that wait for the turn (to hold the lock, or to ask the server for it), in order of arrival."""
         self.untold: deque[tuple[Attempt, Outcome | None]] = deque()
-        """Attempts to wake after the change, each with its outcome."""
+        """Attempts to wake after the change of this queue, each with its outcome; None: look at the queue."""
         self.passing: Attempt | None = None
         """Attempt that is handing the lock on."""
         self.held_lease: HeldLease | None = None
-        """Lease that this process holds; if nobody has the turn, it lingers (is kept after release for quick reuse)."""
+        """Lease that this process holds, or None. If no attempt has the turn, the lease lingers (is kept for quick reuse)."""
         self.fence = 0
         """Last fence that an attempt of this process got."""
         self.last = 0
-        """Last fence of the block that the server reserved."""
+        """Last of the fences that the server has reserved for this process."""
         self.passes = 0
         self.taken = 0.0
         """Monotonic time, in seconds, at which the server granted the lock."""
@@ -130,12 +137,12 @@ class LocalQueue:
         self.crowded = False
         """True if other clients waited when the lock was last acquired."""
         self.late_at = float("inf")
-        """Monotonic time, in seconds, of the earliest timeout among the waiters, or of a former waiter's."""
+        """Monotonic time, in seconds, of the earliest timeout among the waiters, or an earlier time."""
         self.linger_until = self.next_look = 0.0
         self.question: Question | None = None
-        """Last early renewal that a waiter caused and that has no reply yet; None: there is none."""
+        """Latest early renewal that a waiter caused, while it has no reply; None: there is none."""
         self.questioned_at = float("-inf")
-        """Monotonic time, in seconds, of the last early renewal that a waiter caused."""
+        """Monotonic time, in seconds, of the latest early renewal that a waiter caused."""
         self.question_at = float("inf")
         """Monotonic time, in seconds, at which the first waiter next causes an early renewal; infinity: never."""
         self.last_reply = NO_ANSWER
@@ -151,7 +158,10 @@ class LocalQueue:
     # Entering the queue
 
     def retake(self, attempt: Attempt) -> Grant | None:
-        """Return a grant of the lease that lingers (is kept after release), if it fits; None: the attempt has to `enter`."""
+        """Return a grant of the lease that lingers (is kept after release), if it fits the attempt.
+
+        Return None if there is no such lease: the attempt then has to call `enter`.
+        """
         held_lease = self.held_lease
         if held_lease is None or self.turn_of is not None or self.in_change():
             return None
@@ -170,14 +180,20 @@ class LocalQueue:
             return grant
 
     def enter(self, attempt: Attempt) -> Turn | None:
-        """Return the turn for an attempt that wants the lock. None: the attempt is queued, and is woken when it gets a turn."""
+        """Return the turn for an attempt: a grant, or permission to ask the server.
+
+        None: the attempt is queued, and is woken later.
+        """
         with self.mutex:
             turn = self._enter(attempt)
         self.wake_changed()
         return turn
 
     def received(self, attempt: Attempt) -> Turn | None:
-        """Return the turn that a woken attempt got; None: it got none, and has left the queue."""
+        """Return the turn (grant, error, or permission to ask the server) that a woken attempt got.
+
+        Return None if the attempt got none; it has then left the queue.
+        """
         with self.mutex:
             turn = attempt.turn
             if turn is None or isinstance(turn, Failed) or (self.queue and self.queue[0] is attempt):
@@ -188,7 +204,7 @@ class LocalQueue:
             return turn if self.turn_of is attempt or isinstance(turn, Failed) else None
 
     def busy(self, attempt: Attempt) -> Busy | None:
-        """Return the reply for an attempt that does not wait. None: the server has to be asked."""
+        """Return Busy for an attempt that does not wait, if this process holds the lock. None: the server has to be asked."""
         with self.mutex:
             held_lease = self.held_lease
             if held_lease is None or held_lease.lost or self.turn_of is attempt or not isinstance(self.turn_of, Attempt):
@@ -199,10 +215,10 @@ class LocalQueue:
             return Busy(left, self.last, held_lease.token.partition(".")[0], False)
 
     def start_question(self, attempt: Attempt, now: float) -> bool:
-        """Have the server asked whether it still knows the lease, for an attempt that does not wait for the lock.
+        """Check with the server, by an early renewal, whether the held lease still exists, for an attempt that does not wait.
 
-        Return True if the attempt has to wait for the reply; `Attempt.until` is brought forward when the server confirms the
-        lease. Return False if the last question is less than a second old, so that none is asked.
+        Return True if the attempt has to wait for the reply; `Attempt.until` is brought forward once the reply confirms the
+        lease. Return False if the last check is less than a second old, so that none is started.
         """
         with self.mutex:
             question = self.question
@@ -216,7 +232,7 @@ class LocalQueue:
             return True
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
-        """Note the result of a renewal made at monotonic time ``made``. ``known``: the server confirmed the lease.
+        """Note the result of a renewal made at monotonic time ``made``. ``known``: True if the server confirmed the lease.
 
         If the lease is lost, its owner must have been notified before this call.
         """
@@ -245,13 +261,13 @@ class LocalQueue:
         return self.turn_of is attempt and self.held_lease is not None
 
     def fences_wanted(self) -> int:
-        """Return the number of fences to request with the next renewal: 0 while the reserved block has some left."""
+        """Return the number of fences to request with the next renewal: 0 while reserved fences are left."""
         if self.fence < self.last:
             return 0
         return BLOCK if self.asked else min(MORE_FENCES, max(BLOCK, self.passes))
 
     def note_more_fences(self, attempt: Attempt, held_lease: HeldLease, held: Held, sent: float) -> Grant:
-        """Note the fences and the time that the server added to a lease, and return the attempt's grant with the next fence."""
+        """Note the fences and the time by which the server extended a lease. Return the attempt's grant with the next fence."""
         with self.mutex:
             held_lease.deadline = max(held_lease.deadline, sent + held_lease.ttl - margin(held_lease.ttl))
             if held.last != self.last:
@@ -259,7 +275,7 @@ class LocalQueue:
             return self._grant(attempt, held_lease, self.clock(), renewed=True)
 
     def drop_lease(self) -> AskServer:
-        """Drop the local lease, which is lost, and return a turn that asks the server.
+        """Drop the local lease, which is lost, and return the permission to ask the server.
 
         The keeper releases the lease on the server, because a late renewal may have extended it there.
         """
@@ -270,13 +286,13 @@ class LocalQueue:
             return AskServer()
 
     def note_lease(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Note the lease that results from the attempt's grant."""
+        """Note the lease that was created from the attempt's grant, as the lease that this process holds."""
         if self.turn_of is attempt:
             with self.mutex:
                 self.held_lease, self.asked = held_lease, self.asked or self.node.asked_for(held_lease.token)
 
     def note_grant(self, attempt: Attempt, grant: Grant) -> None:
-        """Note that the server granted the lock to the attempt that asked the server."""
+        """Note that the server has granted the lock to the attempt that asked for it."""
         with self.mutex:
             self.fence, self.last, self.taken, self.passes, self.trouble = grant.fence, grant.last, grant.taken, 0, None
             # Waiters behind this attempt in the server's queue have notified an earlier holder, and must not be starved. A
@@ -287,9 +303,9 @@ class LocalQueue:
     # Leaving the queue
 
     def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
-        """Hand the lock on inside this process when its holder has released it.
+        """Hand the lock on inside this process, after its holder has released it.
 
-        Return True if the next waiter has the lock or the lease lingers (is kept for quick reuse). Return False if the caller
+        Return True if the next waiter has the lock, or the lease lingers (is kept for quick reuse). Return False if the caller
         has to release the lock on the server, and then to call `on_released`. Return None if another thread or a signal handler
         released it first.
         """
@@ -334,7 +350,10 @@ class LocalQueue:
         self.wake_changed()
 
     def on_collected(self, held_lease: HeldLease) -> None:
-        """Hand the turn on after the lease's owner was garbage-collected without a release: the lease expires."""
+        """Give the turn to the next waiter, after the lease's owner was garbage-collected without a release.
+
+        The lease expires.
+        """
         with self.mutex:
             if self.held_lease is held_lease:
                 self.held_lease = None
@@ -342,9 +361,10 @@ class LocalQueue:
         self.wake_changed()
 
     def withdraw(self, attempt: Attempt) -> None:
-        """Remove an attempt that gives up, even if it got the lock just now; the next waiter gets its turn.
+        """Remove an attempt that gives up, even if it just got the lock. The next waiter gets the lock, or asks the server for
+        it.
 
-        The caller removes what the attempt left on the server.
+        The caller removes everything that the attempt left on the server.
         """
         if self.in_change():
             self.node.later(partial(self.withdraw, attempt))
@@ -364,9 +384,9 @@ class LocalQueue:
         self.wake_changed()
 
     def pass_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """Give the server-queue place of an attempt that stops waiting to the next waiter of this process.
+        """Pass the position in the server's queue from an attempt that stops waiting to the next waiter of this process.
 
-        Return False if there is no waiter, or the place is gone.
+        Return False if there is no waiter, or the position is lost.
         """
         if self.in_change():
             return False
@@ -376,7 +396,10 @@ class LocalQueue:
         return bequeathed
 
     def pass_abandoned_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """Do the same as `pass_place_on` for an attempt whose event loop was closed. The caller holds the mutex."""
+        """Pass on the position in the server's queue as `pass_place_on` does, for an attempt whose event loop was closed.
+
+        The caller holds the mutex.
+        """
         bequeathed = self._pass_place_on(attempt, place)
         self.wake_changed()
         return bequeathed
@@ -388,7 +411,10 @@ class LocalQueue:
         self.wake_changed()
 
     def abort_wait(self, attempt: Attempt, error: Exception) -> bool:
-        """Raise ``error`` in a queued attempt. Return False if the attempt is not queued. The caller holds the mutex."""
+        """End the wait of a queued attempt with ``error``. Return False if the attempt is not queued.
+
+        The caller holds the mutex.
+        """
         if attempt not in self.queue:
             return False
         self._fail(attempt, error)
@@ -396,9 +422,9 @@ class LocalQueue:
         return True
 
     def failed(self, attempt: Attempt, error: Exception) -> None:
-        """Hand the turn on after the attempt that asked the server could not reach it.
+        """Let the next waiter ask the server, after an attempt could not reach it.
 
-        Waiters without a timeout fail with the same error; the others try for themselves.
+        Waiters without a timeout fail with the same error. The other waiters try for themselves.
         """
         with self.mutex:
             if self.turn_of is attempt:
@@ -488,10 +514,10 @@ class LocalQueue:
         return None
 
     def _question_due(self, now: float, until: float | None = None) -> float:
-        """Renew the lease early for the first waiter if it is unconfirmed for a second; return the time of the next check.
+        """Renew the lease early, for the first waiter, if the lease has not been confirmed for a second.
 
-        A lock that is handed on quickly causes no renewal. ``until``: end of the attempt's wait; an attempt that waits for less
-        than a second checks at once. Times are local, in seconds.
+        Return the time of the next check. A lock that is handed on quickly causes no renewal. ``until``: end of the attempt's
+        wait; for an attempt that waits for less than a second, the check is made at once. Times are monotonic, in seconds.
         """
         known = self.questioned_at
         if self.held_lease is not None and (until is None or until > now + QUESTION_EVERY_S):
@@ -502,7 +528,7 @@ class LocalQueue:
         return known + QUESTION_EVERY_S
 
     def _put_question(self, now: float) -> bool:
-        """Start an early renewal, to learn whether the server still knows the lease.
+        """Start an early renewal, to learn whether the lease still exists on the server.
 
         Return False if there is no lease to renew.
         """
@@ -522,7 +548,8 @@ class LocalQueue:
             self.queue.remove(attempt)
 
     def _nudge(self) -> None:
-        """Repeat the wake-up of the owner of the turn, in case an interrupt prevented it."""
+        """Wake the attempt with the turn again, or let the keeper begin the release again, since an interrupt may have
+        prevented it."""
         if isinstance(self.turn_of, Attempt) and self.turn_of.turn is not None:
             self._give(self.turn_of, self.turn_of.turn)
         elif self.turn_of is KEEPER_TURN and self.held_lease is not None:
@@ -548,12 +575,12 @@ class LocalQueue:
         return True
 
     def _hand_on(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Hand the turn of a withdrawn attempt on to the next waiter, or have the keeper release the lock."""
+        """Give the lock of a withdrawn attempt to the next waiter, or have the keeper release it."""
         if not self._may_keep(attempt.spec, held_lease, now := self.clock()) or not self._pass(held_lease, now):
             self._give_back(held_lease)
 
     def _pass_over(self) -> None:
-        """Hand the turn on if its owner's event loop is closed and the owner has not received the lock yet."""
+        """Pass the turn on if its attempt's event loop is closed, and the attempt has not received the lock yet."""
         attempt, held_lease = self.turn_of, self.held_lease
         if not isinstance(attempt, Attempt) or attempt.slot is None or not attempt.slot.gone():
             return
@@ -587,10 +614,10 @@ class LocalQueue:
         return True
 
     def _grant(self, attempt: Attempt, held_lease: HeldLease, now: float, *, renewed: bool = False) -> Grant:
-        """Return the attempt's grant with the next fence; fence 0 if the server must be asked first for fences or time.
+        """Return the attempt's grant with the next fence; fence 0: the server must first add fences or time to the lease.
 
-        ``renewed``: the lease was renewed just now, so any time left is enough; otherwise a slow server would be asked
-        endlessly.
+        ``renewed``: True if the lease was renewed just now, so that any time left is enough; otherwise a slow server would be
+        asked again and again.
         """
         fence, left = 0, held_lease.deadline - now
         if self.fence < self.last and (left >= min(USEFUL_LEFT_S, held_lease.ttl / 2) or (renewed and left > 0)):
@@ -619,7 +646,7 @@ class LocalQueue:
         self._give(heir, AskServer(place))
 
     def _next(self) -> Attempt | None:
-        """Return the first waiter whose event loop is open, and remove those before it from the queue.
+        """Return the first waiter whose event loop is open; None if there is none. Remove the waiters before it from the queue.
 
         The removed attempts are kept until the change is done, because dropping them may destroy their tasks.
         """
@@ -632,7 +659,10 @@ class LocalQueue:
         return None
 
     def _give(self, attempt: Attempt, turn: Turn) -> None:
-        """Give the turn to an attempt. An interrupt may come between the steps; their order lets `withdraw` repair that."""
+        """Give an attempt the turn: a grant, or permission to ask the server.
+
+        An interrupt may come between the steps; their order lets `withdraw` repair that.
+        """
         attempt.turn = turn
         self.turn_of = attempt
         self._step_out(attempt)

@@ -1,8 +1,8 @@
 """Acquire several locks, all or none of them, in one order that all clients use, so that their waits never form a cycle.
 
-On one server, one run of a script acquires all locks that are free. A busy lock is waited for in its own queue, while the locks
-before it in the order are held, and none of those after it. (Ordered resources: J. W. Havender, "Avoiding deadlock in
-multitasking systems", IBM Systems Journal 7, 1968.)
+On one server, one run of a script acquires all locks that are free. An attempt waits for a busy lock in that lock's own queue.
+Meanwhile it holds the locks before it in the order, and none of those after it. (Ordered resources: J. W. Havender, "Avoiding
+deadlock in multitasking systems", IBM Systems Journal 7, 1968.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MULTI_ACQUIRE: Script[list[int]] = Script("lock/multi_acquire", read_list)
 MULTI_RELEASE: Script[list[int]] = Script("lock/multi_release", read_list)
 
 SHORTEST_WAIT_S = 0.001
-"""Shortest wait, in seconds, for one of the locks: an attempt that does not wait at all would overtake the waiters."""
+"""Shortest wait, in seconds, for one of the locks: an attempt that does not wait at all would overtake queued waiters."""
 
 
 class PartLost(Exception):
@@ -68,25 +68,30 @@ class Part(Protocol):
         """
 
     def giving(self) -> tuple[str, bool, bool] | None:
-        """Return what a script needs to release this lock; None: the lease is lost.
+        """Return the data with which a script releases this lock; None: the lease is lost.
 
         The values are the token, whether a copy of the acquire request may still arrive, and whether the lease has not expired.
         """
 
     def given_back(self, known: bool | WireError | None) -> Coroutine[Any, Any, Exception | None]:
-        """Finish the release, and return its error or None. ``known``: the result of a script that released several locks."""
+        """Finish the release, and return its error or None.
+
+        ``known``: what a script that released several locks replied for this one: whether it was held, or an error. None: no
+        script has released it yet.
+        """
 
 
 def in_order(several: Iterable[T], place: Callable[[T], Any]) -> list[T]:
-    """Return these locks in the order in which all clients acquire them: by ``place``, which is the same for all clients."""
+    """Return these locks sorted by ``place``, a key that is the same for all clients, so that all acquire them in this
+    order."""
     return sorted(several, key=place)
 
 
 async def acquire(parts: Sequence[Part], wait: float | None) -> Blocked | None:
     """Acquire all locks within ``wait`` seconds (None: without limit; 0: one try each). Return Blocked on a timeout.
 
-    ``parts`` must be in the order that all clients use. Any end but None, cancellation included, leaves nothing behind. If a
-    lock is lost meanwhile, all locks are acquired anew.
+    ``parts`` must be in the order that all clients use. Unless None is returned, no lock is held afterwards, even after a
+    cancellation. If a lock is lost meanwhile, all locks are acquired again.
     """
     until = None if wait is None else await Now() + wait
     while True:
@@ -145,7 +150,8 @@ async def _in_order(parts: Sequence[Part], until: float | None, *, at_once: bool
 
 
 def _alike(parts: Sequence[Part], number: int) -> list[Part]:
-    """Return the locks from this number on that one script can acquire or release together."""
+    """Return the locks, from index ``number`` on, that one script can acquire or release together with the lock at that
+    index."""
     group = parts[number].group
     end = number + 1
     while group is not None and end < len(parts) and parts[end].group == group:
@@ -156,8 +162,8 @@ def _alike(parts: Sequence[Part], number: int) -> list[Part]:
 async def multi_acquire(parts: Sequence[Part], until: float | None) -> int | None:
     """Acquire all of these locks with one script if all are free. Return None if that succeeded.
 
-    Otherwise none is acquired. The number returned is that of a lock that is probably busy: the caller acquires it alone, under
-    the same token.
+    Otherwise no lock is acquired, and the index of a lock that is probably busy is returned: the caller acquires that lock
+    alone, under the same token.
     """
     attempts = [part.attempt for part in parts]
     if not _lead(attempts):
@@ -191,7 +197,7 @@ async def multi_acquire(parts: Sequence[Part], until: float | None) -> int | Non
 def _hold(parts: Sequence[Part], answer: Answer[list[int]]) -> None:
     """Keep the leases of the locks that the script acquired.
 
-    Raises PartLost if the reply came after one of them had expired.
+    Raises PartLost if the reply came after one of the leases had expired.
     """
     for number, part in enumerate(parts):
         spec, local_queue = part.attempt.spec, part.attempt.local_queue
@@ -206,9 +212,9 @@ def _hold(parts: Sequence[Part], answer: Answer[list[int]]) -> None:
 
 
 def _lead(attempts: Sequence[Attempt]) -> bool:
-    """Take the turn in the local queue of each lock, if this process neither holds nor wants one of them.
+    """Enter the local queue of each lock as the attempt that asks the server.
 
-    Return whether it did.
+    Return False, and enter none, if this process already holds or wants one of the locks.
     """
     local_queues = [attempt.local_queue for attempt in attempts if attempt.local_queue is not None]
     if not local_queues:
@@ -223,7 +229,7 @@ def _lead(attempts: Sequence[Attempt]) -> bool:
 
 
 def _settle(attempts: Sequence[Attempt], doubts: Sequence[bool]) -> None:
-    """Return the turn of each lock that was not acquired to the waiters of this process."""
+    """Let the next waiters of this process ask the server for the locks, which were not acquired."""
     for attempt, doubt in zip(attempts, doubts, strict=True):
         attempt.maybe_in_flight = doubt
         if attempt.local_queue is not None:
@@ -231,7 +237,7 @@ def _settle(attempts: Sequence[Attempt], doubts: Sequence[bool]) -> None:
 
 
 async def release(parts: Sequence[Part]) -> None:
-    """Release all locks, the last one first, those of one server together. Raises the first error when all were tried."""
+    """Release all locks, the last one first; one script releases those of one server. Raises the first error at the end."""
     try:
         wrong = await _give_back([part for part in reversed(parts) if not part.hand_on()])
     except BaseException:
@@ -259,7 +265,7 @@ async def _give_back(left: Sequence[Part]) -> list[Exception]:
 
 
 async def multi_release(parts: Sequence[Part]) -> list[bool | WireError]:
-    """Release these locks with one script. Return for each whether it was still held, or the error if that is unknown."""
+    """Release these locks with one script. Return for each lock whether it was still held, or the error if that is unknown."""
     tokens = [turn for part in parts if (turn := part.giving()) is not None]
     args = tuple(value for token, revoke, _ in tokens for value in (token, "bury" if revoke else "release"))
     specs = [part.attempt.spec for part in parts]

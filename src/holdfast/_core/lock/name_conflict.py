@@ -27,7 +27,7 @@ KINDS_OF |= dict.fromkeys(("event", "latch", "barrier"), (b"hash",))
 """Redis types that the key of each kind of object may have."""
 
 LONGEST = 40
-"""Largest number of bytes in the name of a format."""
+"""Maximum number of bytes in the name of a format."""
 
 ADVICE = "use another name or prefix, or delete that key if nobody needs it"
 
@@ -54,7 +54,10 @@ async def ask(command: Command) -> Any:
 
 
 async def explained(found: Conflict, key: bytes, state: bytes, timeout: float, ask: Ask = ask) -> str:
-    """Return the explanation of a conflict for the user. If the server cannot be asked, return the reason that is known."""
+    """Return the explanation of a conflict for the user.
+
+    If the server cannot be asked for more, return the reason that is in ``found``.
+    """
     if not found.other_kind:
         return found.why
     if found.key not in {b"", key}:  # a side key of the lock, whose type does not show what uses the name

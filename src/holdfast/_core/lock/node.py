@@ -1,7 +1,8 @@
 """The part of the keeper (background thread) that serves one server: its waiters, renewals and local queues.
 
-A node turns their decisions into requests, and sends these over two connections: one for commands, one for messages. The thread
-and its sockets are in `_runtime.keeper.thread` and `_net.pipelined_connection`; the simulator has connections of its own.
+A node turns their decisions into requests, and sends these requests over two connections: one for commands, one for messages.
+The thread and its sockets are in `_runtime.keeper.thread` and `_net.pipelined_connection`; the simulator has connections of its
+own.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ RECORD_AFTER_S = 0.02
 """Seconds after the first lock at which the process record is first written; a quicker command never writes it."""
 
 ANSWER_WITHIN_S = 2.0
-"""Seconds to wait for replies on which no lease depends: to a subscription, a test of the inbox, a process record."""
+"""Seconds to wait for replies that no lease depends on: to a subscription, a test of the inbox, a process record."""
 
 PING_EVERY_S = 5.0
-"""Seconds between two tests of the inbox's connection, because a dropped connection may give no other sign."""
+"""Seconds between two tests of the connection for messages, because a dropped connection may give no other sign."""
 
 
 class Node:
@@ -62,11 +63,11 @@ class Node:
         self.listeners: dict[str, Subscriber] = {}
         """Listeners that wait for a notification, by the id that the servers know."""
         self._needs_record = False
-        """True if others may look up which process a listener belongs to."""
+        """True if other clients may look up which process a listener belongs to."""
         self._reachable_prefixes: set[bytes] = set()
         """Prefixes whose inboxes must be subscribed even if no waiter is queued on the server."""
         self._inbox_at: dict[bytes, float] = {}
-        """Monotonic time, in seconds, at which the inbox of each prefix is subscribed next; absent if that was not tried."""
+        """Monotonic time, in seconds, of the next try to subscribe the inbox of each prefix; absent if there was no try yet."""
         self._ping_at = self._deaf_until = 0.0
         self._record_at = float("inf")
         self._introduced: set[bytes] = set()
@@ -75,7 +76,7 @@ class Node:
         """Monotonic time, in seconds, at which the process record of each prefix expires."""
         self._written_at = -LABELS_EVERY_S
         self._labels: dict[bytes, dict[bytes, str]] = {}
-        """Labels as written at monotonic time `_written_at`, by prefix and key of the lock."""
+        """Labels of locks as last written to the process records (at `_written_at`), by prefix and key of the lock."""
         self._told: set[bytes] = set()
         """Prefixes whose process records contained waits when the records were last written."""
         self.wait_graph = WaitGraph(self)
@@ -95,7 +96,8 @@ class Node:
         return {*self.waiting.prefixes(), *self._reachable_prefixes, *(listener.prefix for listener in self.listeners.values())}
 
     def _tend_at(self) -> float:
-        """Return the monotonic time, in seconds, at which an inbox next needs attention; the caller holds the mutex."""
+        """Return the monotonic time, in seconds, at which an inbox must next be subscribed or tested; the caller holds the
+        mutex."""
         wanted = self._wanted()
         times = [self._inbox_at.get(prefix, 0.0) for prefix in wanted if not self.waiting.listens(prefix)]
         if len(times) < len(wanted):
@@ -103,7 +105,7 @@ class Node:
         return min(times, default=float("inf"))
 
     def turn(self, now: float) -> None:
-        """Send the requests that are due at monotonic time ``now``, and report the leases that are over."""
+        """Send the requests that are due at monotonic time ``now``, and report the leases that are lost."""
         for link in (self.commands, self.inbox):
             link.overdue(now)
         self.wait_graph.turn(now)
@@ -134,7 +136,7 @@ class Node:
             safely(self._tend_inboxes, now)
 
     def _clear_away(self, waiter: Waiter) -> None:
-        """Remove a waiter whose event loop was closed; the next waiter of this process inherits its place, if there is one."""
+        """Remove a waiter whose event loop was closed. The next waiter of this process, if any, inherits its queue position."""
         attempt, local_queue = waiter.attempt, waiter.attempt.local_queue
         if local_queue is not None and local_queue.pass_abandoned_place_on(attempt, waiter):
             return
@@ -165,7 +167,8 @@ class Node:
         return min(at, self._tend_at())
 
     def register_waiter(self, waiter: Waiter, now: float) -> bool:
-        """Add a waiter, as `Waiting.register_waiter` does, and announce this process; the caller holds the mutex."""
+        """Register a waiter, as `Waiting.register_waiter` does, and have the process record written; the caller holds the
+        mutex."""
         spec = waiter.attempt.spec
         self.want_record(now, spec.prefix)
         self.want_label(now, spec, spec.label)
@@ -197,7 +200,7 @@ class Node:
     def local_queue(self, spec: Spec) -> LocalQueue:
         """Return the local queue of a lock, created if there is none; the caller holds the mutex.
 
-        A ``key=`` that is used under two prefixes has two queues, because the notifications come to the inbox of each prefix.
+        A ``key=`` that is used under two prefixes has two queues, because each prefix has its own inbox for notifications.
         """
         which = spec.keys[0], spec.prefix
         local_queue = self._local_queues.get(which)
@@ -224,7 +227,7 @@ class Node:
         self.want_label(self.clock(), held_lease.spec, held_lease.label)
 
     def connect(self, key: bytes) -> None:
-        """Open the connection for renewals of this key; called by the keeper, with its mutex held."""
+        """Open the connection for renewals of this key. Called by the keeper, with its mutex held."""
         self.keeper.call(lambda: self.commands.call(Command(("EXISTS", key), ANSWER_WITHIN_S), lambda _reply, _sent: None))
 
     def asked_for(self, token: str) -> bool:
@@ -390,9 +393,9 @@ class Node:
         self._ping_at = now + PING_EVERY_S
 
     def _on_silence(self) -> None:
-        """Note that the connection of the inboxes is lost.
+        """Note that the connection for messages is lost.
 
-        They are subscribed anew; the refresh makes up for missed messages.
+        The inboxes are subscribed again; the refresh makes up for missed messages.
         """
         with self.mutex:
             self.waiting.on_silence()
@@ -415,7 +418,11 @@ class Node:
             self.commands.call(leave, lambda _answer, _sent: None)
 
     def _on_told(self, what: str, whom: str) -> None:
-        """Handle a message that a client waits for the lock of a token, or that something changed for a listener."""
+        """Handle a message: a client waits for the lock held by the token ``whom``, or an object that listener ``whom`` watches
+        changed.
+
+        ``what``: kind of the message.
+        """
         if what == codes.WANTED:
             self._on_asked(whom)
         elif what == codes.CHANGED and whom in self.listeners:
@@ -452,7 +459,8 @@ class Node:
     # The process record
 
     def _write_records(self) -> None:
-        """Write one process record for each prefix in use, because the users of one prefix cannot read another's."""
+        """Write one process record for each prefix in use, because ACLs may keep the users of one prefix from reading
+        another."""
         with self.mutex:
             waits = self.wait_graph.waits
             told, self._told = self._told, {prefix for wait in waits for prefix in wait.prefixes}
@@ -484,9 +492,9 @@ class Node:
         return found
 
     def want_label(self, now: float, spec: Spec, label: str | None) -> None:
-        """Have the keeper write a new label soon, at most once in `LABELS_EVERY_S` seconds.
+        """Have the keeper write a lock's new label to the process record soon, at most once in `LABELS_EVERY_S` seconds.
 
-        The keeper does it so that acquiring the lock costs nothing. Any thread may call this, with the mutex held.
+        The keeper does so because acquiring the lock should take no extra time. Any thread may call this, with the mutex held.
         """
         if label == self._labels.get(spec.prefix, {}).get(spec.keys[0]):
             return
@@ -510,14 +518,17 @@ class Node:
                 self.keeper.wake_by(self._record_at)
 
     def facts_changed(self, now: float) -> None:
-        """Have the process records written soon, as they changed. Any thread may call this, with the mutex held."""
+        """Have the process records written soon, because their contents changed.
+
+        Any thread may call this, with the mutex held.
+        """
         if self._record_at != float("inf"):
             self._record_at = min(self._record_at, now + RECORD_AFTER_S)
 
     def farewell(self) -> tuple[list[HeldLease], list[Call]]:
-        """Return the leases that are lost because this process ends, and the calls to send.
+        """Mark all leases as lost because this process ends. Return them, and the calls that release them.
 
-        The calls release the locks and delete the process records. The caller holds the mutex, and reports the losses.
+        Further calls delete the process records. The caller holds the mutex, sends the calls and reports the losses.
         """
         lost = [held_lease for held_lease in self.renewing.held_leases() if held_lease.lose("the process ends")]
         calls: list[Call] = [held_lease.giving_back(revoke=held_lease.maybe_in_flight, timeout=0.5) for held_lease in lost]

@@ -1,6 +1,6 @@
 """The protocols between a local queue (`_core.lock.local_queue`), its node (`_core.lock.node`) and the keeper thread.
 
-Each protocol lists what one of them needs of another; `Watched` is for the wait-for graph that finds deadlocks.
+Each protocol lists the methods that one of them needs of another; `Watched` is for the wait-for graph that finds deadlocks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class ReleaseListener(Protocol):
 class PendingUndo(NamedTuple):
     """A request that releases or revokes something unused, sent at monotonic time ``at`` and repeated until answered.
 
-    The server may be away for longer than any caller waits, and until the lease ends no other client could acquire the lock.
+    The server may be unreachable for longer than any caller waits. Until the lease ends, no other client could acquire the
+    lock.
     """
 
     at: float
@@ -46,7 +47,7 @@ class PendingUndo(NamedTuple):
 
 
 Then = Callable[[Any, float], None]
-"""Callback that gets the reply to a call, or its WireError, and the monotonic time, in seconds, at which the call was sent."""
+"""Callback that gets the reply to a call, or the WireError, and the monotonic time, in seconds, at which the call was sent."""
 
 
 class QueuePort(Protocol):
@@ -65,7 +66,7 @@ class QueuePort(Protocol):
         """Return True if the calling thread already holds the mutex: in a signal handler, in a finaliser or in the keeper."""
 
     def later(self, what: Callable[[], None]) -> None:
-        """Have ``what`` called soon, after the change that is in progress."""
+        """Have ``what`` called soon, after the change of the local queue that is in progress."""
 
     def clock(self) -> float:
         """Return the monotonic time in seconds."""
@@ -83,23 +84,28 @@ class QueuePort(Protocol):
         """Note that the lease was handed on to a lock object with another label; the caller holds the mutex."""
 
     def asked_for(self, token: str) -> bool:
-        """Return True, once, if another client asked for the lock of this token before the lease was known; the mutex is
-        held."""
+        """Return True, once, if another client asked for the lock of this token before this process knew the lease.
+
+        The caller holds the mutex.
+        """
 
     def look_at(self, local_queue: Queue, at: float) -> None:
-        """Have `Queue.on_time` called at monotonic time ``at``; the caller holds the mutex."""
+        """Have `Queue.on_time` of ``local_queue`` called at monotonic time ``at``; the caller holds the mutex."""
 
     def question(self, held_lease: HeldLease) -> tuple[int, int]:
         """Renew a lease now, to learn whether it is lost; each reply goes to `Queue.answered`. The caller holds the mutex.
 
-        Return the number of servers that are asked, and the number of confirmations that settle the question.
+        Return the number of servers that are asked, and the number of confirmations that prove that the lease still exists.
         """
 
     def revoke(self, local_queue: Queue, attempt: Attempt) -> None:
-        """Have the server revoke the token of an abandoned attempt, and then notify `Queue.on_released`; the mutex is held."""
+        """Have the server revoke the token of an abandoned attempt, and then notify `Queue.on_released`.
+
+        The caller holds the mutex.
+        """
 
     def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
-        """Have a lease released soon that no attempt uses, and then notify `Queue.on_released`; the caller holds the mutex."""
+        """Have a lease that no attempt uses released soon, and then notify `Queue.on_released`. The caller holds the mutex."""
 
 
 class Line(Protocol):
@@ -109,7 +115,7 @@ class Line(Protocol):
         """Send a call; the keeper calls ``then`` exactly once, with its result."""
 
     def overdue(self, now: float) -> None:
-        """Close the connection if a reply is overdue, because later replies on it could not be assigned to their calls."""
+        """Close the connection if a reply is overdue, because later replies on it could not be matched with their calls."""
 
     def next_at(self) -> float:
         """Return the monotonic time, in seconds, at which `overdue` must be called at the latest."""
@@ -121,7 +127,7 @@ class Line(Protocol):
         """Return True if data has arrived that is not read yet. Any thread may call this."""
 
     def reclaim(self) -> None:
-        """Have the keeper read messages again, which a waiter may have read instead.
+        """Let the keeper read messages from the socket again, after a waiter watched it instead.
 
         Any thread may call this, with the mutex held.
         """
@@ -133,7 +139,7 @@ class Lines(Protocol):
 
 
 class InboxAddress(NamedTuple):
-    """The inbox id of a node; in a Cluster also the rules for which keys may share a request."""
+    """The id of a node's inbox (its channel for messages); in a Cluster also rules about which keys may share a request."""
 
     inbox: str
     """Id of the inbox, which is part of its channel name in each prefix."""
@@ -143,11 +149,13 @@ class InboxAddress(NamedTuple):
     """Function that returns True if this key is on the server of the inbox; None: not a Cluster."""
 
     def strays(self, key: bytes) -> bool:
-        """Return True if the Cluster slot of a lock has left the inbox's server, so that no message can reach the inbox."""
+        """Return True if the Cluster slot of a lock has left the inbox's server, so that no message about the lock can
+        arrive."""
         return self.near is not None and not self.near(key)
 
     def together(self, batch: list[T], spec_of: Callable[[T], Spec]) -> Iterable[list[T]]:
-        """Split a batch by requests: one sort of lock and one prefix each, and in a Cluster one slot."""
+        """Split a batch into groups that one request can contain: one sort of lock and one prefix, and in a Cluster one
+        slot."""
         parts: dict[tuple[Scripts, int, bytes], list[T]] = {}
         for one in batch:
             spec = spec_of(one)
@@ -170,7 +178,10 @@ class Wait(NamedTuple):
     yields: bool
     """True if this wait may be ended to break a deadlock."""
     prefixes: tuple[bytes, ...] = ()
-    """Prefixes of all these locks; the wait is published in the process record of each, to be found by other processes."""
+    """Prefixes of all these locks.
+
+    The wait is published in the process record of each prefix, where other processes find it.
+    """
 
 
 class NodeKeeper(Protocol):
@@ -195,7 +206,8 @@ class NodeKeeper(Protocol):
         """Return the monotonic time in seconds."""
 
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
-        """Return the process record: public facts about this process, with these waits, and labels by the key of the lock."""
+        """Return the text of the process record: public facts about this process, these waits, and labels by the key of the
+        lock."""
 
     def report(self, held_lease: HeldLease) -> None:
         """Notify the owner of a lease that the lease is lost; the caller must not hold the mutex."""

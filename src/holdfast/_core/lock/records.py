@@ -1,7 +1,7 @@
 """The records of a lock and of one acquisition, which all lock operations share.
 
-`Spec` describes a lock. An `Attempt` is one try to acquire the lock, and a `Waiter` is the attempt's place in the queue of the
-server. A `Grant` is the result of a successful attempt. A `Turn` is the result that an attempt gets from the queue of its
+`Spec` describes a lock. An `Attempt` is one try to acquire the lock, and a `Waiter` is the attempt's position in the queue of
+the server. A `Grant` is the result of a successful attempt. A `Turn` is the result that an attempt gets from the queue of its
 process. A `HeldLease` is the lease, from its grant to its end.
 """
 
@@ -19,13 +19,14 @@ from holdfast._core.struct import Struct
 INFINITY = float("inf")
 
 CLAIM_AFTER_S = 0.05
-"""Seconds after a hand-over at which the short claim window is renewed to the full lease; an earlier release saves it."""
+"""Seconds after a hand-over at which the short claim window is renewed to the full lease, unless the lock is released
+before."""
 
 BOUNDED = "max_hold has passed"
 """Reason of the loss of a lease that was held for as long as ``max_hold`` allows."""
 
 GRID = 16
-"""Renewal slots per second; leases longer than 8 s that fall into one slot (1/16 s) are renewed together."""
+"""Number of time slots per second: renewals of leases longer than 8 s that fall into one slot are sent together."""
 
 
 S = TypeVar("S")
@@ -33,10 +34,10 @@ V = TypeVar("V")
 
 
 class cached_property(Generic[S, V]):  # noqa: N801 - as the one of functools
-    """A `functools.cached_property` without a mutex, as Python 3.12 has it.
+    """A replacement of `functools.cached_property` without a mutex, like that of Python 3.12.
 
-    The one of Python 3.11 has a mutex. If another thread holds the mutex during a fork, the child waits forever. Without a
-    mutex, two threads may compute the same value.
+    The `cached_property` of Python 3.11 has a mutex. If another thread holds the mutex during a fork, the child waits forever.
+    Without a mutex, two threads may compute the same value.
     """
 
     def __init__(self, compute: Callable[[S], V]) -> None:
@@ -63,7 +64,7 @@ def margin(ttl: float) -> float:
 
 
 def whole(believed: float) -> float:
-    """Return the length, in seconds, of a lease of which ``believed`` seconds remain after `margin` is subtracted."""
+    """Return the full length, in seconds, of a lease of which ``believed`` seconds remain after `margin` was subtracted."""
     return (believed + 0.002) / 0.99
 
 
@@ -75,9 +76,9 @@ class Permits(NamedTuple):
     """Format of the permits on the server: 'semaphore 1' or 'rwlock 1'."""
     wanted: int
     limit: int | None
-    """Number of permits in all; None: the number that other clients have set."""
+    """Total number of permits; None: the number that other clients have set."""
     fixed: bool = False
-    """True if the number of permits in all can never change, as for a read-write lock."""
+    """True if the total number of permits can never change, as for a read-write lock."""
 
 
 class _Spec(NamedTuple):
@@ -93,11 +94,11 @@ class _Spec(NamedTuple):
     linger: float = 0.0
     """Seconds for which the lease is kept after its release, for quick reuse, unless another client wants the lock."""
     max_passes: int = 32
-    """Number of times that the lock may be handed on inside this process while other processes wait."""
+    """Maximum number of times that the lock is handed on inside this process while other processes wait for it."""
     max_pass_time: float = 0.01
-    """Seconds for which the lock may be handed on inside this process while other processes wait."""
+    """Seconds for which the lock may be handed on inside this process while other processes wait for it."""
     replicas: int = 0
-    """Number of replicas that must acknowledge the lock before it counts as acquired."""
+    """Number of replicas that must acknowledge the lock before it counts as acquired; 0: none."""
     guard: float = 0.0
     """Seconds of quarantine, in which a server that may have lost its data grants no lock; 0: no quarantine."""
     progress_within: float | None = None
@@ -109,7 +110,7 @@ class _Spec(NamedTuple):
     home: bytes = b""
     """Prefix of the keys of the holder's inbox and process record, for a lock whose ``key=`` does not show a prefix."""
     label: str | None = None
-    """Label of the lock's user, shown to other processes."""
+    """Label of the lock's user, shown to other processes; None: the label of the process."""
 
 
 class Spec(_Spec):
@@ -131,12 +132,12 @@ class Spec(_Spec):
         return self.home or prefix_of(self.keys[0])
 
     def signed(self, drawn: str) -> str:
-        """Return the random token ``drawn``, extended by `home` if that is set: scripts derive inbox and record from the
+        """Return the random token ``drawn``, extended by `home` if set: scripts derive inbox and process record from the
         result."""
         return drawn.replace(".", f"@{self.home.hex()}.", 1) if self.home else drawn
 
     def token(self, drawn: str) -> str:
-        """Return the token for an attempt: the random ``drawn`` with the prefix (see `signed`) and `token_suffix`."""
+        """Return the token for an attempt: the random text ``drawn`` with the prefix (see `signed`) and `token_suffix`."""
         return self.signed(drawn) + self.token_suffix
 
     @cached_property
@@ -146,17 +147,19 @@ class Spec(_Spec):
 
     @cached_property
     def is_passable(self) -> bool:
-        """Return True if the lease is renewed without limit: only such a lease is handed on inside the process."""
+        """Return True if renewals may continue without limit (no ``max_hold``): only such a lease is handed on inside the
+        process."""
         return self.renew and self.max_hold is None and self.progress_within is None
 
     @cached_property
     def token_suffix(self) -> str:
-        """Return the end of each token: ``~`` if the holder may keep the lock after release, ``*`` and a number for permits."""
+        """Return the end of each token: ``~`` if the holder may keep the lock after release; for permits, ``*`` and their
+        number."""
         return f"*{self.permits.wanted}" if self.permits else "~" if self.linger else ""
 
     @cached_property
     def terms(self) -> tuple[str | int, ...]:
-        """Return the script arguments for permits, their format and limit; an empty tuple for a plain lock."""
+        """Return the script arguments for permits (their format and limit); an empty tuple for a plain lock."""
         if self.permits is None:
             return ()
         return (self.permits.kind, "" if self.permits.limit is None else self.permits.limit)
@@ -167,7 +170,8 @@ class Spec(_Spec):
 
     @cached_property
     def renew_grid(self) -> int:
-        """Return the number of renewal times per second: renewals are due at its multiples, so that many leave together."""
+        """Return the number of points in time per second at which renewals may be due, so that many renewals are sent
+        together."""
         return GRID << int(8 / self.ttl).bit_length()
 
     @cached_property
@@ -184,7 +188,7 @@ class Spec(_Spec):
 
 
 def answer_within(ttl: float) -> float:
-    """Return the seconds to wait for a reply about a lease of ``ttl`` seconds: few enough to leave time for retries."""
+    """Return the seconds to wait for a reply about a lease of ``ttl`` seconds, so that enough time is left for retries."""
     return max(ttl / 10, min(ttl / 3, 0.2))
 
 
@@ -227,42 +231,47 @@ class Queue(Protocol):
 
     @property
     def turn_of(self) -> object:
-        """Return the attempt that has the turn: it holds the lock or asks the server for it. None: nobody has the turn."""
+        """Return the attempt that has the turn, so holds the lock or asks the server for it; None: no attempt has it."""
 
     @property
     def held_lease(self) -> HeldLease | None:
-        """Return the lease that this process holds; without a turn, it lingers (is kept for reuse)."""
+        """Return the lease that this process holds, or None; if no attempt has the turn, the lease lingers (is kept for
+        reuse)."""
 
     @property
     def last(self) -> int:
-        """Return the last of the fences that the server has reserved for this lease."""
+        """Return the last fence that the server has reserved for this lease."""
 
     @property
     def question(self) -> object:
-        """Return the early renewal that checks whether the server still knows the lease; None: none is under way."""
+        """Return the early renewal that checks whether the lease still exists on the server; None: none is under way."""
 
     def retake(self, attempt: Attempt) -> Grant | None:
-        """Return a grant of the lease that lingers (is kept after release), if it fits; None: the attempt has to `enter`."""
+        """Return a grant of the lease that lingers (is kept after release), if it fits; None: the attempt has to call
+        `enter`."""
 
     def enter(self, attempt: Attempt) -> Turn | None:
-        """Return the turn for an attempt that wants the lock. None: the attempt is queued, and is woken when it gets a turn."""
+        """Return the turn for an attempt: a grant, or permission to ask the server.
+
+        None: the attempt is queued, and is woken later.
+        """
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
-        """Note the result of a renewal made at monotonic time ``made``. ``known``: the server confirmed the lease."""
+        """Note the result of a renewal made at monotonic time ``made``. ``known``: True if the server confirmed the lease."""
 
     def has_lease(self, attempt: Attempt) -> bool:
         """Return True if this attempt has the turn and the process already holds the lock."""
 
     def note_grant(self, attempt: Attempt, grant: Grant) -> None:
-        """Note that the server granted the lock to the attempt that asked the server."""
+        """Note that the server has granted the lock to the attempt that asked for it."""
 
     def note_lease(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Note the lease that results from the attempt's grant."""
+        """Note the lease that was created from the attempt's grant, as the lease that this process holds."""
 
     def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
-        """Hand the lock on inside this process when its holder has released it.
+        """Hand the lock on inside this process, after its holder has released it.
 
-        Return True if the next waiter has the lock or the lease lingers (is kept for quick reuse). Return False if the caller
+        Return True if the next waiter has the lock, or the lease lingers (is kept for quick reuse). Return False if the caller
         has to release the lock on the server. Return None if another caller released it first.
         """
 
@@ -272,36 +281,51 @@ class Queue(Protocol):
     def on_released(self, attempt: Attempt | None = None) -> None:
         """Let the next waiter ask the server: the lock was released there, or was not acquired.
 
-        ``attempt``: it had the turn.
+        ``attempt``: the attempt that had the lock or asked the server; None: the keeper thread released the lock.
         """
 
     def on_collected(self, held_lease: HeldLease) -> None:
-        """Hand the turn on after the lease's owner was garbage-collected without a release: the lease expires."""
+        """Let the next waiter ask the server, after the lease's owner was garbage-collected without a release.
+
+        The lease expires.
+        """
 
     def withdraw(self, attempt: Attempt) -> None:
-        """Remove an attempt that gives up, even if it got the lock just now; the next waiter gets its turn."""
+        """Remove an attempt that gives up, even if it just got the lock.
+
+        The next waiter gets the lock, or asks the server for it.
+        """
 
     def pass_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """Give the server-queue place of an attempt that stops waiting to the next waiter.
+        """Pass the position in the server's queue from an attempt that stops waiting to the next waiter.
 
-        Return False if there is no waiter.
+        Return False if there is no waiter, or the position is lost.
         """
 
     def pass_abandoned_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """Do the same as `pass_place_on` for an attempt whose event loop was closed; the caller holds the mutex."""
+        """Pass on the position in the server's queue as `pass_place_on` does, for an attempt whose event loop was closed.
+
+        The caller holds the mutex.
+        """
 
     def abort_wait(self, attempt: Attempt, error: Exception) -> bool:
-        """Raise ``error`` in a queued attempt. Return False if the attempt is not queued. The caller holds the mutex."""
+        """End the wait of a queued attempt with ``error``. Return False if the attempt is not queued.
+
+        The caller holds the mutex.
+        """
 
     def on_asked(self) -> None:
         """Note that another process waits for the lock; the caller holds the mutex."""
 
     def on_time(self, now: float) -> float:
-        """Run the timers that are due; return the monotonic time, in seconds, of the next one. The caller holds the mutex."""
+        """Do the work of the timers that are due; return the monotonic time, in seconds, of the next timer.
+
+        The caller holds the mutex.
+        """
 
 
 class Attempt:
-    """One try to acquire a lock, under one token. Each attempt has a token of its own."""
+    """One try to acquire a lock, under a token of its own."""
 
     __slots__ = (
         "hasty",
@@ -333,24 +357,25 @@ class Attempt:
         self.spec = spec
         self.token = token
         self.may_be_on_server = may_be_on_server
-        """True if the server may store the lock or a place in the queue for this attempt."""
+        """True if the server may store the lock or a position in its queue for this attempt."""
         self.maybe_in_flight = maybe_in_flight
         """True if a copy of a request of this attempt may still be on its way to the server."""
         self.until = until
         """Monotonic time, in seconds, at which the wait ends; None: never."""
         self.waited = False
-        """True if the attempt has waited for others of this process; an outage of the server is then tolerated."""
+        """True if the attempt has waited for other attempts of this process; an outage of the server is then tolerated."""
         self.hasty = False
-        """True if the attempt never waits, because it runs in a signal handler: that cannot wait for the code it
+        """True if the attempt never waits, because it runs in a signal handler, which cannot wait for the code that it
         interrupted."""
         self.slot = slot
         self.local_queue = local_queue
         """Queue of all attempts of this process for the lock; None: this attempt is in the server's queue only."""
         self.turn: Turn | None = None
-        """Turn that the attempt got in the local queue; None: it got none yet."""
+        """Turn that the attempt got in the local queue: a grant, an error, or permission to ask the server; None: no turn
+        yet."""
         self.tally = tally
         self.unclaimed: Any = None
-        """Lease that this attempt acquired, from its creation until the caller has received it.
+        """Lease that this attempt acquired, from its creation until the caller has received it; None: no lease.
 
         Without this reference, an interrupt in between would drop the lease, and nobody could release the lock for its whole
         ttl.
@@ -373,7 +398,7 @@ class Attempt:
 
 
 class Waiter:
-    """One attempt with a place in the queue of the server."""
+    """The position of one attempt in the server's queue."""
 
     __slots__ = (
         "asked_under",
@@ -395,14 +420,18 @@ class Waiter:
         self.attempt = attempt
         self.awaits_inbox = False
         self.told: float | None = None
-        """Send time (local, in seconds) of the last request that was answered "waiting"; None before the first."""
+        """Monotonic time, in seconds, at which the last request was sent that the server answered with "waiting"; None: none
+        yet."""
         self.busy = busy
         """Last reply that said "waiting"."""
         self.refresh_at = 0.0
         self.requested_ttl = 0.0
-        """Lease, in seconds, that the latest refresh requested. An attempt that inherits the place may want another one."""
+        """Lease, in seconds, that the latest refresh requested.
+
+        An attempt that inherits the position may want another lease.
+        """
         self.hint = 0
-        """Highest fence in a hand-over message that arrived before the reply that put this waiter into the queue."""
+        """Highest fence in a hand-over message that arrived before the reply that put this waiter into the queue; 0: none."""
         self.hinted_at = -INFINITY
         """Monotonic time, in seconds, of the last request that was sent because of a message."""
         self.asked_under = 0
@@ -410,16 +439,16 @@ class Waiter:
         self.in_flight = False
         self.last_contact = 0.0
         self.late = False
-        """True if the waiter was told that its wait has ended."""
+        """True if the waiter was notified that its wait has ended."""
         self.down: WireError | None = None
-        """Error because of which the server cannot be asked at present; None: it can."""
+        """Error because of which the server cannot be asked at present; None: it can be asked."""
 
     def put(self, outcome: Outcome | None) -> None:
         assert self.attempt.slot is not None
         self.attempt.slot.put(outcome)
 
     def move_to(self, heir: Attempt) -> None:
-        """Move this place in the server's queue to another attempt of the process, with its token."""
+        """Move this position in the server's queue, with its token, to another attempt of the process."""
         former = self.attempt
         if former is not heir:
             # An interrupt may come between any two of these steps: in this order, moving the place once more completes them.
@@ -464,21 +493,22 @@ class Grant(Struct):
         self.taken = taken
         self.deadline = deadline
         self.in_claim_window = in_claim_window
-        """True if the last holder handed the lock over: its lease is only the short claim window until it is renewed."""
+        """True if the last holder handed the lock over: the lease is only the short claim window until its first renewal."""
         self.queued = queued
         """True if the attempt waited in the server's queue, or may have."""
         self.last = last
-        """Last fence of the block that the server reserved with this grant."""
+        """Last of the fences that the server reserved with this grant."""
         self.held_lease = held_lease
-        """Lease that another attempt of this process acquired and that was handed on with this grant; None: a new lease."""
+        """Lease that another attempt of this process acquired before, and that was handed on with this grant; None: a new
+        lease."""
         self.whole: HeldLease | None = None
-        """Lease that is made of the votes of several servers; None: the lock is on one server."""
+        """Lease that consists of the votes of several servers; None: the lock is on one server."""
 
 
 class AskServer(Struct):
-    """The turn of an attempt that has to ask the server for the lock.
+    """The permission for an attempt to ask the server for the lock.
 
-    ``place``: its place in the server's queue, if inherited.
+    ``place``: inherited position in the server's queue, or None.
     """
 
     __slots__ = __match_args__ = ("place",)
@@ -488,7 +518,7 @@ class AskServer(Struct):
 
 
 class Failed(Struct):
-    """The turn of an attempt whose process could not reach the server."""
+    """The result for an attempt in the local queue if its process could not reach the server."""
 
     __slots__ = __match_args__ = ("error",)
 
@@ -497,12 +527,12 @@ class Failed(Struct):
 
 
 Turn = Grant | AskServer | Failed
-"""The result for an attempt in the queue of its process: a granted lock, the task to ask the server, or an error."""
+"""The result that an attempt gets in the queue of its process: a grant, the permission to ask the server, or an error."""
 
 
 class Owner(Protocol):
     def notice_loss(self) -> None:
-        """Report to the user that the lease is lost; called once."""
+        """Notify the user that the lease is lost; called once."""
 
 
 def nobody() -> None:
@@ -510,7 +540,7 @@ def nobody() -> None:
 
 
 class HeldLease:
-    """A lease that this process holds, from its grant to its end. ``lost``: reason of its loss; empty while it is not lost."""
+    """A lease that this process holds, from its grant to its end. ``lost``: reason why it was lost; empty while it is not."""
 
     __slots__ = (
         "asked_at",
@@ -542,9 +572,9 @@ class HeldLease:
         self.maybe_in_flight = grant.attempt.maybe_in_flight
         self.ttl = spec.ttl
         self.fence = grant.fence
-        """Fence of the grant; a lease that is handed on inside the process gets later ones."""
+        """Fence of the grant. Each time the lease is handed on inside the process, the new holder gets a later fence."""
         self.shares = spec.permits.wanted if spec.permits is not None and spec.permits.fixed else 0
-        """Number of permits that the lease holds, if the number of permits in all is fixed; otherwise 0."""
+        """Number of permits that the lease holds, if the total number of permits is fixed; otherwise 0."""
         self.since = grant.taken
         """Monotonic time, in seconds, of the grant."""
         self.deadline = grant.deadline
@@ -560,23 +590,26 @@ class HeldLease:
                 after = min(after, CLAIM_AFTER_S + 1 / spec.renew_grid)
             self.renew_at = self.due_at(grant.taken + after)
         self.local_queue: Queue | None = None
-        """Queue of the process for this lock, if the lock is on several servers; None: look it up by the key."""
+        """Local queue of a lock on several servers; None: the lock is on one server, and its queue is found by the key."""
         self.label = spec.label
         """Label of the lock object that holds the lease now; handing the lease on may change it."""
         self.hint = ""
-        """Name in a message that reported the lease as taken away; used once the server confirms the message."""
+        """Name of the person that broke the lock, according to a message; used once the server confirms the loss.
+
+        Empty: none.
+        """
         self.question_at = INFINITY
-        """Monotonic time, in seconds, at which the server is to be asked because of a message; infinity: no question."""
+        """Monotonic time, in seconds, at which to ask the server whether the lease still exists; infinity: never."""
         self.questioned_at = -INFINITY
-        """Monotonic time, in seconds, at which the server was last asked because of a message."""
+        """Monotonic time, in seconds, at which the server was last asked whether the lease still exists; -infinity: never."""
         self.lost = ""
         self.over = False
-        """True once the lease is released, or no longer watched."""
+        """True once the lease is released, or is no longer renewed and watched for another reason."""
         self.owner: Callable[[], Owner | None] = nobody
-        """Weak reference to the object that is notified of a loss, so that the renewal does not keep an unused lease alive."""
+        """Weak reference to the object that is notified of a loss: an owner that the program has dropped is not kept alive."""
 
     def remaining(self, now: float) -> float:
-        """Return the seconds for which the holder may still rely on the lease; 0 if it is over."""
+        """Return the seconds for which the holder may still rely on the lease; 0 if the lease has ended."""
         return 0.0 if self.lost or self.over else max(0.0, self.good_until - now)
 
     def due_at(self, at: float) -> float:
@@ -596,11 +629,13 @@ class HeldLease:
 
     @property
     def wants_at(self) -> float:
-        """Return the monotonic time, in seconds, at which the keeper (background thread) has to look at the lease next."""
+        """Return the monotonic time, in seconds, at which the keeper (background thread) has to renew or check the lease
+        next."""
         return min(self.renew_at, self.question_at, self.good_until)
 
     def progressed(self, now: float) -> None:
-        """Note that the holder reported progress; the keeper thread sees the new time at its next look."""
+        """Note that the holder reported progress; the keeper thread takes the new time into account when it next checks the
+        lease."""
         if self.spec.progress_within is not None:
             self.stalled_at = now + self.spec.progress_within
 
@@ -615,7 +650,7 @@ class HeldLease:
 
     @property
     def why_over(self) -> str:
-        """Return the reason of the loss of a lease that is no longer valid by the monotonic clock."""
+        """Return the reason why a lease that is no longer valid by the monotonic clock was lost."""
         if self.stalled_at < min(self.deadline, self.ends_at):
             return self.why_stalled
         bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
@@ -634,7 +669,7 @@ class HeldLease:
         self.owner = nobody
 
     def lose(self, reason: str) -> bool:
-        """Mark the lease as lost. Return True for the first caller, which has to report the loss."""
+        """Mark the lease as lost for this reason. Return True for the first caller, which has to report the loss."""
         if self.lost or self.over:
             return False
         self.lost = reason
@@ -645,26 +680,33 @@ class HeldLease:
         return self.owner()
 
     def lost_with_it(self) -> HeldLease | None:
-        """Return the lease that the user loses with this one; None if enough other servers still grant it."""
+        """Return the lease that the user loses together with this one; None if enough other servers still grant it."""
         return self
 
     def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:
-        """Return the request that releases the lock. ``revoke``: a copy of the acquire may still arrive and must be refused."""
+        """Return the request that releases the lock.
+
+        ``revoke``: True if a copy of the acquire request may still arrive, which the server must then refuse.
+        """
         how = "bury" if revoke else "release"
         return Run(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
 
     def note_request(self, now: float, ttl: float) -> float:
-        """Note that a lease of ``ttl`` seconds is about to be requested; return the request's monotonic time, its number.
+        """Note that a lease of ``ttl`` seconds is about to be requested; return the monotonic time of the request.
 
-        If ``ttl`` is less than the time that is left, the deadline is brought forward now: the reply may get lost. Each
-        number is higher than all before.
+        That time is also the number of the request, so it is higher than all before. If ``ttl`` is less than the time that is
+        left, the deadline is brought forward now: the reply may get lost.
         """
         self.asked_at = max(now, self.asked_at + 2e-6)
         self.deadline = min(self.deadline, now + ttl - margin(ttl))
         return self.asked_at
 
     def renewed(self, made: float, sent: float, ttl: float) -> None:
-        """Note that the server confirmed a lease of ``ttl`` seconds. ``made``, ``sent``: monotonic times of the request."""
+        """Note that the server confirmed a lease of ``ttl`` seconds.
+
+        ``made``: monotonic time at which the renewal was created, also its number; ``sent``: monotonic time at which it was
+        sent.
+        """
         if made < self.asked_at:
             return  # a later request is under way or answered: its lease may be shorter, and the server follows the later one
         self.deadline = sent + ttl - margin(ttl)
@@ -681,4 +723,4 @@ class Held(Protocol):
         """Return the lease."""
 
     def notice_loss(self) -> None:
-        """Report to the user that the lease is lost; called once."""
+        """Notify the user that the lease is lost; called once."""

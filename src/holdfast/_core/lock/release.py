@@ -8,7 +8,7 @@ from holdfast._core.requests import NotSent, Now, Refused, Run, SendUntilAnswere
 
 
 async def give_up(attempt: Attempt) -> None:
-    """Remove the lock or the queue place that an attempt has on the server. Never raises a WireError.
+    """Remove the lock or the queue entry that an attempt has on the server. Never raises a WireError.
 
     If a copy of the attempt's request may still arrive, its token is revoked, so that the server refuses the copy.
     """
@@ -35,16 +35,18 @@ async def give_up(attempt: Attempt) -> None:
 
 
 def revocation(attempt: Attempt) -> Run[int]:
-    """Return the request that revokes the attempt's token: it removes lock or place, and the server refuses late copies."""
+    """Return the request that revokes the attempt's token: the server removes its lock or queue entry, and refuses late
+    copies."""
     spec = attempt.spec
     return Run(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
 
 
 async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool) -> bool:
-    """Release the lock and hand it over to the first waiter in the queue. Return False if it was not held any more.
+    """Release the lock and hand it over to the first waiter in the queue. Return False if it was no longer held.
 
-    ``in_time``: the local deadline has not passed. ``maybe_in_flight``: a copy of the acquire request may still arrive, and
-    must not acquire the lock again. Raises NotSent or Unknown if the server is unreachable, Refused if it refuses.
+    ``in_time``: True if the lease's deadline has not passed. ``maybe_in_flight``: True if a copy of the acquire request may
+    still arrive, which must not acquire the lock again. Raises NotSent or Unknown if the server is unreachable, Refused if it
+    refuses.
     """
     resent = False
     failures = 0

@@ -1,8 +1,8 @@
 """The renewals of one process on one server: a state object that is notified of events and returns the renewals to send.
 
-A lease is valid until its local deadline: the send time of the last confirmed request, plus the lease, less the drift margin.
-A failed renewal alone loses nothing. The lease is lost if the deadline passes, or if the server replies that another client
-holds the lock or nobody does. A lost lease stays lost, because a renewal never creates one.
+A lease is valid until its deadline: the monotonic time at which the last confirmed request was sent, plus the lease, less the
+drift margin. A failed renewal alone loses nothing. The lease is lost if the deadline passes, or if the server replies that
+another client or nobody holds the lock. A lost lease stays lost, because a renewal never creates one.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import codes
 
 EARLY_HINTS_MAX = 100
-"""Number of messages remembered about tokens whose lease is not known yet."""
+"""Maximum number of messages about unknown leases that are kept, in case the lease becomes known a moment later."""
 
 QUESTION_EVERY_S = 1.0
-"""Shortest time, in seconds, between two early renewals of a lease.
+"""Minimum seconds between two early renewals of a lease.
 
 Early renewals are caused by messages, which anybody may forge to flood the server, and by waiting callers of this process,
 which may be thousands.
 """
 
 BATCH = 100
-"""Largest number of renewals in one script; a longer script would block the server's other clients."""
+"""Maximum number of renewals in one script; a longer script would block the server's other clients."""
 
 
 def broken_by(whom: str) -> str:
@@ -35,11 +35,10 @@ def broken_by(whom: str) -> str:
 
 
 async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float]:
-    """Set the lease to ``ttl`` seconds from now, monotonic time ``made``. Return whether the lease is still held, and the send
-    time.
+    """Set the lease to ``ttl`` seconds from monotonic time ``made``, which is also the number of the request.
 
-    The send time is minus infinity if a later request replaced this one. Raises NotSent or Unknown if the server is
-    unreachable, Refused if it refuses.
+    Return whether the lease is still held, and the monotonic time at which the request was sent. That time is minus infinity if
+    a later request replaced this one. Raises NotSent or Unknown if the server is unreachable, Refused if it refuses.
     """
     answer = await retry_idempotent(renewal(spec, token, ttl, made))
     (state,) = answer.value
@@ -49,7 +48,7 @@ async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, 
 def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[list[int]]:
     """Return the request that sets the lease to ``ttl`` seconds, made at monotonic time ``made`` by the user or the keeper.
 
-    The time ``made`` numbers the request: if two requests overtake each other, the server follows the one that was made later.
+    The time ``made`` is also the number of the request: if two requests overtake each other, the higher number counts.
     """
     timeout = min(spec.timeout, answer_within(ttl))
     return Run(scripts(spec).renew, spec.keys, (token, milliseconds(ttl), int(made * 1e6)), timeout)
@@ -81,17 +80,18 @@ class Renewing:
     def __init__(self) -> None:
         self._slots: dict[int, dict[str, HeldLease]] = {}
         self._numbers: list[int] = []
-        """Numbers of the time slots, as a heap; it may contain slots that are empty by now."""
+        """Numbers of the time slots that contain leases, as a heap; some of these slots may be empty by now."""
         self._first: dict[int, float] = {}
-        """Monotonic time, in seconds, at which the first lease of each slot needs attention, or earlier."""
+        """Monotonic time, in seconds, at which the first lease of each time slot must be renewed or checked, or an earlier
+        time."""
         self._where: dict[str, int] = {}
         self._holders: dict[bytes, HeldLease] = {}
-        """The lease of this process that was granted last for each key that only one client can hold."""
+        """The lease that this process was granted last, for the key of each lock with a single holder."""
         self._sharers: dict[bytes, dict[str, HeldLease]] = {}
-        """Leases of this process for each key with a fixed number of permits, by token."""
+        """Leases of this process that hold permits of a fixed total, by key and token."""
         self._hints: dict[str, str] = {}
-        """Messages that arrived before their lease was known: the token, and the name of the client that took the lease
-        away."""
+        """Messages about broken locks that arrived before the lease was known: the name of the person that broke it, by
+        token."""
 
     def __len__(self) -> int:
         return len(self._where)
@@ -104,7 +104,10 @@ class Renewing:
         return [held_lease for slot in self._slots.values() for held_lease in slot.values()]
 
     def watch(self, held_lease: HeldLease) -> float:
-        """Add a lease, or update its place; return the monotonic time, in seconds, at which it next needs attention."""
+        """Add a lease, or move it to its new time slot.
+
+        Return the monotonic time, in seconds, at which the lease must next be renewed or checked; infinity: never.
+        """
         token = held_lease.token
         if held_lease.lost:
             return INFINITY
@@ -134,11 +137,11 @@ class Renewing:
         return at
 
     def outdated_by(self, held_lease: HeldLease) -> list[HeldLease]:
-        """Compare a new lease with the others of its key: mark the older ones as lost, and return them to be reported.
+        """Compare a new lease with other leases of its key: mark the older ones as lost, and return them to be reported.
 
         The server grants a key again only after the earlier lease has ended there. So of two leases that this process believes
-        to hold, the one with the lower fence is lost. That may be the new one, if its reply was read late. Readers and writers
-        are compared by their permits.
+        to hold, the one with the lower fence is lost. If the reply was read late, that may be the new one. Readers and writers
+        only exclude each other if their permits together exceed the total.
         """
         key, permits = held_lease.spec.keys[0], held_lease.spec.permits
         if permits is None:
@@ -169,7 +172,8 @@ class Renewing:
         return held_lease
 
     def hinted(self, token: str, by: str, now: float) -> None:
-        """Renew a lease early, because a message names a client that took it away; at most once in `QUESTION_EVERY_S` seconds.
+        """Renew a lease early, because a message says that the person ``by`` broke it; at most once in `QUESTION_EVERY_S`
+        seconds.
 
         The lease stays valid until the server confirms the loss, because anybody may have sent the message.
         """
@@ -183,8 +187,10 @@ class Renewing:
             del self._hints[next(iter(self._hints))]
 
     def question(self, held_lease: HeldLease, now: float) -> float:
-        """Renew a lease early, to learn whether the server still knows it; return the monotonic time, in seconds, of the
-        renewal."""
+        """Schedule an early renewal, to learn whether the lease still exists on the server.
+
+        Return the monotonic time, in seconds, at which the lease is next renewed or checked.
+        """
         held_lease.question_at = min(held_lease.question_at, max(now, held_lease.questioned_at + QUESTION_EVERY_S))
         return self.watch(held_lease)
 
@@ -205,7 +211,7 @@ class Renewing:
                 self._sharers.pop(key, None)
 
     def next_at(self) -> float:
-        """Return the monotonic time, in seconds, at which `due` has something to do at the earliest; infinity: never."""
+        """Return the earliest monotonic time, in seconds, at which `due` has something to return; infinity: never."""
         while self._numbers:
             number = self._numbers[0]
             if self._slots.get(number):
@@ -216,7 +222,7 @@ class Renewing:
         return INFINITY
 
     def due(self, now: float) -> tuple[list[Renew], list[HeldLease]]:
-        """Return one batch of renewals to send now, and the leases that are over, each marked as lost with its reason.
+        """Return one batch of renewals to send now, and the leases that have ended, each marked as lost with its reason.
 
         If there is more to do, `next_at` is not later than ``now``, so that other work is done between two batches.
         """
@@ -283,7 +289,7 @@ class Renewing:
         )
 
     def on_failed(self, renewal: Renew, now: float) -> None:
-        """Schedule another try soon for a renewal that got no reply, as long as the deadline allows."""
+        """Schedule another try, soon, for a renewal that got no reply."""
         held_lease = renewal.held_lease
         if held_lease.token in self._where:
             if held_lease.spec.renew:

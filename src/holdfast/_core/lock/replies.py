@@ -14,24 +14,26 @@ from holdfast._core.struct import Struct
 from holdfast._lua import Script, codes, whole_number
 
 PAUSED = "guard"
-"""The holder's process id while a server that may have lost its data grants nothing (quarantine): the holder is not known."""
+"""Value of `Busy.process` while a server that may have lost its data grants nothing (quarantine): no holder is known."""
 
 UNKNOWN = "?"
-"""The holder's process id if no server has named a holder. An empty id means a client of another lock library."""
+"""Value of `Busy.process` if no server has named a holder. An empty value means a client of another lock library."""
 
 CLAIM_WINDOW_S = 2.0
 """Seconds for which a lock that was handed over waits for its new holder to claim it; equal to `CLAIM_WINDOW_S` of the
 scripts."""
 
 BLOCK = 33
-"""Number of fences in one grant: one for the holder, the rest to hand the lock on inside its process without a round trip;
-equal to `BLOCK` of the scripts."""
+"""Number of fences in one grant: one for the holder, the others to hand the lock on inside its process without a round trip.
+
+Equal to `BLOCK` of the scripts.
+"""
 
 KEEP_S = 600.0
 """Shortest time, in seconds, for which the state and queue keys of a lock are kept after its last use."""
 
 GRACE_S = 0.45
-"""Seconds by which a request that is under way when ``wait`` ends may exceed it: its reply may still grant the lock."""
+"""Seconds by which a request that is under way when ``wait`` ends may exceed it, since its reply may still grant the lock."""
 
 
 class Held(Struct):
@@ -42,14 +44,14 @@ class Held(Struct):
     def __init__(self, fence: int, last: int) -> None:
         self.fence = fence
         self.last = last
-        """Last fence of the holder's block, which begins with ``fence``."""
+        """Last of the fences that are granted to the holder, the first of which is ``fence``."""
 
 
 class Busy(NamedTuple):
     """The reply that another client holds the lock."""
 
     remaining: float | None
-    """Seconds until the holder's key expires; None: it never expires."""
+    """Seconds until the holder's key expires; None: the key never expires."""
     last_fence: int
     process: str
     """Public id of the holder's process; empty for a client of another library; or `PAUSED` or `UNKNOWN`."""
@@ -58,7 +60,7 @@ class Busy(NamedTuple):
 
     @property
     def named(self) -> str:
-        """Return the id of the holder's process; empty if none is known that could be asked."""
+        """Return the public id of the holder's process; empty if the holder is unknown, or is a client of another library."""
         return "" if self.process in {PAUSED, UNKNOWN} else self.process
 
 
@@ -108,7 +110,7 @@ def read_list(raw: object) -> list[int]:
 
 
 class Scripts(NamedTuple):
-    """The scripts for one sort of lock: they acquire it, release it, refresh a place in its queue and renew its lease."""
+    """The scripts for one sort of lock: they acquire it, release it, refresh an entry in its queue and renew its lease."""
 
     acquire: Script[Any]
     release: Script[int]

@@ -3,9 +3,9 @@
 Hand-over messages may get lost or be forged, so waiters rely on the refresh: one script for all waiters. It is sent once a
 second, when a reported lease ends, and after each (re)subscription of the inbox (the channel for messages to this process).
 
-A hand-over message is accepted without asking the server only inside the claim window, which is counted from the SEND time of
-the last request that was answered "waiting": the server cannot have granted before that. A grant whose fence is not higher
-than the last one seen is old, and ignored.
+A hand-over message is accepted without asking the server only inside the claim window. The window is counted from the time at
+which the last request that was answered "waiting" was SENT: the server cannot have granted the lock before. A grant whose fence
+is not higher than the last one seen is old, and ignored.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from holdfast._core.struct import Struct
 INFINITY = float("inf")
 
 REFRESH_EVERY_S = 1.0
-"""Seconds between two refreshes of the waiters of a process; a third of the time for which a place counts on the server."""
+"""Seconds between two refreshes of the waiters of a process: a third of the time for which an entry counts on the server."""
 
 SOONEST_S = 0.01
-"""Shortest time, in seconds, from one reply to the next refresh of the same waiter."""
+"""Minimum seconds from one reply to the next refresh of the same waiter."""
 
 USABLE_LEFT_S = 0.5
-"""Seconds of the claim window that must be left if a hand-over message is to be accepted without asking the server."""
+"""Seconds of the claim window that must be left for a hand-over message to be accepted without asking the server."""
 
 BATCH = 100
-"""Largest number of waiters in one refresh script; a longer script would block the server's other clients."""
+"""Maximum number of waiters in one refresh script; a longer script would block the server's other clients."""
 
 REMEMBERED = 1000
-"""Number of ended attempts that are remembered, so that a grant that arrives for one of them is handed over at once."""
+"""Maximum number of ended attempts that are remembered, so that a late grant for one of them is handed over at once."""
 
 
 class SlotMoved(WireError):
-    """Raised if a lock's Cluster slot has left the server of the process's inbox; the wait starts again with another inbox."""
+    """Raised if a lock's Cluster slot has left the server of the process's inbox; the wait begins again with another inbox."""
 
 
 class Refresh(Struct):
@@ -50,7 +50,7 @@ class Refresh(Struct):
 
 
 def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> Run[tuple[bool, list[Reply]]]:
-    """Return one refresh request for waiters that share an inbox channel, a sort of lock and a quarantine."""
+    """Return one refresh request for waiters that share an inbox channel, a sort of lock, and the ``quarantine=`` option."""
     spec = batch[0].attempt.spec
     keys = [key for waiter in batch for key in waiter.attempt.spec.keys]
     args: list[bytes | str | int] = [channel]
@@ -66,15 +66,15 @@ class Waiting:
         self._waiters: dict[str, Waiter] = {}
         self._departed: OrderedDict[str, Attempt] = OrderedDict()
         self._handed_on: dict[str, float] = {}
-        """Monotonic time, in seconds, at which a grant for each ended attempt was last handed over, by token."""
+        """Monotonic time, in seconds, at which a late grant for an ended attempt was last handed over, by token."""
         self.round_at = INFINITY
         """Monotonic time, in seconds, of the next refresh of all waiters."""
         self._listening: set[bytes] = set()
         """Prefixes whose inboxes are subscribed."""
         self._numbers: dict[bytes, int] = {}
-        """Number of times that the inbox of each prefix was subscribed."""
+        """Number of times that the inbox of each prefix was subscribed so far."""
         self._prefixes: set[bytes] = set()
-        """Prefixes of the waiters. Prefixes of former waiters are removed once there are no waiters."""
+        """Prefixes of the waiters. The prefixes of former waiters are removed only when there is no waiter."""
 
     def __len__(self) -> int:
         return len(self._waiters)
@@ -84,7 +84,7 @@ class Waiting:
         return [w for w in self._waiters.values() if w.attempt.slot is not None and w.attempt.slot.gone()]
 
     def is_waiting(self, waiter: Waiter) -> bool:
-        """Return True if the waiter has a place in the queue and its wait has not ended."""
+        """Return True if the waiter has a position in the server's queue and its wait has not ended."""
         return self._waiters.get(waiter.attempt.token) is waiter and waiter.told is not None
 
     def get(self, token: str) -> Waiter | None:
@@ -95,7 +95,7 @@ class Waiting:
 
     @property
     def timeout(self) -> float:
-        """Return the longest wait for a reply, in seconds, that is short enough for every waiter."""
+        """Return the timeout for a reply, in seconds, that is short enough for every waiter."""
         return min((w.attempt.spec.timeout for w in self._waiters.values()), default=1.0)
 
     def listens(self, prefix: bytes) -> bool:
@@ -108,15 +108,18 @@ class Waiting:
         return bool(self._listening)
 
     def subscription(self, prefix: bytes) -> int:
-        """Return the number of times that the inbox of this prefix was subscribed."""
+        """Return the number of times that the inbox of this prefix was subscribed so far."""
         return self._numbers.get(prefix, 0)
 
     def prefixes(self) -> Collection[bytes]:
-        """Return the prefixes whose inboxes the waiters need; perhaps also some of former waiters."""
+        """Return the prefixes whose inboxes the waiters need, and perhaps prefixes of former waiters."""
         return self._prefixes if self._waiters else ()
 
     def register_waiter(self, waiter: Waiter, now: float) -> bool:
-        """Add a waiter. Return True if its inbox is subscribed; otherwise the waiter's slot gets None as soon as it is."""
+        """Register a waiter.
+
+        Return True if its inbox is subscribed; otherwise its slot gets None once the inbox is subscribed.
+        """
         token, prefix = waiter.attempt.token, waiter.attempt.spec.prefix
         listens = prefix in self._listening
         waiter.last_contact = now
@@ -137,7 +140,7 @@ class Waiting:
                 self._handed_on.pop(self._departed.popitem(last=False)[0], None)
 
     def joined(self, waiter: Waiter, answer: Answer[Reply], now: float) -> None:
-        """Note the server's reply that this waiter is in its queue."""
+        """Note the server's reply that this waiter is in the server's queue."""
         assert isinstance(answer.value, Busy)
         self._waiting(waiter, answer.value, answer.sent, now)
         if waiter.hint > answer.value.last_fence:
@@ -157,7 +160,11 @@ class Waiting:
             self.round_at = now + REFRESH_EVERY_S
 
     def on_message(self, token: str, fence: int, now: float) -> Run[int] | None:
-        """Handle a hand-over message. Return a request that hands the lock over if the attempt named in it has ended."""
+        """Handle a hand-over message.
+
+        Return a request that hands the lock over to the next client, if the attempt named in the message has ended; otherwise
+        None.
+        """
         waiter = self._waiters.get(token)
         if waiter is None:
             attempt = self._departed.get(token)
@@ -179,7 +186,10 @@ class Waiting:
         return None
 
     def on_listening(self, now: float, prefix: bytes) -> None:
-        """Note that the inbox of this prefix is subscribed (again); its waiters may have missed messages and ask at once."""
+        """Note that the inbox of this prefix is subscribed (again).
+
+        Its waiters may have missed messages, and are refreshed at once.
+        """
         self._listening.add(prefix)
         self._numbers[prefix] = number = self.subscription(prefix) + 1
         for waiter in self._told_by(prefix):
@@ -192,14 +202,17 @@ class Waiting:
                 waiter.put(None)
 
     def on_silence(self) -> None:
-        """Note that all inboxes lost their subscription. The refreshes go on without them."""
+        """Note that all inboxes lost their subscription. Waiters are still refreshed."""
         self._listening.clear()
 
     def _told_by(self, prefix: bytes) -> list[Waiter]:
         return [waiter for waiter in self._waiters.values() if waiter.attempt.spec.prefix == prefix]
 
     def on_unreachable(self, error: WireError, now: float, prefix: bytes) -> None:
-        """Note that the inbox of this prefix cannot be subscribed. Waiters without a place fail once their patience ends."""
+        """Note that the inbox of this prefix cannot be subscribed.
+
+        Waiters that are not queued yet fail after their outage budget.
+        """
         for waiter in self._told_by(prefix):
             waiter.down = error
             forbidden = isinstance(error, Refused) and not error.transient
@@ -207,7 +220,8 @@ class Waiting:
                 self._settle(waiter, Down(error))
 
     def due(self, now: float) -> list[Refresh]:
-        """Return the refreshes to send now: for all waiters once a second, for one when the lease that it waits for ends."""
+        """Return the refreshes to send now: of all waiters once a second, and of a waiter when the lease that it waits for
+        ends."""
         # The driver ends the wait itself, but its timer stops while the machine sleeps, so the timeout may be seen here first.
         # The place stays until the driver has seen it, too: another attempt of this process may inherit the place.
         for waiter in self._waiters.values():
@@ -264,14 +278,15 @@ class Waiting:
                 self._settle(waiter, Down(error))
 
     def close(self, error: Exception, waiters: Iterable[Waiter] | None = None) -> None:
-        """End the wait of ``waiters`` (None: all) with ``error``: this process stops, or messages cannot reach them."""
+        """End the wait of ``waiters`` (None: all) with ``error``, for example because this process stops or gets no
+        messages."""
         for waiter in list(self._waiters.values()) if waiters is None else waiters:
             self._settle(waiter, Down(error))
 
     def end(self, waiter: Waiter, error: Exception) -> None:
         """End a wait with ``error``.
 
-        The place stays until the driver has seen the error, so that another attempt can inherit it.
+        The queue position is kept until the driver has seen the error, so that another attempt can inherit the position.
         """
         waiter.late = True
         waiter.put(Down(error))

@@ -19,7 +19,7 @@ def _read_again(raw: object) -> int:
 
 
 _Alone = tuple[Script[Any], Script[Any]]
-"""Two scripts that replace a script of several keys: for a call that was not begun, and for one that was."""
+"""Two scripts that replace a script with several keys: one if the call has not begun, one if it was partly carried out."""
 
 _RENEW: Script[Any] = Script("lock/migrating", _read_renew)
 _RELEASE: _Alone = Script("lock/migrating", whole_number), Script("lock/migrating", _read_again)
@@ -35,10 +35,10 @@ _ALONE: dict[Script[Any], _Alone] = {
 
 
 def single_key_form(call: Call, *, half: bool) -> Run[Any] | None:
-    """Return a call that renews or releases a lock by its own key alone; None if the call must wait until the slot has moved.
+    """Return a call that renews or releases a lock by its own key alone.
 
-    ``half``: the original call may have been carried out in part. A release deletes the lock's own key first, so a missing key
-    then proves that the release was effective.
+    Return None if the call must wait until the slot has moved. ``half``: True if the original call may have been carried out in
+    part. A release deletes the lock's own key first, so a missing key then proves that the release was effective.
     """
     if type(call) is not Run or len(call.keys) != 3 or call.script not in _ALONE:
         return None

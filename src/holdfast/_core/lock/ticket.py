@@ -1,8 +1,8 @@
 """Hand over a held lock by a ticket: its holder issues a ticket, and the process that redeems the ticket holds the lock.
 
-On the server a token holds the lock. The holder's token is exchanged for that of the ticket, and later the ticket's for that of
-the new holder. Each exchange is one script, so the lock is held by exactly one token at any time. The script revokes the old
-token. So a ticket works once, and late requests of the old holder do nothing.
+On the server, a token holds the lock. The holder's token is exchanged for the ticket's token, and later the ticket's token for
+that of the new holder. Each exchange is one script, so the lock is held by exactly one token at any time. The script revokes
+the old token. So a ticket works once, and late requests of the old holder do nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast._core.requests import Answer, Conflict, NewToken, NotSent, Refused
 from holdfast._lua import Script, codes
 
 TRIES = 3
-"""Number of times that a request without a reply is sent."""
+"""Maximum number of times that a request without a reply is sent."""
 
 
 class Exchanged(NamedTuple):
@@ -33,14 +33,14 @@ class Exchanged(NamedTuple):
 class Void(NamedTuple):
     """The reply that the old token does not hold the lock.
 
-    ``why``: ``expired``, ``used``, ``gone`` before its end, or ``late``.
+    ``why``: ``expired``; ``used``; ``gone`` (the lock was lost before its lease expired); ``late`` (the reply came too late).
     """
 
     why: str
 
 
 class Paused(NamedTuple):
-    """The reply that the server may have lost its data (``quarantine=``), and hands nothing over for this many seconds."""
+    """The reply that the server may have lost its data (``quarantine=``), and exchanges no token for this many seconds."""
 
     seconds: float
 
@@ -68,10 +68,10 @@ EXCHANGE_TOKEN: Script[Reply] = Script("lock/exchange_token", _read)
 
 
 async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void:
-    """Exchange the holder's ``token`` for the ticket's token, for ``seconds``. A ticket without a token gets one.
+    """Exchange the holder's ``token`` for the ticket's token, with a lease of ``seconds``. A ticket without a token gets one.
 
-    Raises WireError or KeyConflict. If the outcome is then unknown, or the operation is ended otherwise, ticket and lock are
-    both given up, and ``ticket.maybe_in_flight`` is True. Otherwise the holder keeps the lock.
+    Raises WireError or KeyConflict. If the outcome is then unknown, or the operation is interrupted, ticket and lock are both
+    given up, and ``ticket.maybe_in_flight`` is True. Otherwise the holder keeps the lock.
     """
     try:
         ticket.token = ticket.token or ticket.spec.signed(await NewToken())
@@ -98,10 +98,10 @@ def _in_doubt(spec: Spec, token: str) -> Attempt:
 
 
 async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
-    """Acquire the lock by exchanging a ticket's token, which expires at ``ends`` (server time in milliseconds).
+    """Acquire the lock by exchanging the token of a ticket, which expires at ``ends`` (server time in milliseconds).
 
-    Raises WireError or KeyConflict. Any end but a Grant leaves nothing behind. If the server has not seen the request, the
-    ticket can still be used; otherwise the lock is released.
+    Raises WireError or KeyConflict. Unless a Grant is returned, this process holds nothing. If the server has not seen the
+    request, the ticket can still be used; otherwise the lock is released.
     """
     spec = attempt.spec
     try:
@@ -125,7 +125,8 @@ async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
 async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Answer[Exchanged | Void]:
     """Exchange ``token`` for the token of ``heir`` on the server, in up to `TRIES` tries until a reply arrives.
 
-    Afterwards ``heir.may_be_on_server`` is True if the heir holds the lock, and ``heir.maybe_in_flight`` if nobody knows.
+    Afterwards ``heir.may_be_on_server`` is True if ``heir`` holds the lock; ``heir.maybe_in_flight`` is True if that is
+    unknown.
     """
     spec = heir.spec
     args = (token, heir.token, milliseconds(seconds), ends)

@@ -1,4 +1,4 @@
-"""The asyncio driver: carries out the requests of operations in the calling task."""
+"""The asyncio driver, which carries out the requests of operations in the calling task."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLEAN_UP = 1.0
-"""Most seconds that a cancelled task waits for its clean-up, which continues after that."""
+"""Maximum seconds that a cancelled task waits for its clean-up, which continues after that."""
 
 _background: set[asyncio.Task[Any]] = set()  # a task to which nothing refers may be garbage-collected before it is done
 
 
 class AioSlot:
-    """The place where a task waits for its turn in the process, or for its hand-over.
+    """The object in which a task waits for its turn in the local queue, or for its hand-over.
 
     Another task, a thread or the keeper may put an outcome in.
     """
@@ -73,8 +73,10 @@ class AioSlot:
         self.waits: tuple[int, float] | None = None
 
     def put(self, outcome: Outcome | None, /) -> bool:
-        """Add an outcome and wake the task. Return False if the loop is closed: then nobody waits, and the
-        short lease of a hand-over expires."""
+        """Add an outcome and wake the task.
+
+        Return False if the loop is closed: then nobody waits, and the short lease of a hand-over expires.
+        """
         if outcome is not None:
             self._outcomes = [*(self._outcomes or []), outcome]
         try:
@@ -98,8 +100,10 @@ class AioSlot:
             self._woken.set_result(None)
 
     def wait_locally(self, until: float | None) -> Awaitable[None]:
-        """Return a future that ends when the task is woken, or at monotonic time ``until``. With coroutines, ten
-        thousand waiters cost more."""
+        """Return a future that is done when the task is woken, or at monotonic time ``until`` (None: without limit).
+
+        A coroutine in its place would cost more with ten thousand waiters.
+        """
         self._woken = woken = self._loop.create_future()
         self.waits = self.waits or (id(asyncio.current_task()), self._clock())
         if until is not None:
@@ -110,7 +114,7 @@ class AioSlot:
     async def get(self, until: float | None) -> Outcome | None:
         """Return the next outcome; None if the task was woken to look at other state.
 
-        Returns TimedOut if there is no outcome at monotonic time ``until`` (None: wait without limit).
+        Return TimedOut if no outcome has come by monotonic time ``until`` (None: wait without limit).
         """
         if not self._outcomes:
             if until is not None and self._clock() >= until:
@@ -132,18 +136,18 @@ class Runner:
     running: set[Coroutine[Any, Any, Any]]
     """The operations that have begun, and not ended."""
     unwatched = False
-    """True while nobody checks whether the loop of running operations was closed."""
+    """True while no check for a closed loop is scheduled."""
 
     def at_once(self, request: Any) -> Any:
-        """Carry out a request that needs no waiting, an `Instant`, and return its reply."""
+        """Carry out an `Instant` (a request that needs no waiting), and return its reply."""
         raise NotImplementedError
 
     def awaited(self, request: Any) -> Awaitable[Any]:
-        """Start to carry out any other request, and return an awaitable of its reply."""
+        """Start to carry out a request that may have to wait, and return an awaitable of its reply."""
         raise NotImplementedError
 
     def slot(self) -> AioSlot:
-        """Return a new place where a task waits for the outcome of its attempt."""
+        """Return a new object in which a task waits for the outcome of its attempt."""
         return AioSlot(self.loop, self.process.clock)
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:
@@ -182,7 +186,10 @@ class Runner:
         self.process.keeper.loops.watch(self)
 
     def _leave(self, operation: Coroutine[Any, Any, Any]) -> None:
-        """End an operation that cannot await any more, in the keeper thread. Here it could interrupt any other code."""
+        """Have the keeper thread end an operation that cannot await any more.
+
+        In this thread it could interrupt any other code.
+        """
         keeper = self.process.running_keeper
         if keeper is None or keeper.ended:
             self.end(operation)
@@ -190,9 +197,10 @@ class Runner:
             keeper.call(functools.partial(self.end, operation))
 
     def end(self, operation: Coroutine[Any, Any, Any], *, begun: bool = True) -> None:
-        """End an operation that nothing drives any more, as far as that is possible without awaiting.
+        """End an operation that no task drives any more, as far as that is possible without awaiting.
 
-        Its clean-up runs. Requests that it would still send are left to the keeper.
+        Its clean-up runs. Requests that the clean-up would still send are left to the keeper. ``begun``: False if the operation
+        is itself a clean-up.
         """
         try:
             drop(operation, self._at_last, begun=begun)
@@ -318,7 +326,7 @@ class Driver(Runner):
         return self.process.token()
 
     async def call(self, call: Call) -> Answer[Any]:
-        """Send a call to the server, and return its answer. Raises WireError."""
+        """Send a call to the server, and return its reply with the times of the request. Raises WireError."""
         sent = self._clock()
         packed = pack(call)
         future = self.stream.send(packed, call.timeout)
@@ -411,7 +419,7 @@ def _close_with_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def close() -> None:
-    """Close the connections that belong to the running loop."""
+    """Close holdfast's connections that belong to the running event loop."""
     finaliser = _finalisers.pop(asyncio.get_running_loop(), None)
     if finaliser is not None:
         await finaliser.aclose()

@@ -1,5 +1,4 @@
-"""The asyncio driver of transactions in the calling task, with the redis-py clients that holdfast has opened in its
-loop."""
+"""The asyncio driver of transactions, in the calling task. It uses redis-py clients, also ones that holdfast has opened."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Clients:
-    """Our own redis-py clients of one event loop, which are closed when the loop ends."""
+    """The redis-py clients that holdfast has opened in one event loop, which are closed when the loop ends."""
 
     def __init__(self) -> None:
         self.open: dict[Hashable, Any] = {}
@@ -68,14 +67,13 @@ class Driver(Runner):
                 assert_never(request)
 
     def _be_watched(self) -> None:
-        """Do nothing: if the loop is closed, the server itself ends the transaction."""
+        """Do nothing: if the loop is closed, its connections end, so the server drops the transaction."""
 
     async def _ask(self, request: CallClient) -> Any:
-        """Await a call of the client, and raise CancelledError if the task was cancelled meanwhile, once the client is
-        done.
+        """Await a call of the client, and raise CancelledError once the client is done if the task was cancelled meanwhile.
 
-        Clients swallow a cancellation that comes just after they sent a request, because of a bug in `asyncio.wait_for`
-        up to Python 3.11.
+        Clients swallow a cancellation that comes just after they sent a request, because of a bug in `asyncio.wait_for` up to
+        Python 3.11.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -91,7 +89,7 @@ class Driver(Runner):
         return answer
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return our own client for ``key``, which ``make`` creates at its first use."""
+        """Return holdfast's own client for ``key``, which ``make`` creates at its first use."""
         if key not in self.clients.open:
             self.clients.open[key] = make()
         return self.clients.open[key]

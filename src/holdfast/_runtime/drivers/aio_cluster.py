@@ -26,7 +26,7 @@ class ShardDriver(Driver):
         self._cluster = shard.cluster
 
     async def ask(self, command: Command) -> Any:
-        """Return the reply to a plain command. The command is redirected as all requests are.
+        """Return the reply to a plain command, which is redirected as all requests are.
 
         The shard's own connection is not used, because it may lead to a server that no longer owns the slots.
         """
@@ -36,7 +36,10 @@ class ShardDriver(Driver):
         return token_in(self.process, self.endpoint)
 
     async def call(self, call: Call) -> Answer[Any]:
-        """Send a call to the server that owns its slot, and return its answer. Raises WireError."""
+        """Send a call to the server that owns its slot, and return the reply with the times of the request.
+
+        Raises WireError.
+        """
         redirects, deadline = self._cluster.redirects(call), clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
@@ -58,7 +61,7 @@ class ShardDriver(Driver):
 
 
 async def _find_out(cluster: Cluster, timeout: float) -> bool:
-    """Ask for the owners of the slots. Return False if no server answers."""
+    """Ask the servers of the Cluster for the owners of the slots. Return False if no server answers."""
     try:
         await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, timeout)
     except WireError:
@@ -67,7 +70,10 @@ async def _find_out(cluster: Cluster, timeout: float) -> bool:
 
 
 async def _ask(hop: Hop) -> Answer[Any]:
-    """Send ASKING and a call on a new connection, because no other request may come between them. Slots rarely move."""
+    """Send ASKING and a call on a new connection, because no other request may come between them.
+
+    A new connection each time is cheap enough, because slots rarely move.
+    """
     stream = AioConnection(hop.endpoint)
     try:
         await stream.exchange(pack(ASKING), hop.call.timeout)

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from holdfast._core.requests import QuorumAwaited, QuorumInstant
 
 TURNS = 3
-"""Iterations of the loop after a poll's time limit. If the loop was held up, answers may have arrived that it must
-still read."""
+"""Further iterations of the loop after a poll's time limit: if the loop was held up, replies may have arrived but not been
+read."""
 
 
 class Driver(Runner):
-    """The driver of operations on several servers in one event loop. It uses the connections of the loop."""
+    """The driver of operations on several servers in one event loop, over the connections of that loop."""
 
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
         self.process = process

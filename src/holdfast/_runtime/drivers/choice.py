@@ -1,4 +1,4 @@
-"""The choice of the driver for threads: that of a single server, or that of a Cluster shard."""
+"""The choice of the driver for threads for an endpoint: the driver of a single server, or that of a Cluster shard."""
 
 from __future__ import annotations
 

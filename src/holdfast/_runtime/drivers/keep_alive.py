@@ -1,4 +1,7 @@
-"""Requests of both kinds of drivers to the keeper (background thread) about waiters and leases. None of them blocks."""
+"""Requests to the keeper (background thread) about waiters and leases, sent by the drivers for threads and for asyncio.
+
+None of the functions blocks.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +16,28 @@ if TYPE_CHECKING:
 
 
 def unregister_waiter(process: Process, endpoint: Endpoint, waiter: Waiter) -> None:
-    """Stop refreshing the place of a waiter, which has ended its wait with any outcome."""
+    """Stop refreshing the queue entry of a waiter whose wait has ended, with whatever outcome."""
     keeper = process.running_keeper
     if keeper is not None:
         keeper.unregister_waiter(endpoint, waiter)
 
 
 def start(process: Process, endpoint: Endpoint, held: Held) -> None:
-    """Renew a lease as long as the program refers to its object."""
+    """Have the keeper renew a lease as long as the program refers to the object that owns the lease."""
     held_lease, keeper = held.held_lease, process.keeper
     held_lease.owner = keeper.refer(held, functools.partial(_dropped, keeper, endpoint, held_lease))
     keeper.watch(endpoint, held_lease)
 
 
 def stop(process: Process, endpoint: Endpoint, held_lease: HeldLease) -> None:
-    """Stop renewing a lease."""
+    """Have the keeper stop renewing a lease."""
     keeper = process.running_keeper
     if keeper is not None:
         keeper.forget(endpoint, held_lease)
 
 
 def _dropped(keeper: Keeper, endpoint: Endpoint, held_lease: HeldLease) -> None:
-    """Release a lease whose object was garbage-collected without having ended."""
+    """Release a lease whose owner object was garbage-collected before the lease was released."""
     if held_lease.over:
         return
     held_lease.end()

@@ -1,4 +1,4 @@
-"""Waiting for replicas, for both kinds of drivers: on connections of its own, and for asyncio in a thread."""
+"""Wait for replicas, for the drivers for threads and for asyncio, on connections that are used for nothing else."""
 
 from __future__ import annotations
 

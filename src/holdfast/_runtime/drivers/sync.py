@@ -1,4 +1,4 @@
-"""The driver for threads: carries out the requests of operations on the calling thread."""
+"""The driver for threads, which carries out the requests of operations on the calling thread."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Runner:
         raise NotImplementedError
 
     def slot(self) -> Slot:
-        """Return a new place where a thread waits for the outcome of its attempt."""
+        """Return a new object in which a thread waits for the outcome of its attempt."""
         return Slot()
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
@@ -92,8 +92,7 @@ class Runner:
                 drop(operation)  # an interrupt came between two steps
 
     def may_wait(self) -> None:
-        """Raise RuntimeError in a signal handler that has interrupted the keeper's code, because its wait could
-        never end."""
+        """Raise RuntimeError in a signal handler that has interrupted holdfast's own code, because its wait could never end."""
         if self.process.keeper.in_change():
             raise RuntimeError(
                 "a signal handler cannot wait for a lock now: it has interrupted holdfast itself, which could not hand over "
@@ -125,7 +124,7 @@ class Runner:
 
 
 class Driver(Runner):
-    """The driver for threads of operations on one server, for one process."""
+    """The driver, of one process, for operations that threads carry out on one server."""
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process = process
@@ -180,7 +179,7 @@ class Driver(Runner):
         return self.process.token()
 
     def call(self, call: Call) -> Answer[Any]:
-        """Send a call to the server, and return its answer. Raises WireError."""
+        """Send a call to the server, and return its reply with the times of the request. Raises WireError."""
         sent = self._clock()
         reply = self._pool.exchange(pack(call), call.timeout)
         if type(reply) is ReplyError:

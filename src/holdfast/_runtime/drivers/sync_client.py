@@ -1,4 +1,4 @@
-"""The driver for threads of transactions. Their requests are calls of a redis-py client, not of a server."""
+"""The driver for transactions of threads. Its requests are calls of a redis-py client, not requests to a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Driver(Runner):
-    """The driver for threads of transactions: calls the methods of a redis-py client."""
+    """The driver for transactions of threads, which calls the methods of a redis-py client."""
 
     def do(self, request: ClientRequest) -> Any:
         match request:

@@ -1,7 +1,7 @@
 """The driver for threads of requests in a Cluster: it sends each request to the owner of its key's slot.
 
-`_runtime.drivers.aio_cluster` is its twin for asyncio, `_runtime.keeper.cluster_connection` that of the keeper.
-Redirections are decided in `_net.cluster`.
+`_runtime.drivers.aio_cluster` is its twin for asyncio, and `_runtime.keeper.cluster_connection` is its twin for the keeper.
+`_net.cluster` decides about redirections.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast._runtime.process import Process
 
 
 class ShardDriver(Driver):
-    """The driver for threads of operations on the locks of a Cluster shard."""
+    """The driver, for threads, of operations on the locks of a Cluster shard."""
 
     def __init__(self, process: Process, shard: Endpoint) -> None:
         assert isinstance(shard, Part)  # the whole Cluster, while the shard of the lock is not known yet
@@ -29,7 +29,7 @@ class ShardDriver(Driver):
         self._drivers: dict[Endpoint, Driver] = {}
 
     def ask(self, command: Command) -> Any:
-        """Return the reply to a plain command. The command is redirected as all requests are.
+        """Return the reply to a plain command, which is redirected as all requests are.
 
         The shard's own connections are not used, because they may lead to a server that no longer owns the slots.
         """
@@ -39,7 +39,10 @@ class ShardDriver(Driver):
         return token_in(self.process, self.endpoint)
 
     def call(self, call: Call) -> Answer[Any]:
-        """Send a call to the server that owns its slot, and return its answer. Raises WireError."""
+        """Send a call to the server that owns its slot, and return the reply with the times of the request.
+
+        Raises WireError.
+        """
         redirects, deadline = self._cluster.redirects(call), clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
@@ -71,7 +74,10 @@ class ShardDriver(Driver):
 
 
 def _ask(hop: Hop) -> Answer[Any]:
-    """Send ASKING and a call on a new connection, because no other request may come between them. Slots rarely move."""
+    """Send ASKING and a call on a new connection, because no other request may come between them.
+
+    A new connection each time is cheap enough, because slots rarely move.
+    """
     connection = Connection(hop.endpoint, hop.call.timeout)
     try:
         connection.set_timeout(hop.call.timeout)

@@ -1,4 +1,4 @@
-"""The driver for threads of operations on several servers. `_runtime.drivers.aio_quorum` is its twin for asyncio."""
+"""The driver, for threads, of operations on several servers. `_runtime.drivers.aio_quorum` is its twin for asyncio."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Driver(Runner):
-    """The driver for threads of operations on several servers, for one process."""
+    """The driver, of one process, for operations that threads carry out on several servers."""
 
     def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
         self.process = process

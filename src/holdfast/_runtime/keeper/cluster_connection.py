@@ -1,4 +1,7 @@
-"""The keeper's connections for a Cluster shard: one that sends each request to its slot's owner, one for notifications."""
+"""The keeper's connections for a Cluster shard: one that sends each request to its slot's owner, one for notifications.
+
+The keeper is the background thread.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from holdfast._net.slots import slot_of
 
 
 class Drawing(Protocol):
-    """The process, as the source of new tokens."""
+    """The part of the process registry that these connections use: it returns new tokens."""
 
     id: str
 
@@ -24,14 +27,15 @@ class Drawing(Protocol):
 
 
 class Lines(Protocol):
-    """The keeper, as the source of connections to the servers of a Cluster."""
+    """The part of the keeper that these connections use: it returns the connections to the servers of a Cluster."""
 
     def line_to(self, endpoint: Endpoint) -> Line:
         """Return the keeper's connection for requests to a server."""
 
 
 def inbox_address_of(shard: Endpoint, process_id: str) -> InboxAddress:
-    """Return the channel address for notifications from a shard of a Cluster."""
+    """Return the id of this process's inbox on a shard of a Cluster, with the rules for which keys it receives
+    notifications."""
     assert isinstance(shard, Shard)
     return InboxAddress(shard.identity(process_id), "SSUBSCRIBE" if shard.sharded else "SUBSCRIBE", slot_of, shard.near)
 
@@ -43,8 +47,10 @@ def token_in(process: Drawing, shard: Endpoint) -> str:
 
 
 class ShardLine:
-    """A keeper's connection to a Cluster shard, for requests. Each request goes over the keeper's connection to the
-    right server."""
+    """A keeper's connection to a Cluster shard, for requests.
+
+    Each request goes over the keeper's connection to the server that owns its slot.
+    """
 
     sock: socket.socket | None = None
     busy = False
@@ -87,7 +93,7 @@ class ShardLine:
         return float("inf")
 
     def fail(self, why: str) -> None:
-        """Do nothing, because others use the connections to the servers, too."""
+        """Do nothing, because connections to other shards use the same servers' connections, too."""
 
     def close(self) -> None:
         """Do nothing, because the keeper closes the connections to the servers."""
@@ -100,7 +106,7 @@ class ShardLine:
 
 
 class ShardInbox(PipelinedConnection):
-    """The connection for notifications from a Cluster shard. If its slot moves, it reconnects to the new owner."""
+    """The connection for notifications from a Cluster shard. If the shard's slot moves, it reconnects to the new owner."""
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         def on_answer(answer: Any, sent: float) -> None:

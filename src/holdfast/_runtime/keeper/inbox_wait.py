@@ -1,8 +1,7 @@
-"""Wait for a hand-over by watching the inbox in the waiting thread, so that it wakes this thread without the keeper.
+"""Wait for a hand-over by watching the inbox's socket in the waiting thread, which is quicker than being woken by the keeper.
 
-The keeper lends the socket of its inbox, and does not watch it meanwhile. The thread only peeks (MSG_PEEK) and reads
-nothing, so nothing needs to be undone wherever an interrupt comes. The keeper reads the messages when it has the socket
-back.
+The keeper lends the socket of its inbox, and does not watch it meanwhile. The thread only peeks (MSG_PEEK) and reads nothing,
+so nothing needs to be undone wherever an interrupt comes. The keeper reads the messages when it has the socket back.
 """
 
 from __future__ import annotations
@@ -23,23 +22,25 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.thread import Keeper
 
 AGAIN = 0.05
-"""Seconds after which the keeper has read the messages for others, and may lend the socket again."""
+"""Seconds that a waiter waits for its outcome before it asks to borrow the socket again, so that the keeper can read
+messages."""
 
 DIGITS = 20
-"""Most digits of a fence in a message; longer numbers are invalid."""
+"""Maximum number of digits of a fence in a message; longer numbers are invalid."""
 
 LONGEST = 3_600_000.0
-"""Most milliseconds of one poll call, because the system accepts at most 24 days."""
+"""Maximum milliseconds of one poll call, because the system accepts at most 24 days."""
 
 _closing = threading.RLock()  # re-entrant, because a signal handler may put an outcome into a slot, too
-"""Lock held while a pipe is closed, so that nobody writes to its number, which may then belong to another file."""
+"""Lock held while a pipe is being closed, so that no thread writes to its file descriptor after that has been reused."""
 
 
 class Slot(queue.SimpleQueue["Outcome | None"]):
-    """The place where a waiting thread receives the outcome of its attempt."""
+    """The object in which a waiting thread receives the outcome of its attempt."""
 
     alarm = -1
-    """Pipe that is also written to when an outcome arrives, while the thread polls a socket; -1: none."""
+    """File descriptor of a pipe to which a byte is written when an outcome arrives, while the thread polls a socket; -1:
+    none."""
 
     waits: tuple[int, float] | None = None
 
@@ -55,8 +56,7 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
         return False
 
     def take(self, until: float | None) -> Outcome | None:
-        """Return the first outcome put in; TimedOut if there is none before monotonic time ``until`` (None: wait without
-        limit)."""
+        """Return the next outcome; TimedOut if none has come by monotonic time ``until`` (None: wait without limit)."""
         self.waits = self.waits or (threading.get_ident(), clock())
         try:
             return self.get(timeout=None if until is None else max(0.0, until - clock()))
@@ -88,8 +88,7 @@ def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None
 
 
 def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
-    """Poll the socket and the slot. Return True if the socket is readable; False if the slot has an outcome, or time
-    is up."""
+    """Poll the socket and the slot. Return True if the socket is readable, False if the slot has an outcome or time is up."""
     here, alarm = os.pipe()
     try:
         poll = select.poll()
@@ -108,11 +107,11 @@ def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
 
 
 def _seen(token: str, sock: socket.socket) -> int | None:
-    """Return the fence of the hand-over to this token, if that message is in the unread bytes; otherwise None.
+    """Return the fence of the hand-over to ``token``, if that message is in the unread bytes of the socket; otherwise None.
 
-    A message that only resembles a hand-over has no effect, because the keeper drops it. If the bytes contain a
-    revocation, the result is None: the keeper must read that first. Otherwise the lease of this process that the
-    hand-over ends would be lost without the name of the client that revoked it.
+    A message that only resembles a hand-over has no effect, because the keeper drops it. If the bytes contain a revocation, the
+    result is None: the keeper must read that first. Otherwise an older lease of this process, which the hand-over shows to be
+    lost, would be reported without the name of the person that broke it.
     """
     try:
         data = sock.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)

@@ -1,4 +1,7 @@
-"""The choice of the keeper's connections to an endpoint: to a single server, or to the servers of a Cluster shard."""
+"""The choice of the keeper's connections to an endpoint: to a single server, or to the servers of a Cluster shard.
+
+The keeper is the background thread.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,15 @@ if TYPE_CHECKING:
 
 
 class LineKeeper(ConnectionKeeper, Protocol):
-    """The keeper, as its connections use it."""
+    """The part of the keeper (background thread) that its connections use."""
 
     def line_to(self, endpoint: Endpoint) -> Line:
         """Return the keeper's connection for requests to a server."""
 
 
 def inbox_address_of(endpoint: Endpoint, process_id: str) -> InboxAddress | None:
-    """Return the channel address for notifications from an endpoint of a Cluster; None for a single server."""
+    """Return the id of this process's inbox on an endpoint of a Cluster, with the rules about its keys; None for a single
+    server."""
     if endpoint.cluster is None:
         return None
     from holdfast._runtime.keeper import cluster_connection

@@ -1,5 +1,5 @@
-"""Care for leases that last: opens the keeper's connections for their renewal, and releases leases whose event loop
-was closed."""
+"""Care for leases that last: open the keeper's connections for their renewal, and release leases whose event loop was
+closed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.ports import KeeperThread
 
 LONG_S = 1.0
-"""Age of a lease, in seconds, from which it counts as long, and both connections of the keeper are opened for it.
+"""Seconds after which a lease counts as long: both connections of the keeper are then opened for it.
 
-Later may be too late: a server whose password has changed, or that accepts no more clients, would refuse the first
-renewal, and the lease would be lost.
+If they were opened later, a server whose password has changed, or that accepts no more clients, might refuse the first renewal,
+and the lease would be lost.
 """
 
 PAUSE_S = 0.05
-"""Least seconds between two checks, if leases come and go quickly."""
+"""Minimum seconds between two checks, if leases come and go quickly."""
 
 
 class LongLeases:

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 log = logger("holdfast.keeper")
 
 CLAIM_LEFT = 0.7
-"""Seconds before the end of a claim window (the short lease of a hand-over) at which the keeper wakes to renew it,
-at the latest."""
+"""Seconds before the end of a claim window (the short lease after a hand-over) by which the keeper wakes to renew it."""
 
 
 class _Reference(weakref.ref[Any]):
@@ -52,8 +51,10 @@ class _Reference(weakref.ref[Any]):
 
 
 class Keeper:
-    """The keeper: a thread, its selector, and its nodes (the state for each server). Other threads use only the
-    first block of methods."""
+    """The keeper: a thread, its selector, and its nodes (the state for each server).
+
+    Other threads may call only the methods in the first part of this class.
+    """
 
     def __init__(
         self, process_id: str, record: Callable[[Sequence[Wait], Mapping[bytes, str]], str], system: System = SYSTEM
@@ -72,7 +73,7 @@ class Keeper:
         self._links: list[lines.AnyLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._collected: deque[_Reference] = deque()
-        """References to owners that were garbage-collected, which the thread has not handled yet."""
+        """References to owners that were garbage-collected, and that the thread has not handled yet."""
         self._wake_at = 0.0
         self._later: list[tuple[float, Callable[[], None]]] = []
         """Functions to call later, each with its monotonic time in seconds."""
@@ -89,9 +90,9 @@ class Keeper:
     def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:
         """Renew a lease until `forget` is called for it.
 
-        If ``hurry`` is not set, the keeper is not woken for it: the lease was just handed over, and waking the keeper
-        would delay the waiter. The keeper wakes in time by itself. If this grant proves that an older lease of this
-        process is lost, that lease's owner is notified before this returns.
+        ``hurry``: False: do not wake the keeper, because the lease was just handed over and waking would delay the waiter. The
+        keeper wakes in time by itself. If this grant proves that an older lease of this process is lost, that lease's owner is
+        notified before this returns.
         """
         with self.mutex:
             node = self._node(endpoint)
@@ -107,7 +108,7 @@ class Keeper:
             self.safely(self.report, lost)
 
     def gone(self, endpoint: Endpoint, key: bytes, sent: float) -> None:
-        """Note that a server answered, to a request sent at monotonic time ``sent``, that it has no such key.
+        """Note that a server does not have this key, according to the reply to a request sent at monotonic time ``sent``.
 
         If this process has a lease of the key, the lease is lost, and its owner is notified before this returns.
         """
@@ -128,12 +129,12 @@ class Keeper:
             return next((held_lease.label for held_lease in held if held_lease.spec.keys[0] == key), None)
 
     def local_queue(self, endpoint: Endpoint, spec: Spec) -> LocalQueue:
-        """Return the local queue (the waiters of this process) of a lock."""
+        """Return the local queue of a lock, in which threads and tasks of this process wait."""
         with self.mutex:
             return self._node(endpoint).local_queue(spec)
 
     def quorum_queue(self, kind: type[QuorumNodes], endpoints: tuple[Endpoint, ...], spec: Spec) -> LocalQueue:
-        """Return the local queue (the waiters of this process) of a lock over several servers.
+        """Return the local queue, in which threads and tasks of this process wait, of a lock over several servers.
 
         ``kind``: the class `QuorumNodes`, passed because processes that use one server do not import it.
         """
@@ -146,8 +147,10 @@ class Keeper:
             return quorum_nodes.local_queue(spec)
 
     def register_waiter(self, endpoint: Endpoint, waiter: Waiter) -> bool:
-        """Register a waiter for notifications. Return True if the keeper is subscribed already; otherwise
-        the waiter's slot gets None when the keeper is."""
+        """Register a waiter for notifications. Return True if its inbox is subscribed already.
+
+        Otherwise the waiter's slot gets None once the inbox is subscribed.
+        """
         now = self.clock()
         with self.mutex:
             node = self._node(endpoint)
@@ -160,7 +163,7 @@ class Keeper:
         return ready
 
     def joined(self, endpoint: Endpoint, waiter: Waiter, answer: Answer[Any]) -> None:
-        """Note that a waiter is in the server's queue, so that its place is refreshed."""
+        """Note that a waiter is in the server's queue, so that its entry is refreshed."""
         with self.mutex:
             waiting = self._node(endpoint).waiting
             waiting.joined(waiter, answer, self.clock())
@@ -171,12 +174,15 @@ class Keeper:
             self._node(endpoint).waiting.unregister_waiter(waiter)
 
     def abort_wait(self, endpoint: Endpoint | tuple[Endpoint, ...], attempt: Attempt, error: Exception) -> None:
-        """Raise an error in the thread or task where an attempt waits, if it waits."""
+        """End the wait of an attempt with an error, which is raised in its thread or task. Do nothing if it is not waiting."""
         with self.mutex:
             abort_wait(self._node(endpoint).waiting if isinstance(endpoint, Endpoint) else None, attempt, error)
 
     def lend_socket(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
-        """Lend the socket for notifications to a waiter, which then watches it. Return None if it is not the only waiter."""
+        """Lend the socket for notifications to a waiter, which then watches it.
+
+        Return None if it is not the only waiter, or if the socket cannot be lent.
+        """
         with self.mutex:
             node = self._node(endpoint)
             inbox = self._inbox(node)
@@ -186,8 +192,8 @@ class Keeper:
     def return_socket(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
         """Note that a waiter no longer watches the socket that the keeper has lent to it.
 
-        If ``soon`` is not set, the keeper is not woken for it: the waiter has its lock, and the wake-up would disturb
-        it. The next turn, within a second, is early enough.
+        ``soon``: False: do not wake the keeper, because the waiter has its lock, and the wake-up would disturb it. The keeper's
+        next regular wake-up, within a second, is early enough.
         """
         with self.mutex:
             inbox = self._inbox(self._node(endpoint))
@@ -197,15 +203,16 @@ class Keeper:
                     inbox.reclaim()
 
     def on_handover_seen(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
-        """Note that a waiter has seen the message of its hand-over in the socket. The keeper will read that message,
-        too."""
+        """Note that a waiter has seen its hand-over message in the lent socket. The keeper will read that message, too."""
         with self.mutex:
             self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, self.clock())
             self.wake_by(waiter.refresh_at)
 
     def subscribe(self, endpoint: Endpoint, listener: Subscriber) -> bool:
-        """Notify a listener of messages from this server. Return True if the keeper is subscribed already;
-        otherwise the listener is woken when the keeper is."""
+        """Notify a listener of messages from this server. Return True if its inbox is subscribed already.
+
+        Otherwise the listener is woken once the inbox is subscribed.
+        """
         with self.mutex:
             node = self._node(endpoint)
             node.want_record(self.clock(), listener.prefix, needs_record=listener.needs_record)
@@ -220,9 +227,9 @@ class Keeper:
             self._node(endpoint).listeners.pop(listener.listener_id, None)
 
     def coalescer(self, endpoint: Endpoint, key: bytes, loop: int) -> Coalescer:
-        """Return the coalescer of a key, where the waiters of one event loop, or of the threads (0), share one load.
+        """Return the coalescer (group of waiters that share one load) of a key, for one event loop, or for all threads (0).
 
-        A blocked loop therefore delays no other waiters.
+        Each loop has its own, because a blocked loop must not delay other waiters.
         """
         # Imported here, because programs with plain locks do not need it.
         from holdfast._core.single_flight.coalesce import Coalescer
@@ -252,11 +259,10 @@ class Keeper:
         self._poke()
 
     def refer(self, owner: Any, on_collected: Callable[[], None]) -> Callable[[], Any]:
-        """Return a weak reference to an owner. When the owner is garbage-collected, the thread calls ``on_collected``
-        at its next turn.
+        """Return a weak reference to an owner. When the owner is garbage-collected, the thread calls ``on_collected`` soon.
 
-        That is before the thread renews anything. CPython ignores what signal handlers raise during garbage collection,
-        and runs them in any Python code. So no Python code runs then, not even to wake the thread.
+        The call comes before the thread's next renewal. CPython ignores what signal handlers raise during garbage collection,
+        and runs them in any Python code. So no Python code runs at that moment, not even to wake the thread.
         """
         reference = _Reference(owner, self._collected.append)
         reference.on_collected = on_collected
@@ -269,8 +275,10 @@ class Keeper:
             self.wake_by(self._later[-1][0])
 
     def end_loops(self, timeout: float) -> None:
-        """End the operations in closed event loops, at most ``timeout`` seconds. Call this before `stop`, which
-        sends what they leave."""
+        """End the operations in closed event loops, in at most ``timeout`` seconds.
+
+        Call this before `stop`, which sends the requests that these operations leave.
+        """
         if self.loops:
             done = threading.Event()
             self.call(self.loops.end)
@@ -321,14 +329,16 @@ class Keeper:
         return self._links[-1]
 
     def moved(self, endpoint: Endpoint, place: Any) -> None:
-        """Close connections to this endpoint that do not lead to ``place``, where a new one has found the primary;
-        None: all of them."""
+        """Close connections to this endpoint that do not lead to ``place``, where a new connection has found the primary.
+
+        ``place``: None: close all of them.
+        """
         for link in self._links:
             if isinstance(link, PipelinedConnection) and link.serves(endpoint):
                 link.leave_for(place)
 
     def wake_by(self, at: float) -> None:
-        """Wake the thread at monotonic time ``at`` if it would sleep longer. The caller holds the mutex.
+        """Wake the thread by monotonic time ``at``, even if it would sleep longer. The caller holds the mutex.
 
         An uncontended acquire rarely wakes the thread, because an earlier lease has already caused an earlier wake-up.
         """

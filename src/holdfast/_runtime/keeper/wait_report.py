@@ -1,4 +1,4 @@
-"""Descriptions of waiting threads and tasks for the record of the process, by which other processes find deadlocks."""
+"""Descriptions of waiting threads and tasks for the process record, in which other processes look for deadlocks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     import asyncio
 
 LONGEST = 100
-"""Most characters of a thread's or task's name in a description."""
+"""Maximum number of characters of a thread's or task's name in a description."""
 
 
 def describe_wait(wait: Wait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -> dict[str, Any]:
-    """Return the description of one wait, for the record of the process. ``loops``: event loops whose tasks may be
-    waiting."""
+    """Return the description of one wait, for the process record.
+
+    ``loops``: event loops in which the waiting task may be running.
+    """
     return {
         "lock": wait.lock,
         "since": _unix(wait.since),
@@ -51,6 +53,6 @@ def name_of(owner: int, loops: Sequence[asyncio.AbstractEventLoop]) -> str:
 
 @functools.lru_cache(1000)
 def _unix(since: float) -> float:
-    """Return the Unix time for a monotonic time in seconds; the same result for each call, because other processes
-    compare it."""
+    """Return the Unix time for a monotonic time in seconds; each call returns the same result, because other processes compare
+    it."""
     return round(time.time() - (clock() - since), 3)
