@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog, usage, description, epilog, formatter_class=formatter, allow_abbrev=False)
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """Write the help and flush it. A failed write raises OSError; argparse itself would exit with 0."""
+        """Write the help and flush it. Raises OSError if the write fails; argparse would ignore that and exit with 0."""
         print(self.format_help(), end="", file=file)
         output.flush()
 
@@ -105,7 +105,7 @@ def _failed(error: Exception) -> int:
 
 
 def _set_up_standard_streams() -> None:
-    """Open /dev/null for each closed standard stream: otherwise a socket gets its number, and receives what is printed."""
+    """Open /dev/null for each closed standard stream: otherwise a socket gets its file descriptor, and receives the output."""
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
@@ -116,7 +116,7 @@ def _set_up_standard_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Redirect stdout to /dev/null, because Python would try to write the rest of the output once more at its exit."""
+    """Redirect stdout to /dev/null, because at its exit Python would try again to write output whose write has failed."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -30,7 +30,7 @@ FEATURES = (
     "break",
     "events",
 )
-"""Features of `_api.access` that have an on/off option here: all except ``lock`` (the default) and ``legacy`` (--timestamp)."""
+"""Features of `_api.access` that have an on/off option: all except ``lock`` (always granted) and ``legacy`` (--timestamp)."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +46,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--key", action="append", default=[], metavar="PATTERN", help="allow locks with key= to use these keys; may be repeated"
     )
-    add("--sentinel", action="store_true", help="also grant the rights for finding it through Sentinel")
+    add("--sentinel", action="store_true", help="also grant the rights to find the server via Sentinel")
     add("--replicas", action="store_true", help="also grant the rights that replicas=n needs")
     add("--quarantine", action="store_true", help="also grant the rights that quarantine= needs")
-    add("--cache", action="store_true", help="also grant the rights that Cache needs")
-    add("--once", action="store_true", help="also grant the rights that once needs")
+    add("--cache", action="store_true", help="also grant the rights that holdfast.Cache needs")
+    add("--once", action="store_true", help="also grant the rights that holdfast.once needs")
     add("--inspect", action="store_true", help="only allow reading locks and their tokens, for\nls, show, wait and watch")
     add("--break", action="store_true", help="only allow reading locks and revoking them, for break")
     add("--election", action="store_true", help="also grant the rights that elections need")
@@ -119,7 +119,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _version_of(url: str) -> tuple[int, int]:
-    """Return the version for the rule, from the server's commands: Redis and Valkey number versions differently.
+    """Return the Redis version for the rule: 7.0 if the server, also a Valkey, has SPUBLISH; otherwise 6.2.
 
     Raises WireError if the server does not answer.
     """

@@ -120,7 +120,8 @@ def _hand_out(args: argparse.Namespace, url: str, ticket: Ticket, file: TicketFi
 
 
 def _leave_word(args: argparse.Namespace, url: str) -> None:
-    """Store who acquired the lock, because the record of this process ends with it."""
+    """Store on the server who acquired the lock, because the record that names this process is deleted when the process
+    ends."""
     from holdfast import close
     from holdfast._api.caller import Caller
     from holdfast._core import control_records

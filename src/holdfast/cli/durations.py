@@ -1,4 +1,4 @@
-"""Parse and format durations and times of the command line: ``30`` (seconds), ``500ms``, ``5m``, ``2h``, ``1d``."""
+"""Parse and format durations and points in time for the command line: ``30`` (seconds), ``500ms``, ``5m``, ``2h``, ``1d``."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TAKES_COMMAND = True
 
 POLL = 0.5
-"""Seconds of one wait for the loss of the term: a signal that arrives just before the wait is handled only after it."""
+"""Seconds of one wait for the loss of the term; a signal that arrives just before a wait is handled only after that wait."""
 
 _AS_IF_NOT_GIVEN: dict[str, Any] = {
     "shell": None,
@@ -38,7 +38,7 @@ _AS_IF_NOT_GIVEN: dict[str, Any] = {
     "max_runtime": math.inf,
     "label": None,
 }
-"""Values for options of ``holdfast run`` that ``holdfast elect`` does not have, but `run.carry_out` reads."""
+"""Values of the options that `run.carry_out` reads and that only ``holdfast run`` has, not ``holdfast elect``."""
 
 _CODES = {LockTimeout: output.EX_TEMPFAIL, ConfigError: output.EX_USAGE, HoldfastError: output.EX_UNAVAILABLE}
 _EPILOG = """\
@@ -94,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def leader(args: argparse.Namespace, urls: list[str], wait: float | None) -> Election:
-    """Return an `Election` object, one candidate, with the settings of the options. ``wait``: seconds to campaign, or None."""
+    """Return an `Election` (one candidate) with the settings of the options. ``wait``: seconds to campaign; None: no limit."""
     from holdfast._api.sync_election import Election
 
     options = {name: value for name in ("prefix", "max_ttl") if (value := getattr(args, name)) is not None}

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "holdfast jobs [options] [history|pause|resume|run|cancel|remove JOB]"
     parser.epilog = "Exit codes: 0 done, 64 bad usage, no such schedule or no such job, 69 no server."
     parser.add_argument(
-        "action", nargs="?", choices=("history", *_ORDERS), metavar="ACTION", help="action on a job; without one, list all jobs"
+        "action", nargs="?", choices=("history", *_ORDERS), metavar="ACTION", help="action on a job; if omitted, list all jobs"
     )
     parser.add_argument("job", nargs="?", metavar="JOB", help="name of the job for the action")
     parser.add_argument("--schedule", metavar="NAME", required=True, help="name of the schedule")

@@ -54,7 +54,7 @@ def row(lock: LockInfo) -> tuple[str, ...]:
 
 
 def who(lock: LockInfo) -> str:
-    """Return the holder of a lock in a few words, or ``-`` if nobody holds the lock."""
+    """Return a short text that names a lock's holder (and counts the holders, if several are possible); ``-`` if none."""
     if not lock.holders:
         return "-"
     text = str(lock.holder)

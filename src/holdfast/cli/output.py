@@ -17,17 +17,17 @@ EX_USAGE, EX_UNAVAILABLE, EX_SOFTWARE, EX_OSERR, EX_TEMPFAIL = 64, 69, 70, 71, 7
 """Exit codes as in sysexits.h; EX_TEMPFAIL is used when a lock is busy."""
 
 OUTPUT_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""Errors of writing stdout to a file or device, such as a full disk; the command then ends with exit code EX_OSERR."""
+"""Error numbers of a failed write to stdout, such as that of a full disk; the command then ends with EX_OSERR."""
 
 EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-"""Errors of a system that has no process, memory or file descriptor left; the command then ends with exit code EX_OSERR."""
+"""Error numbers that mean that no process, memory or file descriptor is left; the command then ends with EX_OSERR."""
 
 EX_LOST = 76
 """Exit code of a command whose lock was lost."""
 
 
 def clean(text: str) -> str:
-    """Return the text with URL credentials hidden and unprintable characters escaped, as other users choose lock names."""
+    """Return the text with URL credentials hidden and unprintable characters escaped, because other users choose lock names."""
     text = _CREDENTIALS.sub("://***@", text)
     if text.isprintable():
         return text  # the usual case, which has to be fast: `ls` may clean a hundred thousand lines

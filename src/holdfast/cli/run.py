@@ -41,7 +41,7 @@ TAKES_COMMAND = True
 
 DESCRIPTORS = 9
 DESCRIPTORS_OF_SERVER = 3
-"""File descriptors that ``holdfast run`` opens at the same time: for itself, and for each server."""
+"""Number of file descriptors that ``holdfast run`` opens at the same time: for itself, and for each server."""
 _EPILOG = """\
 Times are seconds, or 500ms, 5m, 2h, 1d. Exit codes: that of the command, 128 +
 the signal that ended it, 75 (or -E) the lock is busy, 76 the lock was lost and
@@ -169,7 +169,7 @@ def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
 def _are_free(descriptors: int) -> bool:
     """Return whether this number of file descriptors can be opened now.
 
-    A run that failed later for lack of descriptors might hold a lock that it cannot renew, or have run the command already.
+    If descriptors ran out later, the process might hold a lock that it cannot renew, or have run the command already.
     """
     opened: list[int] = []
     try:
@@ -249,7 +249,7 @@ class Run:
         warnings.showwarning = lambda message, *_, **__: self.notice(str(message))
 
     def error(self, text: str) -> None:
-        """Print a message that the user has to see, even with --quiet."""
+        """Print a message, even if --quiet was passed."""
         output.say(f"{self.args.name}: {text}")
 
     def notice(self, text: str) -> None:
@@ -347,7 +347,7 @@ class Run:
     def _acquire(self, stack: contextlib.ExitStack, wait: float | None) -> Lease:
         """Acquire the lock, waiting for ``wait`` seconds (None: without limit), and return its lease.
 
-        With --verbose, the first attempt does not wait, because only a refusal names the holder, which is then printed.
+        With --verbose, the first attempt does not wait: if the lock is busy, the error names the holder, which is printed.
         """
         args = self.args
         options = {name: value for name in ("prefix", "max_ttl") if (value := getattr(args, name)) is not None}
@@ -423,7 +423,7 @@ class Run:
 
 
 _last_signal: list[bool] = []
-"""Empty, or one entry if this process must end by SIGINT, as the command did; True: send SIGINT to the whole process group."""
+"""One entry if this process must end by SIGINT, as the command did (True: together with its process group), else none."""
 
 
 def _leave(code: int) -> NoReturn:

@@ -1,4 +1,4 @@
-"""``holdfast schedule FILE.toml`` or ``MODULE:object``: run the jobs of a schedule, shared with all processes that do so."""
+"""``holdfast schedule FILE.toml`` or ``MODULE:object``: run the jobs of a schedule, shared with all processes that serve it."""
 
 from __future__ import annotations
 

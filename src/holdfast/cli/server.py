@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast._local.server.supervisor import Connection
 
 NOT_RUNNING = 3
-"""Exit code of ``holdfast server status`` if the server does not run, as in the LSB standard of init scripts."""
+"""Exit code of ``holdfast server status`` if the server is not running, as in the LSB standard of init scripts."""
 
 _PATIENCE = 10.0  # seconds to wait for an answer of the server, and for its end
 
@@ -130,7 +130,7 @@ def _wait_for_end(pid: int) -> None:
 
 @contextlib.contextmanager
 def _connected(url: str) -> Iterator[tuple[str, Connection | None]]:
-    """Yield the socket path of this machine's own server, and a connection to it, or None if the server does not run."""
+    """Yield the socket path of this machine's own server, and a connection to the server, or None if it is not running."""
     from holdfast._local.server import paths
     from holdfast._local.server.supervisor import Connection
 

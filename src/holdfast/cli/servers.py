@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser, *, local: bool = False) -> None
 
 
 def settled(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
-    """Return the URLs that the user gave, or that of this machine's own server if there are none and stderr is a terminal.
+    """Return the URLs that the user gave; without any, on a terminal, the URL of this machine's own server.
 
     Without a terminal, missing URLs are a usage error: a host that lost its setting must not use a server of its own.
     """
@@ -69,7 +69,7 @@ def one(args: argparse.Namespace, *, quiet: bool = False) -> str:
 
 
 def urls(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
-    """Return the URLs from the options, else from the environment, else none. Wrong usage ends the process."""
+    """Return the URLs from the options, else from the environment, else an empty list. Wrong usage ends the process."""
     if args.url:
         if any(map(has_password, args.url)) and not quiet:
             output.say("every user of this machine can see the password in --url: use HOLDFAST_URL or --url-file")
@@ -115,7 +115,7 @@ def _of_file(args: argparse.Namespace, *, quiet: bool) -> list[str]:
 
 
 def _distrusted(path: str, seen: os.stat_result, *, terminal: bool) -> str:
-    """Return why another user could change the URLs in this file, and the remedy; empty if no other user could.
+    """Return why another user could change the URLs in this file, and the remedy; empty if no other user could do so.
 
     A pipe or a terminal that this process inherited is trusted, like its arguments.
     """
@@ -140,7 +140,7 @@ def _distrusted(path: str, seen: os.stat_result, *, terminal: bool) -> str:
 
 
 def _way(path: str) -> Iterator[str]:
-    """Yield the directories and links from / to a file: a user who may change one of them can replace the file.
+    """Yield the directories and symbolic links on the path from / to a file; a user who may change one can replace the file.
 
     Raises OSError.
     """

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from holdfast.cli.terminal import Terminal
 
 CONTINUED_WITHIN = 0.5
-"""Seconds to wait for the SIGCONT that continued this process, since another thread may note the signal a little later."""
+"""Seconds to wait for SIGCONT after this process was continued, since another thread may record the signal a little later."""
 
 PATIENCE = 0.2
-"""Seconds in which the guardian must answer a ping after it has missed a deadline; otherwise it counts as dead."""
+"""Seconds in which the guardian process must answer a ping after it has missed a deadline; otherwise it counts as dead."""
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 TWICE = 0.2
-"""Seconds in which a second signal of the same number counts as a copy of the first, for the signals in `ENDING`."""
+"""Seconds within which a second signal of the same kind counts as a copy of the first, for the signals in `ENDING`."""
 
 EX_MAX_RUNTIME = 124
 
@@ -46,7 +46,7 @@ class Lease(Protocol):
 
     @property
     def fence(self) -> int:
-        """The fence, a number higher than that of every earlier lease of the lock."""
+        """The fence, a number higher than the fence of every earlier lease of the lock."""
 
     @property
     def lost(self) -> threading.Event:
@@ -63,7 +63,7 @@ class Lease(Protocol):
 
 
 class Interrupted(BaseException):
-    """An exception raised by a signal that arrives before the command has started, while the lock is waited for."""
+    """An exception that a signal raises if it arrives before the command has started, while the lock is waited for."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -71,7 +71,7 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """Receiver of the signals that are forwarded to the command; while ``raising`` is set, a signal raises `Interrupted`."""
+    """Receiver of the signals to forward to the command; while ``raising`` is True, a signal raises `Interrupted` instead."""
 
     def __init__(self) -> None:
         self.raising = False
@@ -89,7 +89,7 @@ class Signals:
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 
     def start_raising(self) -> None:
-        """Let every signal raise `Interrupted` from now on; raise it at once if a signal has arrived before."""
+        """Let the next signal raise `Interrupted`; if a signal has arrived before, raise `Interrupted` at once."""
         self.raising = True
         if self._early:
             self.raising = False
@@ -102,7 +102,7 @@ class Signals:
     def take_continued(self) -> bytes:
         """Return the signals that arrived since the last call, after waiting for the SIGCONT that ended a stop.
 
-        The kernel may deliver SIGCONT to another thread, which notes it a little later. SIGCONT is missing in the result if
+        The kernel may deliver SIGCONT to another thread, which records it a little later. SIGCONT is missing in the result if
         the process could not be stopped in the first place.
         """
         taken, deadline = self.take(), program.clock() + CONTINUED_WITHIN
@@ -148,7 +148,7 @@ class Result:
         self.exec_errno = 0
         self.lost = False
         self.late = False
-        """True if the lease had expired before the command could start; the caller acquires the lock again."""
+        """True if the lease expired before the command could start; the caller then acquires the lock again."""
         self.borrowed_terminal = False
 
     def exit_code(self) -> int:
@@ -189,14 +189,15 @@ class Supervisor:
         self.result = Result()
         self.pid = 0
         self.passed: dict[int, float] = {}
-        """Local time, in seconds, at which each signal was last forwarded to the command."""
+        """Monotonic time, in seconds, at which each signal was last forwarded to the command, by signal number."""
         self.started = self.over = False
         self.refused = False
-        """True after a message named a process that we may not signal, because it is another user's."""
+        """True once a message has reported a process of another user, which may not be signalled."""
         self.confirmed = -math.inf
-        """Local time, in seconds, of the end of the lease that the guardian knows."""
+        """End of the lease that was last sent to the guardian (the process that ends the command), in seconds of
+        monotonic time."""
         self.kill_at = self.doom = math.inf
-        """Local times, in seconds, at which the guardian must have sent SIGKILL.
+        """Monotonic times, in seconds, by which the guardian process must have sent SIGKILL to the command.
 
         ``kill_at`` follows from the end of the lease, ``doom`` from a SIGTERM that the supervisor has requested.
         """
@@ -256,7 +257,7 @@ class Supervisor:
         self.overdue_at = program.clock() + self.terms.max_runtime
 
     def _forward(self, signals: bytes) -> None:
-        """Forward signals to the command, except a quick second copy of a signal that ends a process.
+        """Forward signals to the command, but not a terminating signal that comes twice within `TWICE` seconds.
 
         timeout(1) sends each signal twice, to this process and to its group. Many commands treat a second signal as an order to
         end at once.
@@ -280,7 +281,8 @@ class Supervisor:
         self.result.status = status
 
     def _heard_stopped(self, signum: int) -> None:
-        """Handle a stop of the command: stop our own group too if the terminal caused it, so that the shell notices."""
+        """Handle a stop of the command: if the terminal caused the stop, stop our own process group, too, so that the
+        shell notices."""
         if signum not in STOPS:
             return  # kill -STOP by another process, which continues the command itself
         if signum != signal.SIGTSTP and self.terminal.lend(self.pid):
@@ -299,7 +301,7 @@ class Supervisor:
         self.guard.signal(signal.SIGCONT)
 
     def _heard_late(self, _: int = 0) -> None:
-        """Handle a lease that expired before the command started: nothing has run, so the caller may acquire again."""
+        """Handle a lease that expired before the command started: nothing has run, so the caller may acquire the lock again."""
         self.result.late = self.over = True
 
     def _heard_ending(self, _: int = 0) -> None:
@@ -336,13 +338,13 @@ class Supervisor:
     # Checks of the lease, the clock and the guardian.
 
     def _end(self, cause: str, why: str) -> None:
-        """Record and print why the command is ended; later reasons are ignored."""
+        """Record and print why the command is being ended; after the first call, do nothing."""
         if not self.result.cause:
             self.result.cause = cause
             self.error(why)
 
     def _look_at_lease(self) -> None:
-        """Tell the guardian the end of the lease after every renewal, and act on the loss of the lease."""
+        """Send the guardian process the end of the lease after every renewal, and end the command if the lease is lost."""
         if self.result.lost:
             return
         now = program.clock()  # read before remaining(), so that a delay in between makes the deadline early, not late
@@ -383,7 +385,7 @@ class Supervisor:
         self.guard.term(self.terms.kill_after)
 
     def _second_line(self) -> float:
-        """Return the local time, in seconds, at which to act in place of a guardian that was stopped or got no CPU."""
+        """Return the monotonic time, in seconds, at which to kill the command in place of a guardian that hangs."""
         if not self.pid:  # a late guardian starts no command, and the lock is acquired again: nothing has to be ended
             return self.guard.asked + 3 * self.terms.ttl
         return min(self.kill_at + self.terms.margin / 2, self.doom + 0.5, self.guard.asked + self.terms.ttl)
@@ -406,7 +408,7 @@ class Supervisor:
         self.guard.ask(0.0)
 
     def _unguarded(self) -> None:
-        """Kill the command, because its guardian is dead and could not end it if this process were killed, too."""
+        """Kill the command, because its guardian is dead: nothing could end the command if this process were killed, too."""
         self._end("unguarded", "the guardian process has died: the command was killed")
         while not self.over:
             try:

@@ -8,7 +8,7 @@ from unicodedata import east_asian_width
 from holdfast.cli import output
 
 WIDEST = 60
-"""Widest a column of a `Table` becomes, in characters; a longer cell shifts the rest of its own row only."""
+"""Maximum width of a column of a `Table`, in characters; a longer cell shifts the rest of its own row only."""
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> list[str]:

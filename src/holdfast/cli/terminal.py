@@ -1,4 +1,4 @@
-"""The terminal of ``holdfast run``: it is lent to the command's process group and taken back, and Ctrl-Z stops both groups.
+"""Lend the terminal of ``holdfast run`` to the command's process group and take it back; let Ctrl-Z stop both groups.
 
 The command has a process group of its own, but the shell's job is the group of `holdfast`. So every stop and continue of
 one group is repeated for the other. If both stdin and stdout are the terminal, the command gets the terminal at once. In
@@ -26,21 +26,22 @@ class Terminal:
         except OSError:
             pass
         self.at_once = os.isatty(0) and os.isatty(1) and self.ours()
-        """True if the command gets the terminal when it starts: stdin and stdout are the terminal, and we are in front."""
+        """True if the command gets the terminal when it starts: stdin and stdout are the terminal, and this process is
+        in the foreground."""
 
     def ours(self) -> bool:
         """Return whether the process group of this process is in the foreground of the terminal."""
         return self.fd >= 0 and self._holder() == os.getpgrp()
 
     def lend(self, group: int) -> bool:
-        """Bring a process group to the foreground; return False if another group than ours is there."""
+        """Bring a process group to the foreground; do nothing and return False if a group other than it and ours is there."""
         if self._holder() != group and not (self.ours() and self._give(group)):
             return False
         self.lent_to = group
         return True
 
     def take_back(self) -> None:
-        """Bring our own process group to the foreground again, if the group that borrowed the terminal is still there."""
+        """Bring our own process group to the foreground again, if the group to which the terminal was lent is still there."""
         if self.lent_to and self._holder() == self.lent_to:
             self._give(os.getpgrp())
         self.lent_to = 0

@@ -1,8 +1,8 @@
-"""The file to which ``holdfast acquire`` writes its ticket: readable by its owner only, and never half written.
+"""The file to which ``holdfast acquire`` writes its ticket: readable by its owner only, and never partly written.
 
-The ticket is written and synced to a new file beside the named one before the server is asked for the lock. If this process
-is killed at any later moment, the ticket is on disk. The new file is renamed once the lock is held, and removed otherwise, so
-an earlier ticket stays in its file until then.
+Before the lock is requested, the ticket is written and synced to a new file beside the named one. So the ticket is on
+disk whenever this process is killed. Once the lock is held, the new file is renamed, and replaces an earlier ticket;
+otherwise it is removed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TicketFile:
         os.fchmod(self._fd, 0o600)  # independent of the umask
 
     def prepare(self, ticket: str) -> None:
-        """Write and sync a provisional ticket before the server is asked for the lock. Raises OSError."""
+        """Write and sync a provisional ticket, before the lock is requested from the server. Raises OSError."""
         _write_all(self._fd, ticket)
         self._sync()
 

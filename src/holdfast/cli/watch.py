@@ -67,7 +67,8 @@ def main(args: argparse.Namespace) -> int:
 
 @contextmanager
 def screen() -> Iterator[None]:
-    """Use the terminal's alternate screen inside the block, and restore the terminal after it or while stopped (Ctrl-Z)."""
+    """Use the terminal's alternate screen inside a ``with`` block; restore the terminal at its end, and while Ctrl-Z
+    stops us."""
 
     def end(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -89,7 +90,7 @@ def screen() -> Iterator[None]:
 
 
 class Watch:
-    """The locks that the last request found, and the changes of holder since the request before."""
+    """The locks that the last request found, and their changes of holder since the previous request."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -160,7 +161,7 @@ class Watch:
 
 
 def _mark(lock: LockInfo | None) -> tuple[str, ...]:
-    """Return what identifies the current holders of a lock, to notice a change; empty if nobody holds the lock."""
+    """Return values that identify the current holders of a lock, to notice a change; empty if nobody holds the lock."""
     return tuple(holder.mark for holder in lock.holders) if lock is not None else ()
 
 

@@ -1,4 +1,4 @@
-"""The processes of the tour, started as ``python -m holdfast.cli.demo.actors ROLE ...``, and helpers for other shows.
+"""The processes of ``holdfast demo tour``, started as ``python -m holdfast.cli.demo.actors ROLE ...``; helpers for other demos.
 
 Each process does what user code would do, prints its results as lines of JSON, and ends when its stdin ends, so that no process
 is left if the demo is killed. The server's URL is in HOLDFAST_URL. Times are seconds of the monotonic clock, which all
@@ -40,9 +40,9 @@ def hear() -> str:
 
 
 def count(url: str, name: str, times: str) -> None:
-    """Run a counting process: for each order on stdin, add 1 to a key ``times`` times, with GET and SET.
+    """Run a counting process: for each line on stdin, add 1 to a key ``times`` times, with GET and SET.
 
-    An order names the way, ``locked`` or another word for no lock, and the key.
+    A line has two words: ``locked`` (count under the lock) or another word (without a lock), and the key.
     """
     redis = client(url)
     redis.ping()  # connect before the measurement
@@ -59,9 +59,9 @@ def count(url: str, name: str, times: str) -> None:
 
 
 def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
-    """Run a holder process: acquire the lock at the first order and keep it; then write each word from stdin.
+    """Run a holder process: at the first line on stdin, acquire the lock and keep it; then write each further line to two keys.
 
-    Each word is written to the key ``guarded`` with a fence check, and to ``plain`` without one, even if the lease is lost.
+    The line is written to the key ``guarded`` with a fence check, and to ``plain`` without a check, even if the lease is lost.
     """
     redis = client(url)
     lock = holdfast.Lock(url, name, ttl=float(ttl))
@@ -80,7 +80,8 @@ def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
 
 
 def wait(url: str, name: str) -> None:
-    """Run a waiting process: for each order on stdin, acquire holdfast's or redis-py's lock, release it, and print when."""
+    """Run a waiting process: for each library named on stdin, acquire its lock, release it, and print the time of
+    acquisition."""
     locks = {"holdfast": holdfast.Lock(url, name), "redis-py": client(url).lock(f"{name}:redis-py", timeout=30)}
     say(ready=True)
     while kind := hear():
@@ -96,7 +97,7 @@ ROLES: dict[str, Callable[..., None]] = {"count": count, "hold": hold, "wait": w
 
 
 def act(roles: Mapping[str, Callable[..., None]]) -> None:
-    """Run the role that the command line names, with its arguments: the main program of a module with roles."""
+    """Run the function of the role that the command line names, with the further words of the command line as its arguments."""
     roles[sys.argv[1]](os.environ["HOLDFAST_URL"], *sys.argv[2:])
 
 

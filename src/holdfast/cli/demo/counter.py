@@ -1,4 +1,4 @@
-"""``holdfast demo counter``: two processes add 1 to the same number; additions are lost in one way, and in four ways none is.
+"""``holdfast demo counter``: two processes add 1 to the same number, first without any care, then with each of four cures.
 
 The processes run this module with ``python -m``; see `count`.
 """
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 PROCESSES = 2
 EACH = 1000
-"""Times that each process adds 1."""
+"""Number of times that each process adds 1 to the number."""
 
 ROUNDS = 5
-"""Most rounds of the way without a cure: it is repeated until an addition is lost, which is likely but left to chance."""
+"""Maximum number of rounds without a cure; the rounds end as soon as an addition is lost, which is likely but left to
+chance."""
 
 HEAD_START = 0.05
-"""Seconds between the order to the processes and their common start."""
+"""Seconds between telling the processes to count and their common start."""
 
 KEPT = 600_000
 """Milliseconds after which the keys of the demo expire, in case the demo is killed."""
@@ -64,7 +65,8 @@ def main(*, as_json: bool) -> int:
 
 
 def show(way: str, stage: Stage, actors: list[Actor], screen: Screen) -> Facts:
-    """Let all processes count at the same time in one way of `WAYS`; print and return what was counted and lost."""
+    """Let all processes count at the same time, in one of `WAYS`; print and return the numbers of counted and lost
+    additions."""
     screen.title(WAYS[way])
     expected = PROCESSES * EACH
     for number in range(1, (ROUNDS if way == "naive" else 1) + 1):
@@ -100,7 +102,7 @@ def judge(facts: Facts) -> list[Check]:
 
 
 def count(url: str, times: str) -> None:
-    """Run a counting process: for each order on stdin (way, key and start time), add 1 to the key ``times`` times."""
+    """Run a counting process: for each line on stdin (way, key and start time), add 1 to the key ``times`` times."""
     redis = client(url)
     redis.ping()  # connect before the measurement
     say(ready=True)

@@ -1,7 +1,7 @@
 """The processes of ``holdfast demo schedule``. Each serves a schedule, and for comparison runs a job by a plain timer.
 
-The clock of each process, ``time.time()``, is wrong by some seconds. A process appends each run to a list on the server, with
-the time of the machine's clock.
+The clock of each process, ``time.time()``, is wrong by some seconds. A process appends a record of each run to a list
+on the server, with the true time of the machine's clock.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Paper:
 
 
 def serve(url: str, name: str, key: str, skew: str) -> None:
-    """Run a process of the show: serve the schedule, run the plain timer job, and run at once each job named on stdin.
+    """Run a process of the demo: serve the schedule, run the plain timer job, and start each job that a line on stdin names.
 
     ``skew``: seconds to add to this process's clock.
     """
@@ -74,7 +74,7 @@ def serve(url: str, name: str, key: str, skew: str) -> None:
 
 
 def take_turns(url: str, lock: str, paper: Paper) -> None:
-    """Run a job each second by this process's own clock, under a plain ``SET NX`` lock: what programs without a schedule do."""
+    """Run a job each second by this process's clock, under a plain ``SET NX`` lock, as programs without a schedule do."""
     server = client(url)
     while True:
         tick = int(time.time()) + 1

@@ -1,4 +1,5 @@
-"""``holdfast demo ladder``: simple locks as many programs write them, each with a schedule that breaks it, found on the spot.
+"""``holdfast demo ladder``: simple locks as many programs write them, each with an order of events that breaks it,
+which a search finds at once.
 
 The locks, called rungs, are in `holdfast.testing.ladder`. The show needs no server, as the simulator contains one.
 """
@@ -43,7 +44,7 @@ def main(*, as_json: bool) -> int:
 
 
 def judge(step: Step, number: int) -> list[Check]:
-    """Return the checks of a step: its lock breaks within the limit, and the next lock, rung ``number``, survives the same."""
+    """Return the checks of a step: its lock breaks within the limit, and the lock that cures it survives the same scenario."""
     name, fall, found, cure, survived = step.rung.name, step.fall, step.found, step.cure, step.survived
     broken = found is not None and found.violation.rule == fall.rule
     which = f"schedule {found.schedules} of at most {fall.within}" if found else f"not within {fall.within} schedules"
@@ -56,7 +57,7 @@ def judge(step: Step, number: int) -> list[Check]:
 
 
 def show(screen: Screen, number: int, step: Step, checks: list[Check]) -> None:
-    """Print a rung: its lock, what goes wrong with it, the schedule that breaks it, and the checks."""
+    """Print a rung (simple lock): the failure of the lock, the schedule of events that breaks it, and the checks."""
     screen.title(f"{number}. {step.rung.title}")
     for text in (step.rung.about, f"Tried with {step.fall.scenario.about}.", step.fall.wrong):
         for line in textwrap.wrap(text, WIDTH - 2):
@@ -71,7 +72,7 @@ def show(screen: Screen, number: int, step: Step, checks: list[Check]) -> None:
 
 
 def facts(step: Step) -> Facts:
-    """Return the facts of a rung, for the JSON output."""
+    """Return the facts of a rung (simple lock and its failure), for the JSON output."""
     found = step.found
     return {
         "name": step.rung.name,

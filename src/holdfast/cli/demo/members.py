@@ -1,4 +1,4 @@
-"""The processes of ``holdfast demo quorum``: members of a program that uses a Redlock, and a wire between two servers.
+"""The processes of ``holdfast demo quorum``: members, which use a Redlock, and a wire (TCP proxy) between two servers.
 
 The processes read orders as lines from stdin and print their results as JSON, like those of `actors`.
 """
@@ -19,13 +19,14 @@ TTL = 2.0
 """Lease time of the locks, in seconds."""
 
 MAX_TTL = 2.0
-"""Longest lease, in seconds: a server that restarted without its data does not vote for this long."""
+"""Longest lease, in seconds. A server that restarted without its data casts no vote for this long."""
 
 WITHIN = 0.2
 """Seconds to wait for the answer of a server."""
 
 SLACK = 1.0
-"""Seconds of delay that checks allow a busy machine; less than `TTL`, as votes that are left over vanish after that."""
+"""Seconds of delay that the checks allow on a busy machine; less than `TTL`, after which leftover votes expire by
+themselves."""
 
 PATIENCE = 10.0
 """Seconds to wait for a lock."""
@@ -42,7 +43,8 @@ def redlock(urls: Sequence[str], name: str) -> holdfast.Redlock:
 
 
 def acquire_in_time(lock: holdfast.Redlock) -> bool:
-    """Acquire a lock, trying again while too few servers can vote. Raises QuorumError after `PATIENCE` seconds."""
+    """Acquire a lock; if too few servers can vote, try again. Raises QuorumError if that lasts longer than `PATIENCE`
+    seconds."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -54,7 +56,7 @@ def acquire_in_time(lock: holdfast.Redlock) -> bool:
 
 
 class Member:
-    """A process that acquires locks as ordered. ``data``: URL of the server with the ``key`` that the lock protects."""
+    """A process that acquires Redlocks on command. ``data``: URL of the server with the ``key`` that the lock protects."""
 
     def __init__(self, urls: str, data: str, key: str) -> None:
         self._urls = urls.split()
@@ -62,7 +64,7 @@ class Member:
         self._lease: Any = None
 
     def _keep(self, acquire: Callable[[], bool], lock: holdfast.Lock) -> None:
-        """Call ``acquire``, keep the lease if the lock was acquired, and print the outcome."""
+        """Call ``acquire``, which acquires ``lock``; keep the lease if that succeeds, and print the outcome."""
         start = time.monotonic()
         facts: dict[str, Any] = {"error": "", "nodes": {}}
         taken = False
@@ -77,7 +79,8 @@ class Member:
         say(taken=taken, got=got, seconds=got - start, **facts)
 
     def work(self, name: str, times: str) -> None:
-        """Acquire the lock ``times`` times, write under each lease with a fence check, and print the acquisitions."""
+        """Acquire the lock ``times`` times, each time write to the protected key with a fence check, and print the
+        acquisitions."""
         lock = redlock(self._urls, name)
         takes: list[dict[str, Any]] = []
         again = 0
@@ -103,7 +106,7 @@ class Member:
         self._keep(lambda: acquire_in_time(lock), lock)
 
     def ask(self, name: str) -> None:
-        """Try once to acquire the lock, keep it if acquired, and print the outcome."""
+        """Try once to acquire the lock, keep the lease if that succeeds, and print the outcome."""
         lock = redlock(self._urls, name)
         self._keep(lambda: lock.acquire(blocking=False), lock)
 
@@ -125,7 +128,8 @@ class Member:
         say(left=self._lease.remaining(), fence=self._lease.fence)
 
     def write(self, text: str) -> None:
-        """Write with the fence of the kept lease, even if the lease is lost, and print whether the write was accepted."""
+        """Write to the protected key with the fence of the kept lease, even if it is lost; print whether the write was
+        accepted."""
         accepted = fencing.fenced_set(self._data, self._key, text, self._lease.fence, ttl=600, keep=KEEP_FENCE)
         say(accepted=accepted, fence=self._lease.fence)
 
@@ -144,7 +148,7 @@ def member(urls: str, data: str, key: str) -> None:
 
 
 def wire(_: str, port: str) -> None:
-    """Run a TCP proxy to a port of this machine; after an order on stdin, discard all bytes in both directions."""
+    """Run a TCP proxy to a port of this machine; after a line on stdin, discard all bytes in both directions."""
     broken = False
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,7 +1,8 @@
-"""``holdfast demo quorum``: a Redlock on five servers, some of which are stopped, or killed and emptied; and one replica.
+"""``holdfast demo quorum``: a Redlock on five servers, some of which are stopped or lose their data; and a replica for
+comparison.
 
-Each scene returns facts, and its judge returns the checks. `members` has the code that the processes run. The faults are chosen
-here; their timing is real.
+Each scene returns facts, and its judge returns the checks. `members` has the code that the processes run. The scenes
+choose the faults; the processes and servers run in real time.
 """
 
 from __future__ import annotations
@@ -69,9 +70,9 @@ class Cast:
         self.wire = self.start("wire", str(self.primary.port))
         self.copy.replicaof("127.0.0.1", self.wire.hear()["port"])  # the replica may synchronise until the last scene
         self.fences: list[int] = []
-        """Fences of all acquisitions of the lock that the processes work with, in order."""
+        """Fences of all acquisitions in `work`, in order."""
         self.kept = f"{self.name}-kept"
-        """Name of a second lock, which one process keeps: no late vote of the first lock can disturb it."""
+        """Name of a second lock, which one process keeps held; late votes for the first lock cannot disturb it."""
 
     def start(self, role: str, *arguments: str) -> Actor:
         actor = Actor(" ".join(self.urls), role, *arguments, module=members.__name__)
@@ -82,13 +83,13 @@ class Cast:
         self.screen.line(f"  {text}")
 
     def say_answers(self, asked: Facts) -> None:
-        """Print the answer of each server, cut to the width of a line."""
+        """Print the answer of each server, as reported by the process ``asked``, cut to the width of a line."""
         for server, answer in asked["nodes"].items():
             self.say(f"  {server}: {answer.partition(':')[0][:60]}")
 
     @contextmanager
     def stopped(self, *numbers: int) -> Iterator[None]:
-        """Stop the servers with these numbers by SIGSTOP inside the block."""
+        """Stop the servers with these numbers by SIGSTOP inside a ``with`` block, and continue them after it."""
         try:
             for number in numbers:
                 self.servers[number].pause()
@@ -121,7 +122,8 @@ class Cast:
         return facts
 
     def hold(self, process: Actor, name: str) -> Facts:
-        """Let a process wait for a lock, acquire and keep it; return its answer. Raises ShowError if it fails."""
+        """Let a process wait for a lock, acquire and keep it; return its answer. Raises ShowError if the lock is not
+        acquired."""
         process.tell("hold", name)
         held = process.hear(2 * PATIENCE)
         if not held["taken"]:
@@ -135,7 +137,8 @@ class Cast:
 
 
 def judge_work(facts: Facts) -> list[Check]:
-    """Return the checks of a scene with a majority: every acquisition succeeds, without overlap and with rising fences."""
+    """Return the checks of a scene in which a majority of the servers votes: all acquire, without overlap, with rising
+    fences."""
     whole = facts["takes"] == facts["writes_accepted"] == facts["wanted"] > 0
     return [
         Check("every process acquires the lock each time, and its writes are accepted", whole),
@@ -157,7 +160,7 @@ def minority_away(cast: Cast) -> Facts:
 
 
 def one_forgets(cast: Cast) -> Facts:
-    """Play scene 3: one server restarts without its data; it casts no vote for a while, and the others go on."""
+    """Play scene 3: one server restarts without its data; it casts no vote for a while, and the other four grant the lock."""
     holder = cast.holder
     cast.screen.title("3. These two go on; server 1 is killed with -9, and starts again, empty")
     held = cast.hold(holder, cast.kept)
@@ -197,7 +200,8 @@ def judge_one_forgets(facts: Facts) -> list[Check]:
 
 
 def majority_forgets(cast: Cast) -> Facts:
-    """Play scene 4: a majority of the servers restarts without its data while the lock is held, and could grant it twice."""
+    """Play scene 4: a majority of the servers restarts without its data while the lock is held, so that it might be
+    granted twice."""
     cast.screen.title("4. While the lock is held, servers 1, 2 and 3 are killed, and start again, empty")
     holder, other = cast.holder, cast.processes[0]
     plain = f"plain-{cast.name}"
@@ -271,7 +275,7 @@ def majority_away(cast: Cast) -> Facts:
 
 
 def _left(cast: Cast, name: str) -> list[int]:
-    """Return the servers with votes left for the lock. A late vote is undone when it arrives, not when its lease ends."""
+    """Wait up to `SLACK` seconds until late votes for the lock are undone; return the numbers of servers with votes left."""
     deadline = time.monotonic() + SLACK
     time.sleep(0.1)  # the servers first process the requests that arrived while they were stopped
     while (left := cast.votes(name)) and time.monotonic() < deadline:
@@ -280,7 +284,7 @@ def _left(cast: Cast, name: str) -> list[int]:
 
 
 def judge_majority_away(facts: Facts) -> list[Check]:
-    """Return the checks of scene 5: a quick error, a noticed loss, and no votes left."""
+    """Return the checks of scene 5: acquiring fails quickly, the holder notices its loss, and no votes are left."""
     in_time = facts["error"] == "QuorumError" and facts["seconds"] <= WITHIN + SLACK
     return [
         Check(f"QuorumError within {WITHIN:g} s, plus {SLACK:g} s for a busy machine", in_time),
@@ -340,7 +344,8 @@ def replica_promoted(cast: Cast) -> Facts:
 
 
 def judge_replica_promoted(facts: Facts) -> list[Check]:
-    """Return the checks of scene 7: the promoted replica grants the lock again, and replicas=1 refuses it at the start."""
+    """Return the checks of scene 7: the promoted replica grants the lock a second time; with replicas=1 it is not
+    granted at all."""
     first, second = facts["fences"]
     return [
         Check("a replica that lags behind grants the lock a second time", all(facts["given"]) and facts["both_for"] > 0),

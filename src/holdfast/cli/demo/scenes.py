@@ -17,7 +17,7 @@ from holdfast.cli.demo.stage import PATIENCE, Actor, Stage
 
 PROCESSES = 4
 EACH = 250
-"""Times that each process adds 1."""
+"""Number of times that each process adds 1 to the counter."""
 
 TTL = 2.0
 """Lease time in the second scene, in seconds."""
@@ -64,7 +64,8 @@ def _count(stage: Stage, actors: list[Actor], how: str) -> tuple[int, float]:
 
 
 def end_of_holder(stage: Stage, screen: Screen) -> Facts:
-    """Play scene 2: the first holder is killed, the second is stopped for longer than its lease, the third goes on."""
+    """Play scene 2: the first holder is killed, the second is stopped for longer than its lease, and the third gets the
+    lock."""
     screen.title(f"2. The holder is killed, and the next one stopped; their lease is {TTL:g} s")
     guarded, plain = stage.key("guarded"), stage.key("plain")
     first, second, third = (stage.start("hold", f"{stage.name}:hold", str(TTL), guarded, plain) for _ in range(3))

@@ -1,4 +1,5 @@
-"""``holdfast demo schedule``: three processes with wrong clocks serve one schedule; each tick runs once, and one is killed.
+"""``holdfast demo schedule``: three processes with wrong clocks serve one schedule; each tick runs once, even if a
+process is killed.
 
 `crew` has the code that the processes run. Each scene returns facts, and its judge returns the checks.
 """
@@ -132,7 +133,7 @@ def crash(staff: Crew) -> Facts:
 
 
 def judge_crash(facts: Facts) -> list[Check]:
-    """Return the checks of the second scene: another process runs the same tick again, with a higher fence."""
+    """Return the checks of the second scene: another process runs the tick of the killed process again, with a higher fence."""
     first, second = facts["first"], facts["second"]
     same = first["tick"] == second["tick"] and first["attempt"] + 1 == second["attempt"]
     text = f"the same tick ran again {facts['after']:.1f} s later, elsewhere, as attempt {second['attempt']}"

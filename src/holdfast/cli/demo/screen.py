@@ -11,14 +11,14 @@ BOLD, GREEN, RED = "1", "32", "31"
 
 
 class Check(NamedTuple):
-    """A statement that has to be true in a show, and whether it was (``held``)."""
+    """A statement that must be true in a demo; ``held`` is True if it was."""
 
     name: str
     held: bool
 
 
 class Screen:
-    """Writer of a show's lines to stdout, at once, or nowhere if ``silent``."""
+    """The output of a demo: writes each line to stdout at once, or drops it if ``silent``."""
 
     def __init__(self, *, silent: bool = False) -> None:
         self._silent = silent

@@ -12,17 +12,17 @@ from holdfast.cli.demo.screen import Check, Screen
 from holdfast.errors import ConfigError, HoldfastError, ServerError
 
 HELD, FAILED = 0, 1
-"""Exit codes of a show: all checks held, or some did not."""
+"""Exit codes of a demo: 0 if all checks were true, 1 if one was false."""
 
 Facts = dict[str, Any]
 
 
 class ShowError(Exception):
-    """An error because of which a show cannot go on; the show counts as failed."""
+    """An error after which a demo cannot go on; the demo counts as failed."""
 
 
 def perform(name: str, play: Callable[[Screen], tuple[Facts, list[Check]]], *, as_json: bool) -> int:
-    """Run a show, print its facts and checks as text or JSON, and return the exit code.
+    """Run a demo, print its facts and checks as text or JSON, and return the exit code.
 
     ``play`` runs the show and returns its facts and checks. ``name`` is printed in error messages, as in ``demo counter``.
     """

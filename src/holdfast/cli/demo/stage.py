@@ -1,4 +1,4 @@
-"""The server of a show, keys with names of their own on it, and processes that follow orders."""
+"""The server of a demo, unique keys on the server, and processes that do what the demo tells them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from holdfast.cli.demo.show import ShowError
 from holdfast.errors import ServerError
 
 PATIENCE = 15.0
-"""Seconds within which a process of a show has to answer, even on a busy machine."""
+"""Seconds within which a process of a demo has to answer, even on a busy machine."""
 
 
 class Actor:
-    """A process that runs one role of a module such as `actors`: it reads orders as lines, and answers in lines of JSON."""
+    """A process that runs one role (function) of a module such as `actors`: reads orders as lines, and answers in JSON
+    lines."""
 
     def __init__(self, url: str, role: str, *arguments: str, module: str = "holdfast.cli.demo.actors") -> None:
         self._said = bytearray()
@@ -66,7 +67,7 @@ class Actor:
         return answer
 
     def signal(self, number: signal.Signals) -> float:
-        """Send the process a signal, and return when, in seconds of the monotonic clock."""
+        """Send the process a signal, and return the monotonic time of that, in seconds."""
         at = time.monotonic()
         self._process.send_signal(number)
         if number == signal.SIGKILL:
@@ -83,7 +84,7 @@ class Actor:
 
 
 class Stage:
-    """The server of a show, with the show's processes and keys; leaving the block kills and deletes them."""
+    """The server of a demo, with the processes and keys of the demo; the end of ``with`` kills and deletes them."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -114,20 +115,21 @@ class Stage:
         self.client.close()
 
     def key(self, name: str) -> str:
-        """Return a key for the demo's own data; at the end the key and its fence (of `holdfast.fencing`) are deleted."""
+        """Return a unique key for data of the demo; at the end the key and its fence (of `holdfast.fencing`) are deleted."""
         key = f"{{{self.name}}}:{name}"
         self._keys += [key, f"{key}:fence"]
         return key
 
     def start(self, role: str, *arguments: str, **options: str) -> Actor:
-        """Start a process in a role, and return before it has printed anything."""
+        """Start a process that runs a role (function) of ``module``, and return without waiting for its first line."""
         actor = Actor(self.url, role, *arguments, **options)
         self._actors.append(actor)
         return actor
 
 
 def client(url: str) -> redis.Redis:
-    """Return a redis-py client for the server of a URL, which may be ``local://``, unknown to redis-py."""
+    """Return a redis-py client for the server of a URL, which may also be ``local://``, a scheme that redis-py does not
+    know."""
     endpoint = from_url(url)
     if endpoint.local is not None:
         from holdfast._local.server import local

@@ -37,7 +37,7 @@ LEASE = 2.0
 """Lease time of a load, in seconds: after this time a killed loader is replaced."""
 
 HEAD_START = 0.1
-"""Seconds between the order to the processes and their common start."""
+"""Seconds between telling the processes to begin and their common start."""
 
 OLD, NEW = 100, 200
 """The price in the database, in cents, before and after its change."""
@@ -184,7 +184,7 @@ def stale(cast: Cast) -> Facts:
 
 
 def judge_stale(facts: Facts) -> list[Check]:
-    """Return the checks of scene 3: one query, and only its caller waits."""
+    """Return the checks of scene 3: there is one query, and only the caller that makes the query waits."""
     return [
         Check("exactly one query", facts["queries"] == 1),
         Check("the other callers do not wait for the query", facts["median"] < QUERY),
@@ -216,7 +216,8 @@ def killed(cast: Cast) -> Facts:
 
 
 def judge_killed(facts: Facts) -> list[Check]:
-    """Return the checks of scene 4: another caller queries after the lease, and every caller gets the price."""
+    """Return the checks of scene 4: when the killed loader's lease ends, another caller queries, and all callers get
+    the price."""
     return [
         Check("exactly one more query", facts["queries"] == 2),
         Check("every caller has the price", facts["answers"] == PROCESSES * CALLERS),
@@ -275,7 +276,8 @@ SCENES = [
 
 
 def shop(url: str, path: str) -> None:
-    """Run a process of the show: for each order on stdin (way, name, callers and start time), let threads ask for the price."""
+    """Run a process of the demo: for each line on stdin (way, name, number of callers, start), let threads ask for the
+    price."""
     database, plain = Database(path), client(url)
     plain.ping()  # connect before the measurement
     say(ready=True)
