@@ -7,8 +7,8 @@ judges the records.
 For tests of holdfast (``docs/design/simulation.md``): `sim` simulates processes, network and servers under virtual time, and
 runs the operations of production in them. `swarms` and `runner` simulate random histories; `explore` and `scenarios` try every
 schedule of a small scenario; `machine` lets Hypothesis choose the steps. Each run produces a `history`, which `checkers` judges
-by the rules in `judge`, and `timeline` draws. `ladder` has locks that are known to be broken. `keyspace` is the data of a
-server, for `inmemory` and `sim`. `__main__` is the program ``python -m holdfast.testing``.
+by the rules in `judge`, and `timeline` draws. `ladder` has locks that are known to be broken. `keyspace` is the data of
+a simulated server, used by `inmemory` and `sim`. `__main__` is the program ``python -m holdfast.testing``.
 """
 
 from __future__ import annotations

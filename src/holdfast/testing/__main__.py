@@ -27,7 +27,7 @@ KINDS = {
     "schedule": "simulate jobs that run once per tick",
     "wired": "run the real drivers over scripted sockets",
 }
-"""Options for the kinds of swarms (sets of random histories), besides the default: a lock on one server."""
+"""Command-line options that choose the kind of swarm (set of random histories); without one, a lock on one server."""
 
 
 def main() -> int:
@@ -47,7 +47,7 @@ def main() -> int:
     kind = parser_swarm.add_mutually_exclusive_group()
     for of, about in KINDS.items():
         kind.add_argument(f"--{of.replace('_', '-')}", dest="of", action="store_const", const=of, help=about)
-    parser_swarm.add_argument("--theme", metavar="THEME", help="add this rare fault to each history; ? lists all")
+    parser_swarm.add_argument("--theme", metavar="THEME", help="add this rare fault to each history; ? lists all faults")
     parser_swarm.set_defaults(run=_swarm, of="lock")
 
     parser_explore = commands.add_parser("explore", help="try every schedule of a small scenario")
@@ -55,9 +55,9 @@ def main() -> int:
     parser_explore.add_argument("--most", type=int, default=1_000_000, metavar="N", help="stop after N schedules")
     parser_explore.set_defaults(run=_explore)
 
-    parser_replay = commands.add_parser("replay", help="draw one seed, or one schedule, as a timeline")
+    parser_replay = commands.add_parser("replay", help="draw the history of a seed or schedule as a timeline")
     parser_replay.add_argument(
-        "which", metavar="SEED|SCENARIO:CHOICES", help="such as 17, quorum:17, election+jumping:17, two-crash:0.0.3.1"
+        "which", metavar="SEED|SCENARIO:CHOICES", help="seed or schedule: 17, quorum:17, election+jumping:17, two-crash:0.0.3.1"
     )
     parser_replay.add_argument("--requests", action="store_true", help="also show each request")
     parser_replay.set_defaults(run=_replay)
@@ -168,7 +168,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _is_seed(which: str) -> bool:
-    """Return whether ``which`` names a seed of a swarm, such as ``quorum:17``, and not a schedule of a scenario.
+    """Return whether ``which`` names a seed (of random histories), such as ``quorum:17``, and not a schedule of a scenario.
 
     A scenario may have the name of a swarm; the choices of a schedule are several numbers, as in ``quorum:0.3``.
     """

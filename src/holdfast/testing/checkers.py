@@ -1,6 +1,6 @@
 """Check the history of a lock, from the simulator or recorded from live processes, against the rules of correct locks.
 
-The checks know only the history, not the code of the locks. The rules are in `judge.safety_rules`, `judge.liveness_rules` and
+The checks see only the history, not the code of the locks. The rules are in `judge.safety_rules`, `judge.liveness_rules` and
 `judge.permit_rules`; they work on the history as `judge.evidence` arranges it. `check` applies all rules.
 """
 
@@ -28,9 +28,10 @@ def check(
     only: Collection[str] | None = None,
     coverage: Coverage | None = None,
 ) -> list[Violation]:
-    """Check a history, and return the violations of the rules in ``only`` (default: all that apply to ``limits``).
+    """Check a history, and return the violations of the rules in ``only`` (None: all rules that apply to locks with
+    ``limits``).
 
-    The events and verdicts are added to ``coverage``.
+    The numbers of events and verdicts are added to ``coverage``, unless it is None.
     """
     if only is None:
         only = OF_SEVERAL if limits.quorum > 1 else OF_PERMITS if limits.permits else OF_LOCKS
@@ -71,15 +72,15 @@ RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violatio
 """
 
 OF_PERMITS: Final = RULES.keys() - {"R1", "R4", "R16"}
-"""Rules that apply to locks with several holders at the same time: semaphores and read-write locks."""
+"""Numbers of the rules that apply to locks with several holders at the same time: semaphores and read-write locks."""
 
 OF_LOCKS: Final = RULES.keys() - {"R17", "R18"}
 
 OF_SEVERAL: Final = frozenset(("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14", "R19"))
-"""Rules that apply to a lock on a majority of servers, where no single server knows the holder."""
+"""Numbers of the rules that apply to a lock on a majority of servers, where no single server knows the holder."""
 
 EXPECTED: Final = {"taken": 2, "contended": 1}
-"""Minimum counts of events in recorded histories: with fewer, a verdict means nothing."""
+"""Minimum number of acquisitions, and of contended ones, in recorded histories: with fewer, the check proves nothing."""
 
 
 def main(paths: Iterable[str]) -> int:

@@ -1,6 +1,7 @@
-"""Exhaustive search: run every schedule of a small scenario, and continue from each state only once.
+"""Exhaustive search: run every schedule (order of events and faults) of a small scenario, but continue each state only once.
 
-A schedule is a list of choices. The search runs the scenario from its start for each schedule. After the given choices it
+A schedule is a list of choices, one at each step. The search runs the scenario from its start for each schedule. After
+the given choices it
 always takes the first option, and at each new state it stores the other options for later runs. A run ends at a state that an
 earlier run has met, because everything that follows from that state is searched already. When no stored choices are left, the
 scenario is covered.
@@ -20,10 +21,10 @@ from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.virtual_time import Stuck
 
 LIMITS = Limits(handover=0.1)
-"""Time limits of the rules for a search: messages take no time, so a free lock is handed over at once."""
+"""Time limits of the rules during a search: messages take no time, so a free lock must be handed over at once."""
 
 DEPTH = 3000
-"""Number of steps after which a schedule counts as endless."""
+"""Number of steps after which a schedule (sequence of choices) counts as endless."""
 
 STUCK = Violation("R7", "no worker can make a step, and some still wait")
 
@@ -31,7 +32,7 @@ Build = Callable[[], Stepwise]
 """Function that builds the world (simulated processes and servers) of a scenario, before its first step."""
 
 Settle = Callable[[Stepwise], None]
-"""Function that finishes a history whose workers have all ended: it lets the leases expire, and records what is left."""
+"""Function that finishes a history whose workers have all ended: it lets the leases expire, and records leftover data."""
 
 Judge = Callable[[list[Event]], list[Violation]]
 """Function that returns the violations in a history that is not about locks."""
@@ -39,7 +40,7 @@ Judge = Callable[[list[Event]], list[Violation]]
 
 @dataclass(slots=True)
 class Found:
-    """A schedule that violates a rule, with its history."""
+    """A schedule (sequence of choices) whose history violates a rule."""
 
     choices: list[int]
     violations: list[Violation]
@@ -52,7 +53,7 @@ class Report:
 
     states: int = 0
     schedules: int = 0
-    """Number of runs; each ended at the end of the scenario, or in a state that an earlier run had met."""
+    """Number of schedules that were run, each to the end of the scenario or to a state that an earlier run had reached."""
     ended: int = 0
     """Number of runs that reached the end of the scenario."""
     steps: int = 0

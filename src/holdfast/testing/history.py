@@ -5,8 +5,9 @@ fields that they set:
 
 ======== =============================================================================================================
 client   ``ask``: begins to acquire (until: end of its wait; note: "2 of 5" if it wants 2 of 5 permits); ``lined``: waits in
-         the local queue of its process; ``queued``: has a place in the server's queue (since: send time of the request for
-         the place); ``passed``: gets the lock from another worker of its process (fence); ``taken``: acquired (fence; until:
+         the local queue of its process; ``queued``: has a position in the server's queue (since: send time of the
+         request for it); ``passed``: gets the lock from another worker of its process (fence); ``taken``: acquired
+         (fence; until:
          end of the lease as the holder knows it; since: send time of the first request; note: reason of the loss, if the
          process knew that the lease was lost already); ``again``: the holder acquires once more (fence); ``inner``: it
          releases that; ``busy``, ``failed``, ``cancelled``: the attempt ended without the lock; ``renewed`` (until);
@@ -66,13 +67,13 @@ class Event(NamedTuple):
     """Name of the worker ("p1/t2", where "p1" is its process), process or server that the event is about."""
     lock: str = ""
     attempt: str = ""
-    """Name of one acquisition, unique in the history; never the secret token."""
+    """Name of one attempt to acquire a lock, unique in the history; never the secret token."""
     fence: int = 0
     until: float = 0.0
     since: float = 0.0
     note: str = ""
     lease: str = ""
-    """Name of the acquisition that got the lease from the server, if another one of its process; empty: this acquisition."""
+    """Name of the attempt to which the server granted the lease, if an earlier one of the same process; empty: this attempt."""
     last: int = 0
     """Last fence of the block of fences that the server granted together, beginning with ``fence``."""
 

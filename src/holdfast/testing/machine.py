@@ -21,7 +21,7 @@ HOLDS = st.sampled_from((0.0, 0.5, 3.0))
 
 
 class LockMachine(RuleBasedStateMachine):
-    """A state machine of two to four clients of one lock, alone or two in a process, with any steps and up to three faults."""
+    """A state machine of two to four clients of one lock, one or two in each process, with any steps and up to three faults."""
 
     world: Stepwise
     scenario: Scenario
@@ -33,7 +33,8 @@ class LockMachine(RuleBasedStateMachine):
         linger=st.sampled_from((0.0, 0.3)),
     )
     def build(self, rounds: list[tuple[float | None, float]], face: Face, together: int, linger: float) -> None:
-        """Choose the clients of the world and their programs."""
+        """Choose the clients of the simulated world and their programs: for each round, the wait and the hold time in
+        seconds."""
         programs = tuple(once(wait, hold) for wait, hold in rounds)
         self.scenario = Scenario(
             "chosen", "by Hypothesis", programs, ALL_FAULTS, 3, face=face, together=together, linger=linger, warm=together > 1
@@ -43,14 +44,14 @@ class LockMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.world.working))
     @rule(choice=st.integers(0, 30))
     def happens(self, choice: int) -> None:
-        """Do one of the steps that are possible now, except faults."""
+        """Run one of the steps that are possible now, except faults; ``choice`` selects the step."""
         options = [step for step in self.world.options() if not step.fault]
         options[choice % len(options)].do()
 
     @precondition(lambda self: bool(self.world.working) and self.world.budget > 0)
     @rule(choice=st.integers(0, 200))
     def goes_wrong(self, choice: int) -> None:
-        """Inject one of the faults that are possible now."""
+        """Inject one of the faults that are possible now; ``choice`` selects the fault."""
         options = [step for step in self.world.options() if step.fault]
         if options:
             options[choice % len(options)].do()

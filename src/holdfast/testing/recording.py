@@ -78,12 +78,13 @@ class Recorder:
         self.close()
 
     def close(self) -> None:
-        """Record the end of this process, and close the file."""
+        """Record that this process ends, and close the file."""
         self.note("end", process())
         self._file.close()
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
-        """Record an event that has just happened, such as ``note("paused", "p123")``; ``facts`` are fields of `Event`."""
+        """Record an event that has just happened, such as ``note("paused", "p123")``; ``facts`` are further fields of
+        `Event`."""
         line = to_line(Event(time.monotonic(), kind, who, lock, attempt, **facts)) + "\n"
         with self._mutex:
             self._file.write(line)
@@ -152,7 +153,7 @@ class _Holding:
         return now + self._lease._held_lease.good_until - clock()  # noqa: SLF001
 
     def look(self) -> None:
-        """Record a renewal, loss or release of the lease since the last look."""
+        """Record a renewal, loss or release of the lease that has happened since the last call."""
         assert self._lease is not None
         until = self._believed()
         if abs(until - self._until) > 0.001 and not self._over:

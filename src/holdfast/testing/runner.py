@@ -30,7 +30,7 @@ from holdfast.testing.swarms.result import Run
 from holdfast.testing.wired import histories as wired
 
 BATCH = 100
-"""Number of seeds that a process simulates before it reports its results."""
+"""Number of seeds (histories) that a process simulates before it reports its results."""
 
 ENOUGH = {
     "contended": 100,
@@ -56,7 +56,7 @@ ENOUGH_OF_SCHEDULES = {
     "tick timed-out": 100,
     "tick attempts": 50,
 }
-"""Minimum counts of events in 1,000 histories of schedules: script calls, and ticks by how they ended."""
+"""Minimum counts of events in 1,000 histories of schedules: calls of scripts, and ticks (scheduled times) by outcome."""
 
 ENOUGH_OF_QUORUM = {
     **{name: count for name, count in ENOUGH.items() if name != "handed_over"},
@@ -221,7 +221,7 @@ JUDGED_IN = 2000
 
 
 def enough(of: str) -> Mapping[str, int]:
-    """Return the minimum counts of events in 1,000 histories of a swarm, which may have a theme."""
+    """Return the minimum counts of events in 1,000 histories of a swarm, given by its name, with or without a theme."""
     return swarm_of(of).enough
 
 
@@ -246,7 +246,7 @@ def _themed(swarm: Swarm, theme: Theme, of: str) -> Swarm:
 
 @dataclass(slots=True)
 class RunnerTotals:
-    """The results of simulated seeds, added up."""
+    """The added-up results of many simulated seeds (histories)."""
 
     histories: int = 0
     calls: int = 0
@@ -271,7 +271,7 @@ class RunnerTotals:
     def missing(self, of: str = "lock") -> list[str]:
         """List the events that were too rare in this swarm for the verdict to mean anything (R11).
 
-        Rules that judged nothing, in as many histories as they should have, are listed too.
+        Rules that judged no case, although there were enough histories, are listed, too.
         """
         share = min(1.0, self.histories / 1000)
         least = {name: max(1, int(count * share)) for name, count in enough(of).items()}
@@ -287,7 +287,7 @@ class RunnerTotals:
 
 
 def batch(first: int, count: int, of: str = "lock") -> RunnerTotals:
-    """Simulate ``count`` seeds of a swarm in this process, and return their results."""
+    """Simulate ``count`` seeds of the swarm ``of`` (kind of histories) in this process, and return their results."""
     tally = RunnerTotals()
     simulate = swarm_of(of).simulate
     gc.freeze()  # so that garbage collections skip the imported modules

@@ -40,7 +40,8 @@ class Holder(NamedTuple):
     who: str | None
     """``host:pid (label)`` of the holder, or the id of its process; None for a client of another library."""
     fence: int
-    """Fence of the holder. If another process holds the lock, it may have a later fence, handed on inside that process."""
+    """Fence of the holder. A holder in another process may have a later fence, if the lock was handed on inside that
+    process."""
     remaining: float | None
     """Seconds until the lease ends on the server, unless it is renewed; None if it has no end."""
 
@@ -85,7 +86,7 @@ class Memory:
     # Queries
 
     def holder(self, lock: Named) -> Holder | None:
-        """Return the holder of a lock, or None if the lock is free."""
+        """Return the holder of a lock, according to the server; None if the lock is free."""
         key, state, _ = _keys(lock)
         token = self._do("GET", key)
         if token is None:
@@ -123,9 +124,10 @@ class Memory:
         self._noticed(notice)
 
     def steal(self, lock: Named, *, ttl: float = 30.0, notice: bool = True) -> int:
-        """Let an imaginary process acquire the lock for ``ttl`` seconds, although it may be held; return the new fence.
+        """Let an imaginary process acquire the lock for ``ttl`` seconds, even if it is held; return the new fence.
 
-        The fence is higher than all before. With ``notice=True`` a holder in this process has noticed the loss on return; with
+        The fence is higher than all earlier ones. With ``notice=True`` a holder in this process has noticed the loss on
+        return; with
         ``notice=False`` it notices at its next renewal.
         """
         key, state, _ = _keys(lock)
@@ -175,14 +177,14 @@ class Memory:
             self.start()
 
     def slow(self, delay: float) -> None:
-        """Delay each answer of the server by ``delay`` seconds of real time from now on; 0 ends the delay."""
+        """Delay each reply of the server by ``delay`` seconds of real time from now on; 0 ends the delay."""
         seconds(delay, "delay", 0)
         self._serving.delay = delay
 
     def drop_replies(self, count: int = 1) -> None:
-        """Execute the next ``count`` scripts, but cut each one's connection before its answer.
+        """Execute the next ``count`` scripts, but cut the connection of each before its reply is sent.
 
-        Every change of a lock by holdfast is a script.
+        holdfast changes locks by scripts only.
         """
         self._serving.lost_answers = count
 

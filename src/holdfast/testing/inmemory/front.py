@@ -1,6 +1,6 @@
 """One connection to a server in memory: parse commands, and encode replies in RESP2 or RESP3, without sockets.
 
-The module executes the commands that concern a connection and not the data: HELLO, CLIENT, MULTI, WATCH and SUBSCRIBE.
+The module itself executes the commands about a connection, such as HELLO, CLIENT, MULTI, WATCH and SUBSCRIBE.
 
 Sources: redis.io "Redis serialization protocol specification", "Transactions", "Redis Pub/Sub".
 """
@@ -66,7 +66,7 @@ def _aggregate(mark: bytes, size: int, parts: Iterable[Any], protocol: int) -> b
 
 
 def shaped(name: bytes, args: list[bytes], reply: Any) -> Any:
-    """Convert the keyspace's reply to a command from its RESP2 form to the types of RESP3, such as a map for HGETALL."""
+    """Convert the reply to a command from its RESP2 form to the types of RESP3, such as a map for HGETALL."""
     if isinstance(reply, list):
         if name == b"HGETALL":
             return dict(zip(reply[::2], reply[1::2], strict=True))
@@ -82,7 +82,7 @@ def shaped(name: bytes, args: list[bytes], reply: Any) -> Any:
 
 
 class Backend(Protocol):
-    """The methods of the server in memory that its connections call."""
+    """The interface of a server in memory for its connections."""
 
     def execute(self, args: list[bytes]) -> Any:
         """Execute a command on the data at the server's time, deliver the messages that it publishes, and return the reply."""

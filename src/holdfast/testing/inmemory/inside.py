@@ -1,7 +1,7 @@
 """Access of the test tools to the keeper (the library's background thread): wait until it is idle, or make it renew now.
 
-The keeper is idle when nothing is due and it awaits no answer. The test clock moves only at such moments (`when_idle`): if it
-moved between a request and its answer, the server would seem not to answer.
+The keeper is idle when no action is due and no reply is awaited. The test clock moves only then (`when_idle`): if it
+moved between a request and its reply, the server would seem not to answer.
 """
 
 # ruff: noqa: SLF001  (the test tools belong to the library: they may look inside)
@@ -24,7 +24,7 @@ from holdfast._runtime.process import current
 T = TypeVar("T")
 
 LIMIT = 2.0
-"""Longest wait for the keeper to become idle, in real seconds; an unreachable or slow server keeps it busy for longer."""
+"""Longest wait, in real seconds, until the keeper (background thread) is idle; a slow server may keep it busy for longer."""
 
 
 def when_idle(then: Callable[[], None] = lambda: None, limit: float = LIMIT) -> bool:
@@ -76,7 +76,8 @@ def _in_its_thread(keeper: Keeper, what: Callable[[], T]) -> T:
 
 
 def next_at() -> float:
-    """Return the local time, in seconds, at which the keeper has something to do next; infinity: never."""
+    """Return the monotonic time, in seconds, of the next action of the keeper (background thread); infinity: none is
+    planned."""
     keeper = current().running_keeper
     if keeper is None:
         return float("inf")
@@ -92,7 +93,8 @@ def _idle(keeper: Keeper) -> bool:
 
 
 def _with_node(endpoint: Endpoint, do: Callable[[Keeper, Node], None]) -> None:
-    """Call ``do`` in the keeper's thread with the node, the keeper's state about one server; do nothing if there is none."""
+    """Call ``do`` in the keeper's thread with the `Node`, which is the keeper's state for one server; without a node,
+    do nothing."""
     keeper = current().running_keeper
     if keeper is None:
         return
@@ -107,7 +109,7 @@ def _with_node(endpoint: Endpoint, do: Callable[[Keeper, Node], None]) -> None:
 
 
 def hurry(endpoint: Endpoint) -> None:
-    """Make the keeper renew its leases on a server and refresh its waiters now; return when the answers have arrived."""
+    """Make the keeper renew its leases on a server and refresh its waiters now; return when the replies have arrived."""
 
     def all_due(keeper: Keeper, node: Node) -> None:
         now = clock()
@@ -123,9 +125,9 @@ def hurry(endpoint: Endpoint) -> None:
 
 
 def in_line(endpoint: Endpoint, key: bytes) -> int:
-    """Return how many waiters for a lock to add to the server's count: those in the local queue of this process.
+    """Return the number of waiters in the local queue of this process, to be added to the number of waiters on the server.
 
-    Waiters that have a place in the server's queue, but have not received its answer yet, are subtracted.
+    Waiters that are in the server's queue already, but have not received the reply about it yet, are subtracted.
     """
     keeper = current().running_keeper
     if keeper is None:
@@ -142,7 +144,8 @@ def in_line(endpoint: Endpoint, key: bytes) -> int:
 
 
 def fence(endpoint: Endpoint, token: str) -> int:
-    """Return the last fence of a lease held by this process, which may have handed the lease on; 0 if it holds none."""
+    """Return the last fence used with a lease of this process, which may have been handed on to other workers; 0: no
+    such lease."""
     keeper = current().running_keeper
     if keeper is None:
         return 0
@@ -158,7 +161,7 @@ def fence(endpoint: Endpoint, token: str) -> int:
 
 
 def part(endpoint: Endpoint, why: str) -> None:
-    """Make the keeper drop a server that is gone for good: end its waiters, lose its leases and close its connections."""
+    """Make the keeper drop a server that is gone for good: fail its waiters, mark its leases as lost, close its connections."""
 
     def end(keeper: Keeper, node: Node) -> None:
         with keeper.mutex:

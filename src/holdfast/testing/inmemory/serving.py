@@ -1,4 +1,4 @@
-"""The thread of a server in memory: it serves a unix socket, sets the server's time, and injects delays and lost answers."""
+"""The thread of a server in memory: it serves a unix socket, sets the server's time, and injects delays and lost replies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger("holdfast.testing")
 _SCRIPTS = {b"EVAL", b"EVALSHA"}
 
 _one_at_a_time = threading.Lock()
-"""Lock for the Lua runtime that all keyspaces of a process share."""
+"""Lock around the use of the Lua runtime, which all servers in memory of a process share."""
 
 
 class Connection:
@@ -45,7 +45,8 @@ class Connection:
 
     @property
     def next_at(self) -> float:
-        """Real time, in seconds, at which the next reply may be sent; infinity if there is none or the socket is full."""
+        """Real (monotonic) time, in seconds, at which the next reply may be sent; infinity: no reply waits, or the
+        socket is full."""
         return self._out[0][0] if self._out and not self._full else float("inf")
 
     def send(self, reply: Any) -> None:
@@ -112,11 +113,11 @@ class Serving:
         self.path = path
         self._keyspace = Keyspace()
         self.delay = 0.0
-        """Seconds of real time by which each answer is delayed."""
+        """Seconds of real time by which each reply is delayed."""
         self.lost_answers = 0
-        """Number of scripts whose answers are still to be dropped, by cutting their connections."""
+        """Number of scripts whose replies are still to be dropped, by cutting their connections."""
         self._start = time.time() - clock()
-        """Seconds to add to local time to get the server's time, so that both advance together."""
+        """Seconds to add to the monotonic time of this process to get the server's time, so that both advance together."""
         self._owner = os.getpid()
         self._listener: socket.socket | None = None
         self._connections: dict[socket.socket, Connection] = {}

@@ -10,7 +10,7 @@ from holdfast._runtime.process import close
 from holdfast.testing.inmemory import inside
 
 STEP = 1.0
-"""Longest step of `Clock.run`, in seconds: the interval at which a waiting process refreshes its place in a queue."""
+"""Longest step of `Clock.run`, in seconds: the interval at which a waiting process refreshes its position in a queue."""
 
 
 class Clock:
@@ -57,7 +57,8 @@ class Clock:
 
     @staticmethod
     def _step(seconds: float, patience: float = inside.LIMIT) -> bool:
-        """Move the clock by one step; return True if the keeper got all its answers within ``patience`` real seconds."""
+        """Move the clock by one step; return True if the keeper (background thread) is idle within ``patience`` real
+        seconds."""
 
         def move() -> None:
             local.ahead += seconds

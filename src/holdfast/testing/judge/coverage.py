@@ -26,7 +26,7 @@ class Coverage:
     passed: int = 0
     """Acquisitions of a lock that another worker of the same process handed on."""
     inherited: int = 0
-    """Acquisitions by a waiter that had inherited its place in the server's queue from another waiter of its process."""
+    """Acquisitions by a waiter that had inherited its position in the server's queue from another waiter of its process."""
     lingered: int = 0
     """Leases that a process kept for a while after their release, when none of its workers waited for the lock."""
     again: int = 0
@@ -46,7 +46,7 @@ class Coverage:
     faults: Counter[str] = field(default_factory=Counter)
     faults_while_held: Counter[str] = field(default_factory=Counter)
     docket: Docket = field(default_factory=Docket)
-    """Number of judged and excused cases of each rule."""
+    """For each rule, the numbers of judged cases and of cases excused by faults."""
 
     def add(self, case: Evidence) -> None:
         """Add the counts of one more history."""

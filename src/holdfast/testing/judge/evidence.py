@@ -1,7 +1,7 @@
 """A history arranged for judging: the requests, the holders with their times, what the servers recorded, and the faults.
 
-The rules judge; this module only answers their questions, such as which faults a process may have felt, and by when something
-must have happened that takes a number of seconds without faults. A worker does one thing at a time, so the end of an ``ask``
+The rules judge; this module only answers their questions, such as which faults a process may have felt, and the latest
+time of an event that takes a number of seconds without faults. A worker does one thing at a time, so the end of an ``ask``
 is the next outcome of the same worker on the same lock.
 """
 
@@ -24,7 +24,7 @@ DRIFT = 1.005
 """Factor by which the clock of a server or process may be slow, with a small margin."""
 
 LASTING = frozenset(("silence", "slow", "restart", "refused", "pause", "hung"))
-"""Kinds of faults that last until they are healed. All others end at once, unless their event has an end."""
+"""Kinds of faults that last until a ``healed`` event. Other faults end at once, unless their event gives an end."""
 
 SERVER = frozenset(("granted", "extended", "freed", "asked"))
 """Kinds of events that a server records about a lease."""
@@ -37,13 +37,13 @@ PASSING = frozenset(("cut", "lost-request", "lost-reply", "duplicate", "cancel")
 
 
 PROMPT = 0.1
-"""Shortest time, in seconds, that a process waits for an answer before it does anything else."""
+"""Shortest time, in seconds, that a process waits for a reply before it goes on without the reply."""
 
 RECONNECTED = 1.0
 """Seconds within which a lost connection is open again, if its server can be reached."""
 
 SIGN_OF_LIFE = 1.0
-"""Seconds without a sign of life of a process after which its places in the server's queue may be skipped."""
+"""Seconds without a request from a process after which the server may skip its positions in the queue."""
 
 
 def kind_of(note: str) -> str:
@@ -65,7 +65,7 @@ class Ask:
     def __init__(self, event: Event, top: Hold | None, contended: bool) -> None:
         self.event = event
         self.top = top
-        """The acquisition with the highest fence among those before this attempt; None if there was none."""
+        """The acquisition with the highest fence among all earlier than this attempt; None if there was none."""
         self.contended = contended
         """True if another worker held the lock when this attempt began, or acquired it during the attempt."""
         self.ended = INFINITY
@@ -103,7 +103,7 @@ class Hold:
 
 
 class Fault:
-    """A fault with its start and end, and what it concerns."""
+    """A fault with its start and end, and with the process or server, lock and leases that it concerns."""
 
     __slots__ = ("at", "end", "event", "kind", "leases", "lock", "process")
 
@@ -138,13 +138,13 @@ class Fault:
 
 
 class Place:
-    """A place in the server's queue. A waiter that gives up may leave its place to another waiter of its process."""
+    """A position in the server's queue. A waiter that gives up may leave its position to another waiter of its process."""
 
     __slots__ = ("event", "owners")
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        """The event ``queued``: the answer that the waiter has the place."""
+        """The event ``queued``: the waiter learns that it has this position."""
         self.owners: list[Ask | None] = []
 
     @property
@@ -153,7 +153,7 @@ class Place:
 
     @property
     def ended(self) -> float:
-        """Time at which the last waiter with this place stops waiting."""
+        """Time at which the last waiter with this position stops waiting."""
         return self.event.at if self.last is None else self.last.ended
 
 
@@ -165,9 +165,9 @@ class Scene:
     def __init__(self) -> None:
         self.holds: list[Hold] = []
         self.queued: dict[str, Place] = {}
-        """Places in the server's queue, by the name of the lease."""
+        """Positions in the server's queue, by the name of the lease that the waiter asks for."""
         self.lined: list[tuple[Event, Ask | None]] = []
-        """Waiters in the local queues of their processes: the event ``lined``, and the attempt to acquire."""
+        """Waiters in the local queues of their processes, each as its event ``lined`` and its attempt to acquire."""
         self.passed: dict[str, list[Event]] = {}
         """Events ``passed`` of each lease, by its name: the lease was handed on inside its process."""
         self.writes: list[Event] = []
@@ -188,7 +188,7 @@ class Evidence:
         """Events about each lease, by its name, in order."""
         self.faults: list[Fault] = []
         self.struck: list[tuple[str, bool]] = []
-        """Kind of each fault, and True if a worker held a lock at that time."""
+        """Each fault as its kind, and True if a worker held a lock when the fault began."""
         self.left: list[Event] = []
         self.processes: set[str] = set()
         """Names of the client processes; all other names belong to servers."""
@@ -204,7 +204,7 @@ class Evidence:
         self._read(events)
         self._of_servers = [fault for fault in self.faults if fault.process not in self.processes]
         self._touching: dict[str, list[Fault]] = {}
-        """Faults that each process may feel, by its name, filled when a rule first asks."""
+        """Faults that may affect each process, by its name; computed when a rule first asks."""
 
     def _read(self, events: Iterable[Event]) -> None:
         readers: dict[str, Callable[[Event], object]] = {
@@ -267,22 +267,23 @@ class Evidence:
     # Faults that excuse events
 
     def late(self, rule: str, end: float, since: float, seconds: float, faults: Iterable[Fault]) -> bool:
-        """Count a case of a rule with a time limit, and return whether ``end`` is too late, faults allowed for."""
+        """Return whether ``end`` is over ``seconds`` seconds after ``since``, time with faults not counted; count the case."""
         if end <= since + seconds + ROUNDING:
             self.docket.decide(rule)
             return False
         return not self.docket.decide(rule, end <= self.due(since, seconds, faults) + ROUNDING)
 
     def granted(self, hold: Hold) -> float | None:
-        """Return when the server granted this hold, or None if that is unknown or several servers granted it."""
+        """Return the time at which the server granted the lock for this acquisition; None if unknown, or if several
+        servers did."""
         grants = [event for event in self.leases[hold.lease] if event.kind == "granted" and event.at <= hold.since]
         return grants[-1].at if len({event.who for event in grants}) == 1 else None
 
     def unsettled(self, earlier: Hold, later: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether the server had a fault between the two holds, because of which it could grant the lock to both.
+        """Return whether the server had a fault between two acquisitions that may have made it grant the lock twice.
 
-        The time from grant to grant counts. If a grant is unknown, the request for ``earlier`` is used instead (that of the
-        waiter of its process that got the lock from the server), or the time at which ``later`` was acquired.
+        The time between the two grants by the server counts. If the first grant is unknown, the time begins with the
+        request for it; if the second is unknown, it ends when ``later`` was acquired.
         """
         if earlier.lease == later.lease:
             return False  # a worker that hands its lock on no longer relies on it
@@ -293,7 +294,8 @@ class Evidence:
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
 
     def apart(self, one: Hold, other: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether a fault made a server free the lock of one hold before a server granted it to the other.
+        """Return whether a fault made a server free the lock of one acquisition early, and grant the lock to the other
+        acquisition.
 
         If the history has no events of servers, a fault between the two holds is enough.
         """
@@ -310,7 +312,7 @@ class Evidence:
         return any(self._taken_away(earlier.lease, server, by, kinds) for server, by in given.items())
 
     def _taken_away(self, lease: str, server: str, by: float, kinds: Collection[str]) -> bool:
-        """Return whether, by this time, a fault of these kinds made a server free a lease before its end.
+        """Return whether a fault of these kinds made a server free a lease before its end, and before the time ``by``.
 
         After amnesia (loss of data), a server waits by its clock before it grants anything. If the clock was set meanwhile,
         amnesia counts as such a fault, too.
@@ -335,7 +337,7 @@ class Evidence:
         return False
 
     def disturbed(self, since: float, until: float, lock: str, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether a fault of these kinds hit a server of this lock, or still lasted, between the two times."""
+        """Return whether, between two times, a fault of these kinds began or lasted on a server and concerned this lock."""
         for fault in self._of_servers:  # a loop, because every rule asks this for nearly every event
             if fault.at <= until and fault.end >= since and fault.kind in kinds and (not fault.lock or fault.lock == lock):
                 return True
@@ -344,30 +346,32 @@ class Evidence:
     def felt(self, process: str, since: float, until: float, echo: float) -> list[Fault]:
         """Return the faults, except cancellations, that this process may have felt between the two times.
 
-        A slow message takes at most ``echo`` seconds. If all messages may be slow, a wait shorter than `PROMPT` has not felt
-        it. Noticing a lost connection takes up to `PROMPT`, too.
+        A slow message takes at most ``echo`` seconds. If all messages may be slow, a wait shorter than `PROMPT` was not
+        affected. Noticing a lost connection takes up to `PROMPT`, too.
         """
         slow = until > since + PROMPT
         felt = [fault for fault in self.touching(process) if fault.at <= until and fault.kind != "cancel"]
         return [fault for fault in felt if (slow if fault.weather else fault.ends(echo) + PROMPT >= since)]
 
     def lasting(self, process: str, since: float, until: float, echo: float) -> list[Fault]:
-        """Return the faults that may have cost a waiter of this process its place in the queue between the two times.
+        """Return the faults that may have cost a waiter of this process its position in the queue between the two times.
 
-        A fault of one message does not; a lasting fault may, until all connections are open again. If all messages are slow,
-        only waits are affected that are longer than a place lasts without a sign of life.
+        A fault of one message cannot do so; a lasting fault can, until all connections are open again. If all messages
+        are slow,
+        only waits are affected that are longer than `SIGN_OF_LIFE`.
         """
         slow = until > since + SIGN_OF_LIFE
         felt = [fault for fault in self.touching(process) if fault.at <= until and fault.kind not in PASSING]
         return [fault for fault in felt if (slow if fault.weather else fault.ends(echo) + RECONNECTED >= since)]
 
     def mute(self, process: str, at: float) -> bool:
-        """Return whether the process had been silent for so long, at that time, that its places in the queue may be skipped."""
+        """Return whether, at time ``at``, the process had been silent for so long that its positions in the queue may
+        be skipped."""
         own = [fault for fault in self.faults if fault.process == process and fault.kind in LASTING]
         return any(fault.at + SIGN_OF_LIFE <= at < fault.end + RECONNECTED for fault in own)
 
     def deafened(self, process: str, at: float) -> bool:
-        """Return whether the process may have lost a connection just before that time: a waiter without listener is skipped."""
+        """Return whether the process may have lost its inbox connection just before ``at``, so that its waiters are skipped."""
         return any(fault.kind in PASSING and fault.at <= at <= fault.at + RECONNECTED for fault in self.touching(process))
 
     def was_deaf(self, process: str, hold: Hold) -> bool:
@@ -381,7 +385,7 @@ class Evidence:
         return slow and bool(grants) and process in grants[-1].note.split()[1:]
 
     def touching(self, process: str) -> list[Fault]:
-        """Return the faults that this process may feel: its own, and those of servers and of the network."""
+        """Return the faults that may affect this process: its own faults, and those of servers and of the network."""
         found = self._touching.get(process)
         if found is None:
             found = [fault for fault in self.faults if fault.process == process or fault.process not in self.processes]
@@ -390,7 +394,8 @@ class Evidence:
 
     @staticmethod
     def due(since: float, seconds: float, faults: Iterable[Fault]) -> float:
-        """Return the time by which something must have happened that takes this many seconds without a fault."""
+        """Return the latest time of an event that takes ``seconds`` seconds after ``since``, beginning again after each
+        fault."""
         due = since + seconds
         for fault in faults:
             if fault.at > due:

@@ -1,4 +1,4 @@
-"""The times at which servers lost their data, or had their clocks set: faults that some rules excuse."""
+"""The times of faults that some rules excuse: servers lost their data, or their clocks were set."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Upsets:
                     self._spans.append((FORWARD, *span))
 
     def between(self, since: float, until: float, *kinds: str) -> bool:
-        """Return whether a fault of these kinds happened, or still lasted, between two times (true time, in seconds)."""
+        """Return whether a fault of these kinds happened, or still lasted, between two times (virtual time, in seconds)."""
         return any(kind in kinds and at <= until and end >= since for kind, at, end in self._spans)
 
     def of(self, kind: str) -> list[tuple[float, float]]:
-        """Return the start and end of each fault of this kind, in seconds of true time."""
+        """Return the start and end of each fault of this kind, in seconds of virtual time."""
         return [(at, end) for which, at, end in self._spans if which == kind]

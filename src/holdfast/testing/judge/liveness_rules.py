@@ -15,7 +15,7 @@ from holdfast.testing.judge.evidence import DRIFT, INFINITY, ROUNDING, Ask, Evid
 from holdfast.testing.judge.safety_rules import Limits, Violation
 
 MUTE = 2.2
-"""Seconds after the last sign of life of a waiter's process in which the waiter may still be granted the lock."""
+"""Seconds after the last request of a waiter's process during which the server may still grant the waiter the lock."""
 
 
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
@@ -117,7 +117,7 @@ def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Itera
 
 
 def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield grants to queued waiters that never acquired the lock, if these were too many or lasted too long.
+    """Yield violations: grants to queued waiters that never acquired the lock, if there were too many or they lasted too long.
 
     Excused: a fault of the server as in R1, and late copies of requests.
     """
@@ -143,7 +143,7 @@ def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator
 
 
 def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
-    """Yield grants to queued waiters whose process had hung for more than `MUTE` seconds; each grant delays other waiters.
+    """Yield violations: grants to queued waiters whose process had hung for over `MUTE` seconds, which delay other waiters.
 
     Excused: a copy of the waiter's own request, another client of the process that asks at that time, and a clock that was set.
     """
@@ -167,7 +167,7 @@ def _asks(case: Evidence, process: str, at: float) -> bool:
 
 
 def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
-    """Yield times in which no client held a lock on several servers, as far as clients know, although one asked for it."""
+    """Yield violations: times in which a client waited for a lock on several servers that no client held."""
     since = case.start
     holds = sorted(scene.holds, key=attrgetter("since"))
     for upto, kept in [(hold.since, hold.end if hold.how == "release" else hold.until) for hold in holds] + [(case.last, 0.0)]:
@@ -183,7 +183,7 @@ def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[V
 
 
 def _free(case: Evidence, lock: str, scene: Scene) -> Iterator[tuple[float, float]]:
-    """Yield start and end of the times in which the lock was free, according to the server's events."""
+    """Yield the start and end of each time in which the lock was free, according to the server's events."""
     free_since, kept = case.start, float("-inf")
     for event in scene.server:
         if event.kind == "granted":
@@ -216,10 +216,11 @@ def _overdue(case: Evidence, ask: Ask, lag: float) -> Iterator[Violation]:
 
 
 def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R8: waiters get the lock in the order in which they came.
+    """R8: waiters get the lock in the order in which they joined the queue.
 
-    A waiter that knows its place in the queue gets the lock before a client whose request (for a place, or for the lock at
-    once) was sent later. A waiter that gave up may be overtaken only by a client that was served after its wait ended. The
+    A waiter that knows its position in the queue gets the lock before a client whose request (to join the queue, or for
+    the lock at once) was sent later. A waiter that gave up may be overtaken only by a client that was served after its
+    wait ended. The
     waiters of one process get the lock in their order, too. While another process is known to wait, a process hands its lock on
     at most ``limits.passes`` times, and for at most ``limits.pass_time``; it never hands on for more than a second.
 
@@ -249,12 +250,12 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _may_be_overtaken(case: Evidence, limits: Limits, waiter: Event, until: float) -> bool:
-    """Return whether a fault may have cost the waiter its place before that time."""
+    """Return whether a fault may have cost the waiter its position in the queue before the time ``until``."""
     return bool(case.lasting(process_of(waiter.who), waiter.since or waiter.at, until, limits.echo))
 
 
 def _came(scene: Scene, hold: Hold) -> float:
-    """Return the send time of the request that led to this hold."""
+    """Return the send time of the request that led to this acquisition."""
     place = scene.queued.get(hold.lease)
     if place is not None:
         return place.event.since
@@ -262,7 +263,8 @@ def _came(scene: Scene, hold: Hold) -> float:
 
 
 def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
-    """Yield places in the queue whose waiters were served after a client that came later: lease, place, and that client."""
+    """Yield waiters that acquired the lock after a client that came later: the lease, the event ``queued``, the
+    client's hold."""
     by_fence = all(hold.fence for hold in scene.holds)
     first, lease = None, ""
     for hold in sorted(scene.holds, key=attrgetter("fence" if by_fence else "since"), reverse=True):
@@ -276,7 +278,7 @@ def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
-    """Yield places whose waiters waited in vain while a client that came later was served: lease, place, and that client."""
+    """Yield waiters that timed out while a client that came later got the lock: lease, event ``queued``, the client's hold."""
     served = {hold.lease for hold in scene.holds}
     holds = [hold for hold in scene.holds if not hold.received]
     times = [hold.since for hold in holds]
@@ -291,9 +293,9 @@ def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
-    """Yield waiters that a later client of the same process overtook in the local queue.
+    """Yield violations: waiters that a later client of the same process overtook in the local queue.
 
-    A client with a wait of 0 is not in the queue.
+    A client that does not wait (a wait of 0) is not in the queue.
     """
     for event, ask in scene.lined:
         if ask is None or ask.outcome not in {"taken", "busy"}:
@@ -312,7 +314,7 @@ def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
 
 
 def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield places in the server's queue that were given up while another waiter of the process could have inherited them."""
+    """Yield violations: positions in the queue that were given up although another waiter of the process could inherit them."""
     for lease, place in scene.queued.items():
         owner = place.last
         if owner is None or owner.outcome not in {"busy", "cancelled"} or owner.event.until <= owner.event.at + ROUNDING:
@@ -351,7 +353,7 @@ LIMIT = 1.0
 
 
 def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iterator[Violation]:
-    """Yield a lease that was handed on inside its process when it should have been released to the server."""
+    """Yield a violation if a lease was handed on inside its process when it should have been released to the server."""
     since = next((hold.since for hold in scene.holds if hold.lease == lease), None)
     if since is None:
         return
@@ -380,9 +382,10 @@ def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iter
 def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R16: a lease is either used, or released to the server.
 
-    When a holder is done, the next client of the process holds the lease within ``limits.handover``, or the lease is released
-    on the server. If no client waits, ``limits.linger`` is added: the process may keep the lease for quick reuse. With
-    ``limits.recall``, a client that asks for a lease that is only kept gets it, even with a wait of 0. Time with faults does
+    When a holder has released, the next client of the process holds the lease within ``limits.handover``, or the lease
+    is released on the server. If no client waits, ``limits.linger`` is added: the process may keep the lease for quick
+    reuse. With ``limits.recall``, a client that asks for a lock whose lease is kept unused acquires it, even with a
+    wait of 0. Time with faults does
     not count.
     """
     for scene in case.scenes.values():
@@ -450,7 +453,7 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
 
 
 def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield clients that were refused a busy lock although a process only kept its lease, unused, all the time.
+    """Yield violations: clients that were refused a lock as busy although a process only kept its lease, unused, all the time.
 
     Excused: a fault that the client, or the process that kept the lease, may have felt meanwhile.
     """

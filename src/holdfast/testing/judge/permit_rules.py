@@ -14,7 +14,7 @@ from holdfast.testing.judge.evidence import INFINITY, ROUNDING, Evidence, Fault,
 from holdfast.testing.judge.safety_rules import Limits, Violation
 
 READERS = 1_000_000
-"""Number of permits of a read-write lock: a writer has all of them, a reader has one."""
+"""Number of permits of a read-write lock: a writer holds all of them, a reader holds one."""
 
 
 def _wants(ask: Event | None) -> int:
@@ -22,14 +22,15 @@ def _wants(ask: Event | None) -> int:
 
 
 def _weight(case: Evidence, hold: Hold, at: float) -> int:
-    """Return the number of permits that a holder believes it has at that time."""
+    """Return the number of permits that a holder believes it has at time ``at``."""
     if any(event.kind == "downgraded" and event.at <= at for event in case.said(hold)):
         return 1
     return _wants(hold.ask.event if hold.ask else None)
 
 
 def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
-    """Return the highest limit between the grant of this hold and the time at which its holder learned of the grant."""
+    """Return the highest limit of permits between the grant of an acquisition and the time at which its holder learned
+    of it."""
     given = case.granted(hold)
     since = hold.since if given is None else given
     known = [event for event in scene.limits if event.at <= hold.since]
@@ -38,7 +39,7 @@ def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
 
 
 def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R17: the holders of permits together never hold more permits than the limit, as far as they believe.
+    """R17: the permits that all holders believe to hold are together never more than the limit.
 
     Holders keep their permits when the limit is lowered; no client gets permits before enough are free. Excused: as in R1.
     """
@@ -62,7 +63,8 @@ def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
 def r18_next(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R18: free permits that suffice for the first waiter in the queue are granted within ``limits.handover``.
 
-    If several waiters came at the same time, any of them may be first. Time with faults that these may feel does not count.
+    If several waiters came at the same time, any of them may be first. Time with faults that may affect these waiters
+    does not count.
     """
     for lock, scene in case.scenes.items():
         wanted = {ask.event.attempt: _wants(ask.event) for ask in case.asks if ask.event.lock == lock}
@@ -90,7 +92,7 @@ def _felt(case: Evidence, place: Place) -> list[Fault]:
 
 
 def _turns(case: Evidence, scene: Scene) -> list[float]:
-    """Return the times at which permits or the queue may have changed, and moments just before these, sorted."""
+    """Return the times at which permits or the queue may have changed, and a moment just before each, sorted."""
     times = {event.at for event in scene.server} | {event.until for event in scene.server if event.until}
     times |= {event.at for said in case.leases.values() for event in said if event.kind == "lowered"}
     times |= {at for place in scene.queued.values() for at in (place.event.at, place.ended)}
@@ -99,7 +101,7 @@ def _turns(case: Evidence, scene: Scene) -> list[float]:
 
 
 def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
-    """Return the places of the waiters that may be first at that time: no other waiter had its place before they asked."""
+    """Return the waiters that may be first in the queue at time ``at``: each asked before any waiter had its position."""
     waits = {
         lease: place
         for lease, place in scene.queued.items()
@@ -111,7 +113,7 @@ def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
 
 
 def _used(case: Evidence, scene: Scene, wanted: dict[str, int], at: float) -> int:
-    """Return the number of permits held at that time, by the server's events; after its clock was set, no lease ends."""
+    """Return the number of permits held at time ``at``, according to the server; if its clock was set, leases do not expire."""
     held: dict[str, float] = {}
     for event in scene.server:
         if event.at > at:

@@ -3,7 +3,7 @@
 - B1: no party passes a barrier before all have arrived, and each gets a different number.
 - B2: when a barrier opens, all its parties pass, except those that a timeout, cancellation or fault has ended.
 - B3: the barrier's action runs exactly once, to its end, before the parties pass.
-- B4: a party that waits with a dead one gets an error. B5: so does one whose barrier the server has lost.
+- B4: a party that waits with a dead party gets an error. B5: a party gets an error if the server has lost the barrier.
 - L1: each ``count_down`` counts once, and a latch never counts below zero.
 - L2: a waiter is released only if the latch or event was open while it waited. L3: no waiter misses an opening.
 - L4: one call of ``set`` sets an event once.
@@ -21,7 +21,7 @@ from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.judge.verdicts import Docket
 
 LATE = 2.0
-"""Seconds within which a message arrives if no fault happens."""
+"""Maximum seconds that a message takes if no fault happens."""
 
 
 @dataclass
@@ -143,12 +143,13 @@ def latch(case: RendezvousHistory) -> Iterator[Violation]:
     resets = [(when["clear", e.attempt], when.get(("cleared", e.attempt), len(case.history))) for e in case.of("clear")]
 
     def missing(kind: str, then: int, since: int = 0) -> int:
-        """Return the count that is left by then, if only counts count that began after ``since`` and are known by ``then``."""
+        """Return the latch's count at index ``then``, from counts begun at index ``since`` or later whose ``kind`` is
+        known then."""
         known = (e for a, e in begun.items() if when.get((kind, a), then + 1) <= then and when["count", a] >= since)
         return max(0, case.count - _sum(known))
 
     def over(attempt: str, then: int) -> bool:
-        """Return whether a reset undid this count before ``then``."""
+        """Return whether a reset of the latch undid this ``count_down`` before the index ``then`` of the history."""
         ended = when.get(("counted", attempt), len(case.history))
         return any(ended < begin and end < then for begin, end in resets)
 

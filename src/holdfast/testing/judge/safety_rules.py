@@ -1,4 +1,5 @@
-"""Safety rules of locks: one holder at a time, rising fences, no belief beyond the lease, nothing left behind or revived.
+"""Safety rules of locks: one holder at a time, rising fences, no holder relies on an expired lease, no leftovers, no
+revived leases.
 
 A rule is a function that examines the `Evidence` and yields violations. Its docstring names the faults that it excuses. If a
 history has no events of the server (a live run), rules that need these find nothing to judge. The module `liveness_rules` has
@@ -32,26 +33,27 @@ class Limits:
     """Time limits and settings of the rules, in seconds without faults. The defaults suit the default lease of 30 s."""
 
     notice: float = 11.0
-    """Longest time from the loss of a lock on the server until its holder notices: a third of the lease, and one timeout.
-    Infinity if leases are not renewed."""
+    """Longest time from the loss of a lock on the server until its holder notices the loss: a third of the lease, and
+    one timeout. Infinity if leases are not renewed."""
     handover: float = 4.0
-    """Longest time for which a lock may be free while a client waits: one claim window, one queue refresh, and a margin."""
+    """Longest time for which a lock may be free while a client waits: a claim window (of a dead first waiter), a queue
+    refresh, a margin."""
     claim: float = float("inf")
     """Longest time for which the server may keep a lock for a dead waiter that is first in the queue."""
     echo: float = float("inf")
     """Longest time for which a fault may be felt after its end: the longest delay of a message."""
     lag: float = 2.0
-    """Longest delay of an end that a process computes itself: the end of a wait or of a lease."""
+    """Longest delay with which a process reacts to the end of a wait or of a lease, which it computes itself."""
     linger: float = 0.0
-    """Longest time for which a process may keep a lease that no worker uses or asks for."""
+    """Longest time for which a process may keep a released lease for quick reuse while no worker asks for it."""
     passes: int = 32
-    """Number of times a lock may be handed on inside a process while another process is known to wait."""
+    """Maximum number of times that a lock is handed on inside a process while another process is known to wait."""
     pass_time: float = 0.01
     """Time after the acquisition within which a lock may be handed on inside a process while another process waits."""
     recall: bool = False
-    """True if a client that does not wait must still get a lock that a process only keeps; requires fast messages."""
+    """True if a client that does not wait must get a lock whose lease a process only keeps unused; requires fast messages."""
     quorum: int = 1
-    """Number of servers that have to keep a lock for its holder: more than one for a lock on a majority of servers."""
+    """Number of servers that must keep a lock for its holder; more than one for a lock on a majority of servers."""
     excuses: frozenset[str] = UNSETTLING
     """Kinds of server faults after which there may be two holders; without amnesia if the locks have a quarantine."""
     permits: bool = False
@@ -67,7 +69,7 @@ def r1_exclusion(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R1: no two clients believe at the same time that they hold a lock.
 
     The belief begins with ``taken``. It ends with the first of ``release``, ``lost``, a crash, and ``until`` as last renewed.
-    Excused: two holds with a fault of a server between their grants, of a kind in ``limits.excuses`` (amnesia, clock, foreign).
+    Excused: a server fault of a kind in ``limits.excuses`` (amnesia, clock, foreign) between the grants of the two clients.
     """
     for scene in case.scenes.values():
         for earlier, later in pairwise(scene.holds):
@@ -91,7 +93,8 @@ def _crowd(case: Evidence, scene: Scene, excuses: Collection[str]) -> Iterator[V
 
 
 def _forgot(case: Evidence, earlier: Hold, later: Hold, limits: Limits) -> bool:
-    """Return whether the server lost its fence counter between the two holds, and its clock was set back before the later."""
+    """Return whether the server lost its fence counter between two acquisitions, and its clock was set back before the
+    second."""
     return case.unsettled(earlier, later, ("amnesia",)) and any(
         fault.event.note.startswith(limits.rewinds) and fault.at <= later.since for fault in case.faults
     )
@@ -167,7 +170,8 @@ def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
 def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R5: no holder relies on a lock for longer than the server keeps the lock for it.
 
-    With several servers, ``limits.quorum`` of them must keep the lock. The rule is checked after each event of either side.
+    With several servers, ``limits.quorum`` of them must keep the lock. The rule is checked after each event of the
+    holder and of the servers.
 
     Excused: events after a fault of the server, of kind amnesia, clock or foreign, since the grant.
     """
@@ -185,7 +189,7 @@ def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _first(case: Evidence, hold: Hold, quorum: int) -> float:
-    """Return the time at which a server first granted the lock of a hold."""
+    """Return the time at which a server first granted the lock for this acquisition."""
     first = next((said.at for said in case.leases[hold.lease] if said.kind == "granted"), hold.since)
     return first if quorum > 1 else case.granted(hold) or hold.since
 
@@ -311,7 +315,8 @@ def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Viola
 
 
 def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R14: a waiter that gave up is not granted the lock afterwards, unless another waiter of its process has its place.
+    """R14: a waiter that gave up is not granted the lock afterwards, unless another waiter of its process took over its
+    position.
 
     (With several servers, a slow one may grant the lock; this grant has to be revoked at once.) Excused: a fault while the
     waiter gave up, so that the server may not know of it; a copy of one of its requests that no client knew of; and a fault of
@@ -358,9 +363,10 @@ def _taken_back(case: Evidence, granted: Event, limits: Limits) -> bool:
 
 
 def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R15: a release reports the truth, and reports success only once.
+    """R15: a release reports its true outcome, and reports success only once.
 
-    It reports success if the server kept the lock until then, and otherwise a loss. Excused: a fault that the holder may have
+    The release reports success if the server kept the lock until then, and otherwise a loss. Excused: a fault that the
+    holder may have
     felt during the release, as the outcome is unknown then; and a server's clock that was set while the lock was held.
     """
     for scene in case.scenes.values():
@@ -400,7 +406,7 @@ def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 
 def _other(case: Evidence, hold: Hold, again: Event) -> str:
-    """Return a description of what is wrong with a repeated acquisition; empty if nothing is."""
+    """Return a description of the mistake in a repeated acquisition by the holder; empty if it is correct."""
     if again.fence != hold.fence:
         return f"{hold.who} holds {hold.lock!r} with fence {hold.fence}, acquired it again, and got {again.fence}"
     if again.at > hold.ended:

@@ -1,4 +1,4 @@
-"""Rules of schedules: each tick (time at which a job is due) runs once, in one process, and no tick is left out.
+"""Rules of schedules: each tick (time at which a job is due) runs once, in one process, and no tick is omitted.
 
 A rule examines the history, and the server's records at its end. In these histories, ``taken`` is the start of a run,
 ``released`` its end (note: "ok", "cancelled", "lost"), and ``lock`` the job. ``attempt`` is the tick, in microseconds of the
@@ -25,7 +25,7 @@ JUST_NOW = 1.0
 """Seconds after the end of a run within which its log entry may still be missing."""
 
 AROUND = 4.0
-"""Seconds before and after a fault within which it may delay something."""
+"""Seconds before and after a fault within which the fault may delay runs and records."""
 
 ATTEMPTS = 3
 """Greatest number of attempts to run a tick."""
@@ -37,7 +37,7 @@ ASLEEP = 10.0
 """Seconds after which every process has read the server's time, after the server's clock was set forward."""
 
 SLACK = 2_000_000
-"""Age in microseconds below which a tick may be unrecorded, because its claim is still on its way."""
+"""Age in microseconds below which a tick may be unrecorded, because the request that claims it may be under way."""
 
 
 class Terms(Protocol):
@@ -99,7 +99,7 @@ class Facts(Protocol):
 
 
 class Stretch(NamedTuple):
-    """A run, from its start until its process stopped relying on its lease, in seconds of true time."""
+    """A run of a job, from its start until its process stopped relying on its lease, in seconds of virtual time."""
 
     began: Event
     end: float
@@ -116,9 +116,9 @@ class Served:
     jobs: Mapping[str, tuple[float, Terms]]
     """Period of each job, in seconds, and its options, by the job's name; ticks are multiples of the period."""
     now: float
-    """True time, in seconds, of the end of the history."""
+    """Virtual time, in seconds, of the end of the history."""
     shown: Callable[[float], float]
-    """Function that converts a true time to the time that the server's clock showed, in seconds."""
+    """Function that converts a virtual time to the time that the server's clock showed then, in seconds."""
     steady: bool
     """True if all messages take about the same time."""
     calm: bool
@@ -126,15 +126,15 @@ class Served:
     roomy: bool
     """True if a process can run all its jobs at the same time."""
     slack: float
-    """Seconds for which a process that claims a run may not yet know of a later tick that is due."""
+    """Seconds after a tick during which a process that claims an earlier run may not know yet that the tick is due."""
     prompt: float
-    """Seconds after its time within which a tick begins to run, if ``calm``; infinity: no limit."""
+    """Seconds after its scheduled time within which the run of a tick begins, if ``calm``; infinity: no limit."""
     stretches: dict[str, list[Stretch]] = field(default_factory=dict)
     docket: Docket = field(default_factory=Docket)
     upsets: Upsets = field(default_factory=lambda: Upsets(()))
 
     def forgot(self, since: float, until: float | None = None) -> bool:
-        """Return whether the server lost its data between the two times (default: until the end of the history)."""
+        """Return whether the server lost its data between the two virtual times (``until`` None: the end of the history)."""
         return self.upsets.between(since, self.now if until is None else until, AMNESIA)
 
     def lately(self, began: Event, *kinds: str) -> bool:
@@ -177,7 +177,7 @@ def _stretches(case: Served) -> dict[str, list[Stretch]]:
 
 
 def _renewed(history: list[Event]) -> dict[tuple[str, str, str], float]:
-    """Return the end of each run's lease as last renewed, in seconds, by worker, job and attempt."""
+    """Return the time, in seconds, at which each run's lease ends after its last renewal, by worker, job and attempt."""
     return {(event.who, event.lock, event.attempt): event.until for event in history if event.kind == "renewed"}
 
 
@@ -187,7 +187,8 @@ def _tick(attempt: str) -> tuple[int, int]:
 
 
 def s1_once(case: Served) -> Iterator[Violation]:
-    """S1: no attempt of a tick starts twice; each starts after the end of the one before, and only if the job may run again."""
+    """S1: no attempt to run a tick starts twice. The next one starts only if the last one ended without success, after
+    its end."""
     good = {(facts.name, entry.fence) for facts in case.facts for entry in facts.entries if entry.status == "ok"}
     for job, stretches in case.stretches.items():
         options = case.jobs[job][1]
@@ -236,7 +237,7 @@ def _slots(options: Terms) -> int:
 
 
 def s3_fences(case: Served) -> Iterator[Violation]:
-    """S3: each run has its own fence, and a run that starts after another has ended has a greater one."""
+    """S3: each run has its own fence. A run that starts after another run has ended has a greater fence."""
     for job, stretches in case.stretches.items():
         fences = Counter(stretch.began.fence for stretch in stretches)
         if fences and max(fences.values()) > 1:
@@ -276,7 +277,7 @@ def s4_none_forgotten(case: Served) -> Iterator[Violation]:
 
 
 def _after(period: float, tick: int) -> int:
-    """Return the next tick after this time, in microseconds, computed as the docs say, without the code that is judged."""
+    """Return the first tick after the time ``tick``, both in microseconds, computed independently of the code under test."""
     step = round(period * 1e6)
     return (tick // step + 1) * step
 
@@ -326,7 +327,8 @@ def s5_written(case: Served) -> Iterator[Violation]:
 
 
 def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
-    """S7: no run is logged as crashed if no process had it or it ended well; without faults, none crashes or is missed."""
+    """S7: no run is logged as crashed that never started or ended well; without faults, no run crashes and no tick is
+    missed."""
     for facts in case.facts:
         begun = {stretch.began.fence: stretch for stretch in case.stretches.get(facts.name, ())}
         for entry in facts.entries:
@@ -346,7 +348,7 @@ def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
 
 
 def _delayed(case: Served, entry: Entry) -> bool:
-    """Return whether a request of the process that had this run may have taken longer than the lease."""
+    """Return whether a request of the process that had this run may have taken longer than the lease of the run."""
     quick = {"lost-reply", "lost-request", "duplicate", "cut"}
     whose = {entry.host.removeprefix("process "), "server"}
     around = [
@@ -358,7 +360,8 @@ def _delayed(case: Served, entry: Entry) -> bool:
 
 
 def s6_prompt(case: Served) -> Iterator[Violation]:
-    """S6: no run starts before its time; without faults, and with nothing before it, a run starts at once."""
+    """S6: no run starts before its scheduled time; without faults, a run starts at once unless an earlier run must end
+    first."""
     for job, stretches in case.stretches.items():
         for stretch in stretches:
             scheduled, number = _tick(stretch.began.attempt)

@@ -10,7 +10,7 @@ from typing import Self
 
 
 def in_order(case: str) -> tuple[str, int, str]:
-    """Return a sort key for the name of a rule or part: R2 comes before R10, and "R8" before "R8 line"."""
+    """Return a sort key for the name of a rule, or of a part of it: R2 comes before R10, and "R8" before "R8 line"."""
     rule, _, part = case.partition(" ")
     return rule[0], int(rule[1:]), part
 

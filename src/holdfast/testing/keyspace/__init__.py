@@ -1,4 +1,5 @@
-"""The data of a Redis server in memory: it executes commands and the library's real Lua scripts at a time that the caller sets.
+"""The data of a Redis server in memory: executes commands and the library's real Lua scripts, with a clock that the
+caller sets.
 
 `Keyspace` is a thin layer over Lua. `engine.py` starts the Lua runtime, `base.lua` stores the keys, `scripts.lua` runs scripts,
 `calls.lua` has the functions that this module calls, and the other files have the commands by kind.
@@ -101,7 +102,7 @@ class Keyspace:
         self._engine.clear(self._data)
 
     def dump(self) -> tuple[Any, ...]:
-        """Return the content as ((key, type, value, expiry in ms or None), ...): hashable, and equal for equal content.
+        """Return all keys as ((key, type, value, expiry in ms or None), ...): hashable, and equal for equal data.
 
         The value of a string is bytes; that of a hash, pairs sorted by field; that of a sorted set, (member, score) pairs in
         order; that of a list or set, a tuple. Expired keys are left out.
@@ -120,7 +121,7 @@ class Keyspace:
         return tuple(found)
 
     def load(self, dump: tuple[Any, ...]) -> None:
-        """Replace the content by that of a `dump`; scripts and subscribers stay."""
+        """Replace all keys by the content of a `dump`; scripts and subscribers stay."""
         self._engine.clear(self._data)
         for key, kind, value, expires in dump:
             flat = [value] if kind == b"string" else value
@@ -135,7 +136,7 @@ def _texts(args: Sequence[Value]) -> list[bytes]:
 
 
 def _into(published: list[tuple[bytes, bytes]]) -> Callable[[bytes, bytes], None]:
-    """Return a function that appends each published message to the list.
+    """Return a function that appends each published message, as (channel, message), to the list.
 
     A method would not do: Lua would refer to the keyspace, which refers to Lua's table, and neither could be freed.
     """

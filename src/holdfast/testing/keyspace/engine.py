@@ -1,4 +1,4 @@
-"""The Lua runtime that stores all keyspaces of a process, and the conversion of values to and from Lua.
+"""The Lua runtime that stores the data of all simulated servers of a process, and the conversion of values to and from Lua.
 
 A server runs its scripts in Lua 5.1. This module uses the interpreter of LuaJIT 2.1, which has the same language at twice the
 speed, if lupa has it, and otherwise Lua 5.1 itself. The conformance tests compare both with real servers.

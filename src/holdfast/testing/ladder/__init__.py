@@ -1,4 +1,4 @@
-"""The ladder: simple locks as many programs write them, called rungs, each with a schedule that breaks it.
+"""The ladder: simple locks as many programs write them, called rungs, each with an order of events (schedule) that breaks it.
 
 `RUNGS` has the locks, from a flag that is read and written up to fences that are checked. `SCENARIOS` has the clients and
 faults that they are tried with. `find` tries schedules until a rung violates a rule; `survives` tries all schedules of a

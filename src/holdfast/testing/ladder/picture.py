@@ -1,4 +1,4 @@
-"""Draw the timeline of a lock's failure, up to the failure, without tries that repeat the one before."""
+"""Draw the timeline of a lock's failure, up to the failure, without attempts that only repeat the previous attempt."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def matters(history: Sequence[Event], violation: Violation) -> list[Event]:
 
 
 def _told(history: Sequence[Event]) -> list[Event]:
-    """Leave out events that repeat the row before, and add the name to the event of a server that dies."""
+    """Leave out events that repeat the previous row, and add the server's name to the event of its death."""
     told = [event for event in history if event.kind not in {"released", "end"}]
     return [e._replace(note=f"{e.who} {e.note}") if e.kind == "fault" and e.note == "dies" else e for e in told]
 
 
 def _without_repetition(events: Sequence[Event]) -> list[Event]:
-    """Leave out a try to acquire that went like the one before and was followed by another try."""
+    """Leave out each attempt to acquire that had the same course as the previous one and was followed by another."""
     dropped: set[int] = set()
     tries: dict[str, list[int]] = {}
     before: dict[str, list[str]] = {}
@@ -59,6 +59,6 @@ def _without_repetition(events: Sequence[Event]) -> list[Event]:
 
 
 def _pattern(note: str) -> str:
-    """Return a note of a request with the numbers replaced in the request, but not in the reply, to compare two tries."""
+    """Return the note of a request with the numbers replaced in the request, but not in the reply, to compare two attempts."""
     asked, _, reply = note.partition(" → ")
     return f"{_NUMBER.sub('#', asked)} → {reply}"

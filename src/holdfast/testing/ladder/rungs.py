@@ -1,4 +1,4 @@
-"""The rungs of the ladder: each a lock with the scenario that breaks it, and the later rung that survives the same."""
+"""The rungs of the ladder: each a simple lock, with the scenario that breaks it and the later rung that survives it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Scenario:
     ahead: float = 0.0
     """Seconds by which the clock of each client is ahead of the previous client's."""
     retry: float = 2.4
-    """Seconds after which the first client tries again if the lock was held."""
+    """Seconds after which the first client tries to acquire the lock again, if the lock was held."""
     apart: float = 0.0
     """Seconds by which each client waits longer than the previous one before it tries again, in place of a random delay."""
     writes: bool = False
@@ -98,7 +98,7 @@ class Found(NamedTuple):
 
 
 def search(rung: Rung, scenario: Scenario, most: int = 1_000_000) -> Report:
-    """Run the schedules of a scenario with the lock of a rung, until one violates a rule or all were run."""
+    """Run the schedules (orders of events) of a scenario with the lock of a rung, until one violates a rule or all were run."""
     return explore(lambda: build(rung, scenario), settle, most=most)
 
 
@@ -115,7 +115,7 @@ def build(rung: Rung, scenario: Scenario) -> LadderWorld:
 
 
 def settle(world: Stepwise) -> None:
-    """Record the end of a history; a client that still waits then has waited too long."""
+    """Record the end of a history, after which a client that still waits counts as waiting forever."""
     world.note("end")
 
 
@@ -132,12 +132,13 @@ def find(rung: Rung) -> Found | None:
 
 @cache
 def survives(rung: Rung, scenario: Scenario) -> Report:
-    """Run all schedules of a scenario with the lock of a rung; it survives if all are covered and none violates a rule."""
+    """Run all schedules of a scenario with the lock of a rung; the lock survives if all were run and none violates a rule."""
     return search(rung, scenario)
 
 
 class Step(NamedTuple):
-    """A step of the ladder: a rung with its failure, and the later rung (the cure) that survives the same scenario."""
+    """A step of the ladder: a rung (simple lock) with its failure, and the later rung (the cure) that survives the same
+    scenario."""
 
     rung: Rung
     fall: Fall

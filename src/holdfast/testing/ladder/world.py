@@ -18,7 +18,7 @@ from holdfast.testing.sim.worker import LATER, Worker
 from holdfast.testing.sim.world import Process
 
 WORK = 1.5
-"""Seconds for which a holder works; less than its lease."""
+"""Seconds for which a holder works while it holds the lock; less than the lease."""
 
 TIME_LIMIT = 60.0
 """Length of a history, in seconds: thirty leases. A client that still waits then counts as waiting forever."""
@@ -59,7 +59,7 @@ def _shown(value: object) -> str:
 
 @lru_cache(4096)
 def _short(text: str) -> str:
-    """Shorten tokens and times in a text; cached, because schedules that begin alike have the same texts."""
+    """Shorten tokens and times in a text; cached, because many schedules have the same texts."""
     return _TOKEN.sub(r"\1.\2", _MOMENT.sub(lambda found: str(int(found[0]) - int(EPOCH * 1000)), text))
 
 
@@ -74,7 +74,7 @@ class LadderWorld(Stepwise):
         self.at(EPOCH + TIME_LIMIT, self.working.clear)
 
     def steps_now(self) -> list[Step]:
-        """Return the steps whose order matters.
+        """Return the possible steps of which the search chooses one, because their order matters.
 
         A step that only one client sees need not be tried both before and after the steps of others, so it is taken at once.
         The choices left are the order in which servers are asked, and when sleepers wake.
@@ -117,7 +117,7 @@ def _keyspace(server: Server) -> Keyspace:
 
 
 class LadderWorker(Worker):
-    """A simulated worker that can be interrupted between reading the clock and its next step, as real threads can."""
+    """A simulated worker that other workers can overtake between reading the clock and its next step, as with real threads."""
 
     __slots__ = ()
 
@@ -143,7 +143,7 @@ class Client:
         self.writes = writes
         """True if the client writes to the protected resource at the end of its work."""
         self.guarded = guarded
-        """True if the protected resource refuses a fence that is lower than one it has seen."""
+        """True if the protected resource refuses a write whose fence is lower than one that it has seen."""
 
     def note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
         worker = self.worker
@@ -174,7 +174,7 @@ class Client:
                 self.note("released", type(error).__name__)
 
     def number_of_turn(self) -> int:
-        """Count the acquisitions of all clients, and return the number of this one; only the checks of the history know it."""
+        """Count one more acquisition by any client, and return the number so far, for the checks of the history only."""
         register = self.process.world.register
         register["turns"] = register.get("turns", 0) + 1
         return register["turns"]
