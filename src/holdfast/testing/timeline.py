@@ -48,7 +48,8 @@ NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Lane:
-    """A column of the drawing: its worker or server, the end of its belief to hold the lock, and whether it is stopped."""
+    """A column of the drawing, for a worker or server: until when the worker believes to hold the lock; whether it is
+    stopped."""
 
     def __init__(self, who: str, title: str) -> None:
         self.who = who
@@ -78,7 +79,7 @@ class _Drawing:
         self.accused = {event for violation in violations for event in violation.events}
         self.fences = sorted({event.fence for event in events if event.fence})
         self.numbered = bool(self.fences) and self.fences[-1] >= 10**6
-        """True if fences are so long that the drawing shows their ranks, and lists the fences below."""
+        """True if fences are such large numbers that the drawing shows their ranks, and lists the fences below."""
         self.several = len({event.lock for event in events if event.lock}) > 1
         self.servers = [Lane(who, names.get(who, who)) for who in _unique(e.who for e in events if e.kind in SERVER)]
         self.lanes = self._workers() + (self.servers or [Lane("", "")])
@@ -129,7 +130,7 @@ class _Drawing:
         self._row(f"{mark}{self._ms(at):>{TIME - 3}}", texts, [lane.bar for lane in self.lanes])
 
     def _run_out(self, now: float) -> None:
-        """Append a row for each lease that a worker believed in and that ends by itself before ``now``."""
+        """Append a row for each lease that has expired before ``now``, according to the worker that held it."""
         for lane in sorted((lane for lane in self.lanes if lane.until is not None), key=lambda lane: lane.until or 0.0):
             if lane.until is not None and lane.until < now:
                 at, lane.until = lane.until, None

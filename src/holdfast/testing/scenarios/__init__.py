@@ -1,1 +1,1 @@
-"""Small scenarios of each capability, of which the exhaustive search runs every schedule (order of events and faults)."""
+"""Small scenarios of each kind of lock, election and so on; the exhaustive search runs all their schedules (event orders)."""

@@ -1,4 +1,4 @@
-"""Small scenarios of an election, of which the exhaustive search runs every schedule."""
+"""Small scenarios of an election, of which the exhaustive search runs every schedule (order of events and faults)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def watch(name: str) -> Program:
 
 @dataclass(frozen=True)
 class ElectionScenario(FlightScenario):
-    """A scenario of an election: one worker for each program, each in its own process, and at most ``budget`` faults."""
+    """A scenario of an election: one worker for each program, each in its own process, and at most ``budget`` injected
+    faults."""
 
     programs: tuple[Any, ...]
     watched: bool = False

@@ -78,7 +78,8 @@ def lowered() -> Program:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario of a lock: one worker for each program, ``together`` workers in each process, at most ``budget`` faults."""
+    """A scenario of a lock: one worker for each program, ``together`` workers in each process, at most ``budget``
+    injected faults."""
 
     name: str
     about: str
@@ -90,16 +91,17 @@ class Scenario:
     ttl: float = TTL
     renew: bool = True
     brisk: bool = False
-    """True if the search takes steps that only one process sees at once, instead of in all orders (see `Stepwise`)."""
+    """True if the search takes a step that only one process sees immediately, instead of trying all orders (see `Stepwise`)."""
     warm: bool = False
-    """True if each process has subscribed its inbox and written its record before the scenario begins."""
+    """True if each process has subscribed to notifications and written its process record before the scenario begins."""
     fair: bool = False
     """True if the lock is a FairLock, which is never handed on inside a process."""
     linger: float = 0.0
     max_passes: int = 32
     max_pass_time: float = 0.01
     permits: tuple[Permits, ...] = ()
-    """The permits that each program acquires, if the scenario is about permits; empty: the scenario is about a lock."""
+    """The permits that each program acquires, if the scenario is about permits; an empty tuple: the scenario is about a
+    lock."""
 
     @property
     def limits(self) -> Limits:
@@ -181,7 +183,7 @@ ASKED = (once(), once(wait=0.0))
 
 
 PAIRS: dict[str, Any] = {"together": 2, "face": "asyncio", "warm": True}
-"""Options of scenarios with two tasks in each process, so that the lock is handed on between them."""
+"""Options of scenarios with two tasks in each process, so that the lock is handed on between the two tasks."""
 
 KEPT: dict[str, Any] = {"linger": 0.3, "warm": True}
 

@@ -100,7 +100,7 @@ QUORUM_SCENARIOS: dict[str, QuorumScenario] = {
 UNGUARDED = QuorumScenario(
     "quorum-unguarded", "as quorum-amnesia, but the server votes again at once", HELD, guarded=False, **FORGETS
 )
-"""A scenario that must fail: two clients hold the lock, because a server that lost its data votes again at once."""
+"""A scenario whose search must find a violation: a server that lost its data votes again at once, so two clients hold."""
 
 ALL: dict[str, Scenario | FlightScenario | RendezvousScenario] = {
     **SCENARIOS,

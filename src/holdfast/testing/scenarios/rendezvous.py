@@ -43,7 +43,7 @@ def meet(wait: float | None = None, takes: float | None = None) -> Program:
 def count(*, clears: bool = False) -> Program:
     """Return a program that counts a latch down or sets an event, and with ``clears`` resets it at once.
 
-    If its worker is cancelled, the program counts once more, so that the others need not wait forever.
+    If its worker is cancelled, the program counts once more, so that the waiting workers do not wait forever.
     """
 
     async def program(client: RendezvousClient, what: Any) -> None:

@@ -39,7 +39,8 @@ def get(policy: LookupPolicy = FOR_EVER, takes: float = 0.1, *, fails: bool = Fa
 
 
 def change(how: str) -> Program:
-    """Return a program that writes a new version to the source, invalidates the key (``how``), and looks up the value."""
+    """Return a program that writes a new version to the source, invalidates the key in the way ``how``, and looks up
+    the value."""
 
     async def program(client: CacheClient) -> None:
         await client.write(how)
@@ -50,7 +51,8 @@ def change(how: str) -> Program:
 
 @dataclass(frozen=True)
 class FlightScenario:
-    """A scenario of single flight: one worker for each program, each in its own process, and at most ``budget`` faults."""
+    """A scenario of single flight: one worker for each program, each in its own process, and at most ``budget``
+    injected faults."""
 
     name: str
     about: str

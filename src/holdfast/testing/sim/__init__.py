@@ -2,7 +2,7 @@
 
 world         virtual time, the planned events, and the recorded history; processes, with their clocks and keepers
 virtual_time  the time at which histories begin, the form of a planned event, and random delays
-network       connections: ordered, slow, cut or silent; and the keeper's connections, which reopen by themselves
+network simulated connections: ordered, slow, cut or silent; and the keeper's connections, which reopen by themselves
 server        a server with a clock, listeners and data, which can hang, crash and restart
 worker        the threads or tasks of a process, which run the operations of production unchanged
 lock_client   the lock as a worker uses it, with each step recorded (the other ``*_client`` modules: other primitives)

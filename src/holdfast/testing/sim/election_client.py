@@ -45,7 +45,7 @@ class Election:
         return ElectionKeys(self.spec, side_key(self.spec.keys[0], b"observers"))
 
     def believers(self, but: Term) -> list[str]:
-        """Return the names of the candidates that believe now that they lead, except in the term ``but``."""
+        """Return the names of the candidates that believe now that they lead, without the candidate of the term ``but``."""
         return [who.name for who, term in self.terms if term is not but and who.worker.process.here and term.remaining() > 0]
 
 
@@ -86,7 +86,7 @@ class Candidate(lock_client.Lock):
         await self.release(term)
 
     async def say(self, term: Term, value: str) -> None:
-        """Proclaim another value to the observers during this term; ignore a failure."""
+        """Publish another value to the observers of this term; ignore a failure."""
         try:
             with self.worker.operation():
                 await term._proclaim(value)  # noqa: SLF001

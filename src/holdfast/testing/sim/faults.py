@@ -1,4 +1,4 @@
-"""The faults that can be injected into a simulated history: one function for each, and `mishaps` for single requests.
+"""The faults that can be injected into a simulated history: a function for each fault, and `mishaps` for single requests.
 
 Each fault takes effect at once, is recorded in the history, and heals by itself if it has a duration.
 """
@@ -110,12 +110,12 @@ def cancel(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def restart(world: World, rng: random.Random, lasts: float) -> None:
-    """Take a random server down for ``lasts`` seconds; the server restarts with all its data."""
+    """Stop a random server for ``lasts`` seconds, then restart it with all its data."""
     _down(world, rng.choice(world.servers), "restart", lasts, 0.0)
 
 
 def amnesia(world: World, rng: random.Random, lasts: float) -> None:
-    """Take a random server down for ``lasts`` seconds; the server restarts without its data, or without the last writes.
+    """Stop a random server for ``lasts`` seconds, then restart it without its data, or without the last writes.
 
     The last writes are lost in production if the tail of the append-only file was not synced, or if a replica that lags is
     promoted.
@@ -131,14 +131,14 @@ def _down(world: World, server: Server, what: str, lasts: float, forgets: float)
 
 
 def flush(world: World, rng: random.Random, _lasts: float) -> None:
-    """Delete all keys of a random server, as FLUSHALL does; no client notices it by its connection."""
+    """Delete all keys of a random server, as FLUSHALL does; connections stay open, so no client notices the loss from them."""
     server = rng.choice(world.servers)
     _told(world, "amnesia: flushed", server.name, 0.0)
     server.flush()
 
 
 def hang(world: World, rng: random.Random, lasts: float) -> None:
-    """Stop a random server for ``lasts`` seconds; the server carries out the requests of that time afterwards."""
+    """Suspend a random server for ``lasts`` seconds; afterwards it carries out the requests that have arrived meanwhile."""
     server = rng.choice(world.servers)
     if not server.hung and server.reachable:
         _told(world, "slow: server stopped", server.name, lasts, server.wake)
@@ -163,7 +163,7 @@ def full(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def partition(world: World, rng: random.Random, lasts: float) -> None:
-    """Cut some processes off from some servers for ``lasts`` seconds; no end notices, and stuck messages arrive afterwards."""
+    """Cut some processes off from some servers for ``lasts`` seconds; neither side notices, and messages arrive afterwards."""
     processes = [process for process in world.processes if process.here and rng.random() < 0.5]
     servers = rng.sample(world.servers, rng.randint(1, len(world.servers)))
     for process in processes:
@@ -197,14 +197,14 @@ def _between(process: Process) -> list[Wire]:
 
 
 def deaf(world: World, rng: random.Random, lasts: float) -> None:
-    """Lose the messages that a random server publishes for ``lasts`` seconds, although PUBLISH counts them as received."""
+    """For ``lasts`` seconds, lose the messages that a random server publishes, although PUBLISH counts them as received."""
     server = rng.choice(world.servers)
     _told(world, "deaf", server.name, lasts, lambda: setattr(server, "deaf", False))
     server.deaf = True
 
 
 def unplug(world: World, rng: random.Random, _lasts: float) -> None:
-    """Cut the connection of a random process's inbox; messages published until the process subscribes again are lost."""
+    """Cut a random process's connection for notifications; those published before the process subscribes again are lost."""
     inboxes = [wire for wire in _inboxes(world) if wire.open]
     if inboxes:
         wire = rng.choice(inboxes)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.server import Server
 
 MARKERS = {marker_key(PREFIX), guard_key(PREFIX)}
-"""Keys that show that a server has lost no data: the only keys of holdfast without an expiry."""
+"""Keys by which a server shows that it has lost no data, the only keys of holdfast without an expiry; never leftovers."""
 
 
 def write_the_end(world: World) -> None:
@@ -33,7 +33,7 @@ def told_at_once(world: World, *despite: str) -> None:
 
 
 def _listener_ids(world: World) -> Iterator[str]:
-    """Yield the listeners that servers still intend to notify, if there are several servers."""
+    """If there are several servers, yield the members of all queues and lists of listeners that are left on them."""
     for server in world.servers if len(world.servers) > 1 else ():
         for key, kind, value, _ in server.keyspace.dump():
             if kind == b"zset":

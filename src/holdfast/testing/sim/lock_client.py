@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.world import Process
 
 NOWHERE = Endpoint(port=0)
-"""The endpoint of the only simulated server, or of the first; the endpoint of each other server has its index as the port."""
+"""The endpoint of the first simulated server. The endpoint of each further server has the server's index as its port."""
 
 
 def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: float | None = None, **sharing: Any) -> Spec:
@@ -57,9 +57,9 @@ class Lease(BaseLease):
         self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
 
     def _good_until(self, held_lease: HeldLease) -> float:
-        """Return the local time, in seconds, at which the lease ends according to the documentation.
+        """Return the time of the process's clock, in seconds, at which the lease ends according to the documentation.
 
-        The time of the last `progress()` is the simulation's own, so that a mistake of production shows.
+        The time of the last `progress()` is recorded by the simulation itself, so that a mistake of production shows.
         """
         return min(held_lease.deadline, held_lease.ends_at, self.checked_in + self._within)
 
@@ -83,7 +83,7 @@ class Lease(BaseLease):
         self._note("again", fence=self.fence)
 
     def note_inner(self) -> None:
-        """Record the release of an inner acquisition, after which the holder still holds the lock."""
+        """Record the release of a nested acquisition (of an RLock), after which the holder still holds the lock."""
         self._note("inner", fence=self.fence)
 
     def leave(self) -> None:
@@ -92,7 +92,7 @@ class Lease(BaseLease):
         self._note("release", fence=self.fence)
 
     def left(self, note: str = "") -> None:
-        """Record that the release of the lease has ended; ``note`` is an error or the like, "" if it succeeded."""
+        """Record that the release of the lease has ended; ``note`` is "" if it succeeded, otherwise the error or "lost"."""
         self._note("released", note=note or ("passed" if self._passed else ""))
 
 
@@ -161,7 +161,7 @@ class Lock:
             return lease
 
     async def abandon(self, attempt: Attempt) -> None:
-        """Undo an attempt to acquire the lock, so that it leaves no lease and no place in the queue."""
+        """Undo an attempt to acquire the lock, so that it leaves no lease and no position in the queue."""
         await abandon(attempt, self._strategy)
 
     def _attempt(self, slot: Slot) -> Attempt:

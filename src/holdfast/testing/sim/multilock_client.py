@@ -133,12 +133,12 @@ class MultiLock:
         self.half: list[str] = []
         """Violations of all-or-nothing: locks that are not held after a success, or still held after a failure."""
         self.taken = self.missed = 0
-        """Numbers of acquisitions of all locks that succeeded (`taken`) and that failed (`missed`)."""
+        """Number of times that acquiring all locks together succeeded (`taken`), and failed (`missed`)."""
         parts = [Part(self, Lock(worker, spec, fair=fair)) for spec in described]
         self.parts = multilock.in_order(parts, lambda part: part.lock.spec.keys[0])
 
     def on_loss(self) -> None:
-        """End the wait for the next lock, because a lock acquired before was lost."""
+        """End the wait for the next lock, because a lock that was acquired before it is lost."""
         if self.wants is not None:
             abort_wait(self.worker.process.node.waiting, self.wants.attempt, multilock.PartLost())
 

@@ -21,7 +21,7 @@ INFINITY = float("inf")
 
 
 class World(Protocol):
-    """The world as its connections see it: `world.World`."""
+    """The part of the simulated world that connections use: `world.World`."""
 
     now: float
     trace: bool
@@ -31,10 +31,10 @@ class World(Protocol):
         """Return all servers of the world."""
 
     def at(self, when: float, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a call at a true time."""
+        """Plan a function call at the virtual time ``when``."""
 
     def soon(self, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a call after the delay of a wake-up."""
+        """Plan a function call after the random delay that a thread or task takes to wake up."""
 
     def post(self, pipe: Pipe) -> None:
         """Plan the arrival of a message that was put into a pipe."""
@@ -44,7 +44,8 @@ class World(Protocol):
 
 
 class Client(Protocol):
-    """The process that opened a connection, as the connection sees it: `world.Process`. Local times are of its clock."""
+    """The process that opened a connection, as the connection sees it: `world.Process`. ``local``: time of the
+    process's clock."""
 
     name: str
     here: bool
@@ -58,7 +59,7 @@ class Client(Protocol):
 
     @property
     def cut_off_from(self) -> Collection[Any]:
-        """Return the servers to and from which no message arrives."""
+        """Return the servers that the process is cut off from: no message arrives in either direction."""
 
     @property
     def far(self) -> Mapping[Any, float]:
@@ -72,26 +73,26 @@ class Client(Protocol):
         """Return the time that the clock of the process shows."""
 
     def true(self, local: float) -> float:
-        """Return the true time at which the clock of the process shows ``local``."""
+        """Return the virtual time at which the clock of the process shows ``local`` seconds."""
 
     def at(self, local: float, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a call for when the clock of the process shows ``local``."""
+        """Plan a function call for the time at which the clock of the process shows ``local`` seconds."""
 
     def soon(self, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a call of the process after the delay of a wake-up."""
+        """Plan a function call of the process after the random delay that a thread or task takes to wake up."""
 
     def busy(self, what: Callable[..., object], *args: Any) -> bool:
-        """Return True if the process cannot make a call now, because it was killed or is paused."""
+        """Return True if the process cannot call ``what`` now, because it was killed or is paused."""
 
     def plan(self) -> None:
-        """Plan the next turn of the process's keeper."""
+        """Plan the next run of the process's keeper (background thread)."""
 
     def tell(self) -> None:
-        """Write the deadlines of leases that have changed into the history."""
+        """Record in the history the deadlines of leases that have changed."""
 
 
 class Worker(Protocol):
-    """A thread or task of a process, as its process and its world see it: `worker.Worker`."""
+    """The part of a simulated thread or task that its process and its world use: `worker.Worker`."""
 
     name: str
     acquisition: str
@@ -121,10 +122,10 @@ class Server(Protocol):
         """Carry out a call, and return the replies to send."""
 
     def again(self, wire: Wire, call: Call) -> None:
-        """Carry out a duplicate of a request, and drop its answer."""
+        """Carry out a duplicate of a request, and drop the reply."""
 
     def drop(self, wire: Wire) -> None:
-        """Forget a connection and its subscriptions."""
+        """Remove a connection and its subscriptions."""
 
 
 class End:
@@ -161,7 +162,7 @@ class Pipe:
             self.arrive(self.messages.popleft())
 
     def stall(self, message: Any, seconds: float) -> None:
-        """Put this message back at the front of the pipe, and delay it and all messages behind it by ``seconds``."""
+        """Put a message back at the front of the pipe, and delay this message and all later ones by ``seconds``."""
         world = self.wire.world
         self.messages.appendleft(message)
         self.stalled = world.now + seconds
@@ -176,7 +177,7 @@ class Push(NamedTuple):
 
 
 class Request:
-    """A call that a process has sent, and that has no answer yet."""
+    """A call that a process has sent and that has no reply yet."""
 
     __slots__ = ("call", "deadline", "sent", "then")
 
@@ -188,7 +189,7 @@ class Request:
 
 
 class Wire:
-    """A simulated connection of a process to a server."""
+    """A simulated connection of a process to a server, with a pipe of messages in each direction."""
 
     __slots__ = (
         "_alarm",
@@ -238,14 +239,14 @@ class Wire:
         self.number = server.accept(self)
         self.silent = server in process.cut_off_from
         self.distance = process.far.get(server, 0.0)
-        """Seconds that each message on this connection is delayed in addition."""
+        """Additional seconds by which each message on this connection is delayed."""
 
     # The process's end
 
     def send(self, call: Call, then: Then) -> None:
         """Send a call to the server, and call ``then`` with the outcome, at most once.
 
-        The arguments of ``then`` are the parsed reply or a WireError, and the time of sending (local seconds).
+        The arguments of ``then`` are the parsed reply or a WireError, and the send time by the process's clock, in seconds.
         """
         self.process.tell()
         now = self.process.clock()
@@ -314,7 +315,8 @@ class Wire:
         self.server.receive(self, call)
 
     def carry_out(self, call: Call | End) -> None:
-        """Have the server carry out a call and answer it, or forget the connection if the message is its end."""
+        """Have the server carry out a call and reply to it; if the message is the end of the connection, drop the
+        connection."""
         if isinstance(call, End):
             self.server.drop(self)
             return
@@ -416,7 +418,8 @@ class Line:
             self.wire.send(call, self._planning(then))
 
     def _planning(self, then: Then) -> Then:
-        """Return a callback that calls ``then`` and plans when the keeper runs next, or does nothing while the keeper hangs."""
+        """Return a callback that calls ``then`` and plans the next run of the keeper, but does nothing while the keeper
+        hangs."""
 
         def planning(answer: Any, sent: float) -> None:
             if not self.process.keeper_hangs:

@@ -10,7 +10,7 @@ from holdfast.testing.sim import network
 
 
 class Server(Protocol):
-    """The server that has granted permits: `server.Server`."""
+    """The part of a simulated server that `Permits` uses: `server.Server`."""
 
     name: str
     keyspace: Keyspace
@@ -20,13 +20,13 @@ class Server(Protocol):
         """Return the world that the server is in."""
 
     def whose(self, value: bytes) -> str:
-        """Return the acquisition that a token was drawn for."""
+        """Return the name, in the history, of the acquisition that uses this token."""
 
     def true(self, ms: int) -> float:
-        """Return the true time at which the clock of the server shows ``ms`` milliseconds."""
+        """Return the virtual time, in seconds, at which the clock of the server shows ``ms`` milliseconds."""
 
     def deaf_waiters(self, state: bytes) -> str:
-        """Return the processes in the queue of a lock whose inbox is not subscribed, as text."""
+        """Return "deaf" and the names of the processes in a lock's queue whose inbox is not subscribed; "" if none."""
 
 
 class Permits:
@@ -41,7 +41,7 @@ class Permits:
         """Tokens of the holders that have fewer permits now than they acquired."""
 
     def look(self) -> None:
-        """Record in the history which holders have been granted, extended or freed permits, and changes of the limit."""
+        """Record in the history which permits were granted, extended or freed since the last call, and changes of the limit."""
         server, lock = self.server, self.key.decode()
         keyspace, world = server.keyspace, server.world
         now_ms = keyspace.now // 1000

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.world import Process, World
 
 ANSWER_WITHIN = 0.2
-"""Seconds that a client waits for the servers' replies in one round; the default of the public API."""
+"""Seconds that a client waits for the replies of all servers to one request; the default of the public API."""
 
 
 class ServerGroup:

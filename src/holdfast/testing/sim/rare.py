@@ -1,8 +1,8 @@
 """Rare themes: faults that are added to whole simulated histories, besides the faults that a seed has drawn.
 
 A theme is a fault that plain histories do not have, or too seldom to show its effects. Each theme draws its own random
-numbers, so that the same seed without the theme gives the same plain history. `campaign.swarm_of` runs a swarm (the seeded
-histories of one capability) under a theme, for example ``election+forgetful``.
+numbers, so that the same seed without the theme gives the same plain history. `runner.swarm_of` returns a swarm (the seeded
+histories of one capability) with a theme, for example ``election+forgetful``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.testing.sim.virtual_time import EPOCH
 from holdfast.testing.sim.world import World
 
 Moment = Callable[[float], float]
-"""A function from a number between 0 and 1 to the moment of a fault, in seconds or steps as the swarm counts."""
+"""A function that converts a number from 0 to 1 to the moment of a fault: in seconds or in steps, depending on the swarm."""
 
 
 PEACE = frozenset(("B1 left", "B4", "B4 told", "E7", "L3", "S3 lost", "S6 prompt", "S7 peace"))
@@ -36,12 +36,13 @@ class Theme:
 
     name = ""
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {}
-    """Names of the swarms that the theme applies to, each with the counts that 1,000 histories must reach."""
+    """Swarms (kinds of histories) to which the theme applies; for each, the counts of events that 1,000 histories must
+    reach."""
     unjudged: ClassVar[frozenset[str]] = PEACE
-    """Names of the rules that have no case to judge under the theme."""
+    """Names of the rules for which no case can be judged under the theme."""
 
     histories = 12
-    """Number of histories that the tests run for each swarm of the theme."""
+    """Number of histories that the tests run for each swarm (kind of histories) of the theme."""
     resets = False
     """True if barriers, latches and events are reset at random while workers wait for them."""
 
@@ -52,7 +53,7 @@ class Theme:
         """Change a world, or plan the theme's faults in it, before the history begins."""
 
     def counts(self, world: World) -> Counter[str]:  # noqa: ARG002 - this theme adds nothing
-        """Return the number of the theme's faults in a history that has ended, by name."""
+        """Return the number of each of the theme's faults in a history that has ended, by the name of the fault."""
         return Counter()
 
     def _rng(self, seed: int, part: str = "") -> random.Random:
@@ -63,7 +64,7 @@ PLAIN = Theme()
 
 
 def _strike(rng: random.Random, profile: Any, moment: Moment, kinds: tuple[str, ...], times: tuple[int, ...]) -> None:
-    """Add faults of these kinds to the drawn ones, at random moments; draw their number from ``times``."""
+    """Add faults of these kinds to the profile at random moments; draw the number of added faults from ``times``."""
     for _ in range(rng.choice(times)):
         lasts = rng.choice((0.05, 0.3, 1.0, 3.0)) * rng.random()
         profile.faults.append((moment(rng.random()), rng.choice(kinds), lasts))
@@ -160,7 +161,8 @@ def forged(rng: random.Random, process: str) -> bytes:
 
 
 class Forbidden(Theme):
-    """A theme in which the server forbids PUBSUB, so that no script can count subscribers, and connections of inboxes break."""
+    """A theme in which the server forbids PUBSUB, so that no script can count subscribers, and connections for
+    notifications break."""
 
     name = "forbidden"
     unjudged: ClassVar[frozenset[str]] = frozenset(("E7",))
@@ -343,8 +345,9 @@ class Long(Theme):
 
 
 class Unequal(Theme):
-    """A theme in which the workers of a process want leases of different lengths, often wait for a short time only, and miss
-    notifications. One inherits another's place in the queue while a refresh that grants the lock to that place is under way."""
+    """A theme in which the workers of a process ask for leases of different lengths, often wait only briefly, and miss
+    messages. A worker inherits another worker's position in the queue while the refresh that grants this position the
+    lock is under way."""
 
     name = "unequal"
     unjudged: ClassVar[frozenset[str]] = PEACE | {"R6", "R16 refused"}

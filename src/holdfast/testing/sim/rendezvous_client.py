@@ -1,7 +1,8 @@
 """Barriers, latches and events in the simulation: production's operations, run by workers, with each step recorded.
 
 For a barrier, the history has these kinds of events: ``come``, then ``through`` (fence: the party's number) or ``parted``
-(note: the reason). An action adds ``acting`` and ``acted``. The server adds ``together`` for each party that passes (fence: the
+(note: the reason). An action adds ``acting`` (it begins) and ``acted`` (it has ended). The server adds ``together`` for
+each party that passes (fence: the
 party's number; last: the number of the rendezvous).
 
 For a latch or an event: ``count`` (last: the decrement; note: the name), then ``counted`` (fence: the count left) or

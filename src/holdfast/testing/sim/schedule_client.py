@@ -21,7 +21,7 @@ ANSWER_WITHIN = 0.3
 
 
 def run_of(active_run: ActiveRun) -> str:
-    """Return the name of a run of a job in the history: its time, its attempt, and "h" if it was started by hand."""
+    """Return the name of a run of a job in the history: scheduled time, number of the attempt, and "h" if started by hand."""
     return f"{active_run.scheduled}/{active_run.attempt}" + ("h" if active_run.by_hand else "")
 
 
@@ -43,7 +43,7 @@ class Lease(RunLease):
 
 
 class Service:
-    """The service of a schedule in one simulated process: starts and cancels the runs of jobs.
+    """The service of a schedule in one simulated process, which starts and cancels the runs of jobs.
 
     ``takes`` maps the name of each job to a function that draws the duration of a run, in seconds.
     """

@@ -24,14 +24,14 @@ WALL = 700_000_000.0
 """Seconds by which the server's clock is ahead of virtual time, so that the server shows realistic dates."""
 
 MORE = 3
-"""Index of the argument of the acquire script with which a holder asks for more fences."""
+"""Index of the argument of the acquire script by which a holder requests more fences."""
 
 REMEMBERED = 200
-"""Number of past states that a server keeps, for a restart that loses the last writes."""
+"""Number of past states that a server keeps, so that a restart can lose the last writes."""
 
 
 class World(network.World, Protocol):
-    """The world as its servers see it: `world.World`."""
+    """The part of the simulated world that servers use: `world.World`."""
 
     servers: list[Server]
 
@@ -40,7 +40,7 @@ class World(network.World, Protocol):
         """Return the function that injects faults into single requests as they arrive."""
 
     def drawn_for(self, token: str) -> str:
-        """Return the acquisition that a token was drawn for."""
+        """Return the name, in the history, of the acquisition that uses this token."""
 
 
 class Server:
@@ -81,7 +81,7 @@ class Server:
         self._once = True
         self._holders: dict[bytes, tuple[bytes, int | None]] = {}
         self.locks: dict[bytes, bytes] = {}
-        """Locks whose holders the server records in the history: the lock's key, and the key of the lock's state."""
+        """Locks whose holders the server records in the history: by the lock's key, the key of the lock's state."""
         self.permits: dict[bytes, Permits] = {}
         """Semaphores and read-write locks whose holders the server records in the history, by key."""
         world.servers.append(self)
@@ -99,7 +99,7 @@ class Server:
 
     @property
     def set_back(self) -> float:
-        """Total seconds by which the server's clock was set back; keys may live that much longer."""
+        """Total seconds by which the server's clock was set back, so that keys may live that much longer."""
         return sum(-seconds for _, seconds in self._steps if seconds < 0)
 
     def true(self, ms: int) -> float:
@@ -135,7 +135,7 @@ class Server:
         return self.opened
 
     def drop(self, wire: Wire) -> None:
-        """Forget a connection and its subscriptions."""
+        """Remove a connection and its subscriptions."""
         for channel in wire.channels:
             self.keyspace.subscribe(channel, -1)
         wire.channels.clear()
@@ -196,7 +196,7 @@ class Server:
             self.meddle("DEL", key)
 
     def meddle(self, *command: str | bytes | int) -> None:
-        """Run a command of a foreign client, which may change the keys of the library."""
+        """Run a command of a foreign client, which may change the library's keys, and record the changes of locks."""
         self.keyspace.now = self._tick()
         self.keyspace.execute(*command)
         self.look()
@@ -266,7 +266,7 @@ class Server:
     def declare(self, longest: float) -> None:
         """Declare the server new, so that it grants locks with ``quarantine=`` at once.
 
-        ``longest`` is the longest lease, in seconds.
+        ``longest`` is the longest lease of all clients, in seconds.
         """
         self.keyspace.now = self._tick()
         self.keyspace.run(DECLARE_NEW, (guard_key(PREFIX),), (milliseconds(longest), "", 0))
@@ -274,7 +274,7 @@ class Server:
     def keep_past(self, *, once: bool = True) -> None:
         """Keep past states of the data from now on, so that a restart can lose the last writes.
 
-        If not ``once``, a restart also drops the states that it has lost, so that no later restart brings them back.
+        With ``once=False``, a restart also deletes the lost states, so that no later restart can bring them back.
         """
         self._past = deque(maxlen=REMEMBERED)
         self._once = once
@@ -337,7 +337,7 @@ class Server:
         self.hung = True
 
     def wake(self) -> None:
-        """Resume the server, which first carries out all requests that waited, even if the senders have given up."""
+        """Resume the server. The server first carries out all waiting requests, even those whose senders have given up."""
         self.hung = False
         backlog, self.backlog = self.backlog, deque()
         for wire, call in backlog:

@@ -1,4 +1,5 @@
-"""Single flight on one cached key in the simulation: lookups, loads and invalidations by workers, with each step recorded.
+"""Single flight on one cached key in the simulation: lookups, loads and invalidations by workers, each step of which is
+recorded.
 
 The cached value is the number of the source's version. A worker that writes a new version invalidates the key afterwards, as
 users of a cache do. The kinds of events are ``want`` (a lookup) and its outcome (``found``, ``load``, ``busy``, ``absent``,
@@ -30,7 +31,7 @@ class Source:
 
 
 class CacheClient:
-    """A client of one cached key: looks up, loads and invalidates the value; used by one worker."""
+    """A client of one cached key, which looks up, loads and invalidates the value; used by one worker."""
 
     def __init__(self, worker: Worker, source: Source) -> None:
         self.worker = worker

@@ -120,7 +120,7 @@ class Fingerprint:
         self._all(values)
 
     def _all(self, values: Iterable[Any]) -> None:
-        """Add each of the values to the fingerprint; the most frequent types without a further call, to save time."""
+        """Add each of the values to the fingerprint; the most frequent types are added without another call, to save time."""
         flat, now, several = self._flat, self._now, self._several
         for value in values:
             kind = type(value)
@@ -252,7 +252,8 @@ class Fingerprint:
         self._all(LOCAL_QUEUE(local_queue))
 
     def _promised(self, then: Any) -> None:
-        """Add the state that a reply's callback refers to: requests that look the same may have different callbacks."""
+        """Add the state to which a reply's callback refers, because requests that look the same may have different
+        callbacks."""
         if isinstance(then, partial) and isinstance(owner := getattr(then.func, "__self__", None), PollRound):
             self.add(owner)
         for cell in getattr(then, "__closure__", None) or ():
@@ -383,7 +384,8 @@ def _locals(code: CodeType) -> tuple[str, ...]:
 
 
 def entry_name(entry: list[Any]) -> str:
-    """Return a readable name for a planned event: the name of the object that it concerns, and the function it calls."""
+    """Return a readable name for a planned event: the name of the object that it concerns, and of the function that it
+    calls."""
     what, args = entry[2], entry[3]
     inner = args[0] if args and callable(args[0]) else what
     owner = getattr(inner, "__self__", None)
@@ -405,7 +407,7 @@ def same_in_all_states(*types: type) -> None:
 
 
 def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """Return a writer that adds an object in full the first time, and only a number for the same object after that."""
+    """Return a writer that adds an object to the fingerprint in full the first time, and afterwards only a number for it."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         met = fingerprint._met  # noqa: SLF001
@@ -420,7 +422,7 @@ def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, 
 
 
 def _copied(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """Return a writer that adds an object in full each time, by copying what it has added for this object before."""
+    """Return a writer that adds an object in full each time, by copying what the first call has added for this object."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         fingerprint._again(value, writer)  # noqa: SLF001

@@ -35,14 +35,14 @@ DEAF = 0.5
 
 OF_MESSAGES = frozenset(("lost-request", "lost-reply", "slow", "duplicate"))
 OF_PROCESSES = frozenset(("crash", "pause", "cancel"))
-"""Kinds of faults that strike a process or one of its workers. A scenario usually has faults of one such group only."""
+"""Kinds of faults that strike a process or one of its workers. A scenario usually has either these faults or the others."""
 
 Mishap = tuple[str, str, Callable[[], object]]
 """A fault that is possible now: its kind, the name of its target, and the function that injects it."""
 
 
 class Step(NamedTuple):
-    """A step that is possible next in a simulated world."""
+    """A step that is possible next in a simulated world: an event or a fault."""
 
     do: Callable[[], object]
     fault: bool = False
@@ -64,7 +64,7 @@ class Stepwise(World):
         self.budget = budget
         self.ttl = ttl
         self.brisk = False
-        """True if steps that only one process sees are taken at once, so that the search has fewer orders to try.
+        """True if a step that only one process sees is taken immediately, so that the search has fewer orders to try.
 
         The search still chooses the order in which requests reach the server, and the faults.
         """
@@ -76,7 +76,8 @@ class Stepwise(World):
         self.pipes: list[Pipe] = []
         self.ready: list[Entry] = []
         self.held: list[tuple[float, Pipe]] = []
-        """Directions of connections whose first message a fault has delayed, each with the virtual time of the fault."""
+        """Pipes (directions of connections) whose first message a fault has delayed, each with the virtual time of the
+        fault."""
         self.floors: dict[str, int] = {}
         """The highest fence granted before each worker's last acquisition began, by worker; a new fence must be higher."""
         self.struck: list[str] = []
@@ -105,7 +106,7 @@ class Stepwise(World):
     def options(self) -> list[Step]:
         """Return the steps that are possible now, including faults, in a fixed order.
 
-        If no step is possible, let time pass until one is. Raise Stuck if no event is planned either.
+        If no step is possible, let time pass until a step is possible. Raise Stuck if no event is planned either.
         """
         return self._steps() + (self._fault_steps() if self.budget else [])
 
@@ -141,7 +142,8 @@ class Stepwise(World):
         return steps + [Step(partial(self._fire, entry)) for entry in self.due()]
 
     def _at_once(self) -> Step | None:
-        """Return a step that only one process sees (a call that is ready, or the arrival of a reply); None if there is none."""
+        """Return a step that only one process sees (a call that is ready, or a reply that arrives); None if there is no
+        such step."""
         for entry in self.ready:
             return Step(partial(self._take, entry))
         held = {pipe for _, pipe in self.held}
@@ -257,7 +259,7 @@ class Stepwise(World):
 
 
 def _of(pipe: Pipe) -> str:
-    """Return a name for the first message of a pipe: the connection's label, and the kind of the message."""
+    """Return a name for the first message of a pipe: the label of the connection, and the kind of the message."""
     message = pipe.messages[0]
     wire = pipe.wire
     if pipe is wire.down:

@@ -44,14 +44,14 @@ class IssuedTicket:
 
 
 def out(world: World) -> bool:
-    """Return True if a ticket that is not redeemed yet still holds a lock."""
+    """Return True while an issued ticket that is not redeemed yet still holds a lock."""
     given = {event.attempt for event in world.history if event.kind == "ticket"}
     holders = [server.keyspace.peek(key)[0] for server in world.servers for key in server.locks]
     return any(world.drawn_for(holder.decode("ascii", "replace")) in given for holder in holders)
 
 
 def _begin(lock: Lock) -> None:
-    """Begin another acquisition in the history, dated before all waiters, because a ticket overtakes the queue."""
+    """Begin a new acquisition whose request time is before that of all waiters, because a ticket overtakes the queue."""
     worker = lock.worker
     worker.acquisitions += 1
     worker.acquisition = f"{worker.name}#{worker.acquisitions}"
@@ -59,7 +59,7 @@ def _begin(lock: Lock) -> None:
 
 
 async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None:
-    """Turn a lease into a ticket that is good for ``seconds``. On an error, release the lease and return None."""
+    """Turn a lease into a ticket that expires after ``seconds``. On an error, release the lease and return None."""
     worker = lock.worker
     with worker.operation():
         lease.leave()

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 EPOCH = 1e9
-"""True time at which every history begins, in seconds. No duration is as large."""
+"""Virtual time at which every history begins, in seconds; larger than any duration, so that the two cannot be confused."""
 
 Entry = list[Any]
 """A planned event: [when, number, function (None: called off), its arguments]."""

@@ -62,7 +62,7 @@ class At(Request[Answer[Any]]):
 
 
 class Worker:
-    """A simulated thread or task. Drives a coroutine, and carries out the requests that the coroutine awaits."""
+    """A simulated thread or task, which drives a coroutine and carries out the requests that the coroutine awaits."""
 
     __slots__ = (
         "_asked",
@@ -97,7 +97,7 @@ class Worker:
         """Number of requests that the worker has waited for so far."""
         self.acquisitions = 0
         self.acquisition = ""
-        """Name of the worker's current acquisition in the history."""
+        """Name, in the history, of the worker's current acquisition (attempt to acquire a lock)."""
         self.asked_to_join = 0.0
         """Virtual time at which the current acquisition first asked to join the server's queue; 0: not yet."""
         self.asked_first = 0.0
@@ -105,7 +105,7 @@ class Worker:
         self.lined = ""
         """Name of the worker's last acquisition that waited in the local queue of its process."""
         self.inside = False
-        """True while the worker runs an operation of a lock, see `operation`."""
+        """True while the worker runs the body of ``with worker.operation():``, one operation of a lock."""
         self.shielded = False
         """True while a cancelled task cleans up, and cannot be cancelled again, as in `drivers.aio`."""
         self.thrown = ""
@@ -319,7 +319,7 @@ class Worker:
         world.note("queued", self.name, attempt.spec.key, self.acquisition, since=since, lease=lease)
 
     def given(self, attempt: Attempt) -> None:
-        """Record that another worker of the process handed on its lease, or its place in the queue, to this attempt."""
+        """Record that another worker of the process handed on its lease, or its position in the queue, to this attempt."""
         world, given = self.process.world, attempt.turn
         if isinstance(given, AskServer) and given.place is not None:
             lease = world.lease(attempt.token, self.acquisition)
@@ -357,7 +357,7 @@ class Worker:
 
 
 class Ticket:
-    """A mark of one wait of a worker, so that late answers to earlier waits are ignored."""
+    """A mark of one wait of a worker, by which late replies to earlier waits are recognized and ignored."""
 
     __slots__ = ("_worker",)
 
@@ -366,19 +366,19 @@ class Ticket:
 
     @property
     def counts(self) -> bool:
-        """True while the worker still is in the wait that this ticket marks."""
+        """True while the worker is still in the wait that this mark belongs to."""
         return self._worker._asked is self  # noqa: SLF001
 
 
 class _Later:
-    """The type of `LATER`, the marker that a request is answered later, not at once."""
+    """The type of `LATER`, the marker that a request returns if its result comes later."""
 
 
 LATER = _Later()
 
 
 class Slot:
-    """A mailbox in which a worker (simulated thread or task) receives the outcomes of its wait."""
+    """A mailbox in which a worker (simulated thread or task) receives the outcomes of its wait, such as a grant."""
 
     __slots__ = ("_told", "_worker", "attempt", "enough", "outcomes")
 
@@ -386,7 +386,7 @@ class Slot:
         self._worker = worker
         self.attempt: Attempt | None = None
         self._told: object = None
-        """The attempt's turn that was recorded last in the history, so that no turn is recorded twice."""
+        """The grant or inherited position of the attempt that was recorded last, so that nothing is recorded twice."""
         self.outcomes: list[Outcome | None] = []
         self.enough: Callable[[Outcome | None], bool] = bool
         """Function that returns True if an outcome ends the current wait."""

@@ -56,7 +56,7 @@ drops the reply to a cancelled task.
 """
 
 GOODBYE = 0.5
-"""Seconds between the orderly close of a process and its end."""
+"""Seconds between the call that closes a process in an orderly way and the end of the process."""
 
 NO_MUTEX: AbstractContextManager[object] = nullcontext()
 
@@ -93,7 +93,7 @@ class World:
         self.places: dict[str, float] = {}
         """Virtual time at which the request to join the lock's queue was sent, by the name of the lease."""
         self.resource = Keyspace()
-        """The store that the locks protect: it loses no data, and refuses writes with an old fence."""
+        """The store that the locks protect; this store loses no data, and refuses writes with an old fence."""
         self.register: dict[str, int] = {}
         """The fence of the last accepted write to the protected store, by lock."""
         self.working: set[Worker] = set()
@@ -147,7 +147,7 @@ class World:
         self._planned.setdefault(step, []).append(what)
 
     def calm_down(self) -> None:
-        """Stop injecting faults, and delay no more messages unusually long."""
+        """Stop injecting faults, and stop delaying messages unusually long."""
         self.mishap = None
         self.weather.slow_share = 0.0
         self._planned.clear()
@@ -231,13 +231,14 @@ class Process:
         """Source of the random part of the process's tokens; None if the tokens are only numbered."""
         self.is_paused = False
         self.keeper_hangs = False
-        """True once the process's keeper hangs: it does nothing any more, while the workers go on."""
+        """True once the process's keeper (background thread) hangs: the keeper does nothing any more, while the workers
+        go on."""
         self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        """Function calls that fell due while the process was paused, and that it makes when it resumes."""
+        """Function calls that became due while the process was paused, and that the process makes when it resumes."""
         self.cut_off_from: set[Server] = set()
         """Servers that are unreachable from the process: connections stay open, but no message arrives."""
         self.far: dict[Server, float] = {}
-        """Seconds that each message between the process and a server is delayed in addition, by server."""
+        """Additional seconds by which each message between the process and a server is delayed, by server."""
         self._base = EPOCH + offset
         self._rate = rate
         self.ahead = ahead
@@ -246,7 +247,7 @@ class Process:
         self._wake: Entry | None = None
         self._shared: dict[Server, Wire] = {}
         self.leases: dict[Told, float] = {}
-        """The deadline (local seconds) that was last recorded in the history, by lease."""
+        """The deadline last recorded in the history for each lease, in seconds of the process's clock."""
         self.calls: deque[Callable[[], None]] = deque()
         """Functions that the keeper calls when it runs next."""
         self.node = Node(self, server.name, partial(self._line, server))
@@ -262,7 +263,7 @@ class Process:
             SendUntilAnswered: lambda request: self.node.send_until_answered(request.call, request.until),
             GetCoalescer: lambda request: self.coalescers.setdefault(request.key, Coalescer(self.mutex)),
         }
-        """Handlers of the requests that workers leave to the keeper, by type of request."""
+        """Handlers of the requests that workers leave to the keeper (background thread), by type of request."""
         world.processes.append(self)
 
     @staticmethod

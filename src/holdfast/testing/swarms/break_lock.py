@@ -32,7 +32,8 @@ from holdfast.testing.swarms.result import Run
 OPERATOR = "b" * 12
 WHERE = Field(places=1, parts=1, timeout=0.3)
 TOLD_WITHIN = QUESTION_EVERY_S + 0.5
-"""Seconds within which a holder learns of its loss: delay of the message, and time to confirm it with the server."""
+"""Seconds within which a holder learns of its loss: the delay of the message, and the time to confirm the loss on the
+server."""
 
 
 @dataclass(slots=True)
@@ -92,14 +93,15 @@ class Operator:
             return
 
     def _whose(self, mark: str) -> str:
-        """Return the name of the lease whose token has this mark; try each token with and without the suffix for linger."""
+        """Return the name of the lease whose token has this hash prefix (``mark``); try each token with and without its
+        "~" suffix."""
         tokens = (drawn + sort for drawn in self.world.acquisitions for sort in ("", "~"))
         found = (t for t in tokens if hashlib.sha1(t.encode(), usedforsecurity=False).hexdigest().startswith(mark))
         return self.world.drawn_for(next(found, ""))
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, Operator]:
-    """Build the simulated world of a seed, with its workers and planned faults, before the first step."""
+    """Build the simulated world of a random seed, with its workers and planned faults, before the first step."""
     rng = random.Random(f"break {seed}")
     world, profile = lock_swarm.build(seed, trace=trace, rng=rng, theme=theme)
     operator = Operator(world, rng)
@@ -109,7 +111,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
+    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
     world, profile, operator = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage)
     case = Evidence(world.history)
@@ -123,7 +125,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterator[Violation]:
     """Judge the operator's attacks by rules K1 to K3.
 
-    - K1: an attack ends only the lease of the holder that the operator saw.
+    - K1: an attack (attempt to break a lock) ends only the lease of the holder that the operator saw.
     - K2: the fences of that lease are below the fence that the attack returns, and those of later holders are above it.
       Excused by a server that lost its data and by a clock that was set, between the attack and the grant.
     - K3: a holder that the attack reports as notified notices the loss in time. Excused by every fault that may have affected
@@ -159,9 +161,9 @@ def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold) -> Iterator[
 
 
 def _was_meant(case: Evidence, attack: Attack, hold: Hold) -> bool:
-    """Return whether the lease was granted before the attack, so that the attack was for this grant.
+    """Return whether the lease was granted before the attack, so that the attack concerns this grant.
 
-    A holder that did not know of the grant may have acquired the lock again since.
+    A holder that did not know of the grant may have acquired the lock again since then.
     """
     granted = case.granted(hold)
     return granted is not None and granted <= attack.sent

@@ -41,7 +41,7 @@ FACES: tuple[Face, ...] = ("threads", "asyncio")
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn for its simulated history. Times are in seconds."""
+    """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
 
     ttl: float
     latency: float
@@ -83,7 +83,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 class Play:
-    """A history that is being simulated: its world, its workers and its course."""
+    """The simulation of one history: the simulated world, its workers, and the phases of the history."""
 
     def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
         rng = self.rng = random.Random(f"election {seed}")
@@ -185,7 +185,7 @@ class Play:
         self._pass(profile.told_within + profile.ttl + 1.0, lambda worker: worker.done)
 
     def _pass(self, most: float, enough: Callable[[Worker], bool]) -> None:
-        """Let time pass until ``enough`` is true of all observers, but at most ``most`` seconds."""
+        """Let time pass until ``enough`` returns True for each observer, but at most ``most`` seconds."""
         until = self.world.now + most
         while self.world.now < until and not (self.led and all(enough(w) for w in self.observers if w.process.here)):
             self.world.pass_time(0.1)
@@ -298,7 +298,7 @@ def nameless(world: World) -> list[str]:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
+    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
     play = Play(seed, trace=trace, theme=theme)
     world, profile, found, docket = play.world, play.profile, list[Violation](), Docket()
     try:

@@ -1,4 +1,4 @@
-"""Seeded histories of a lock: each seed draws a world, workers, and its own kinds and numbers of faults.
+"""Seeded histories of a lock: each seed determines a world, workers, and the kinds and number of faults.
 
 Many histories with a few faults each find more than few histories with all faults (A. Groce et al., "Swarm Testing", ISSTA
 2012). The same seed always gives the same history, to the last event. Other swarms use parts of this module.
@@ -37,22 +37,22 @@ SET_BACK = 10.0
 """Maximum number of seconds by which the server's clock may have been set back, so that keys live longer."""
 
 ODD = 1.5
-"""Factor by which the lease of the one odd worker of a history is longer than the leases of the others."""
+"""Factor by which the lease of the one odd worker of a history is longer than the leases of the other workers."""
 
 GUARDED = 0.5
-"""Share of the histories with a server that may lose data in which the locks have ``quarantine=``."""
+"""Share of histories whose locks have ``quarantine=``, among the histories in which the server may lose data."""
 
 NESTED, NESTED_ROUNDS = 0.25, 0.5
-"""Share of the histories in which locks are RLocks, and share of their acquisitions that the holder repeats."""
+"""Share of the histories in which locks are RLocks; share of the acquisitions of an RLock that the holder repeats."""
 
 HUNG = 0.12
 """Share of the histories in which the locks have ``progress_within=``, so that holders must report progress."""
 
 PROMPT = 20
-"""Number of mean message delays within which the last messages arrive after the workers have finished."""
+"""Time, as a multiple of the mean message delay, in which the last messages arrive after the workers have finished."""
 
 STEPS = 50_000
-"""Number of events after which a history counts as a busy loop without end."""
+"""Number of events after which a history counts as an endless loop."""
 
 ECHO = 3.5
 """Seconds for which a duplicated or delayed request may be under way."""
@@ -78,7 +78,7 @@ class Round:
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn for its simulated history. Times are in seconds."""
+    """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
 
     ttl: float
     renew: bool
@@ -87,13 +87,13 @@ class Profile:
     slow_share: float
     mishaps: float
     faults: list[tuple[int, str, float]] = field(default_factory=list)
-    """The faults: number of the step at which each one strikes, its kind, and its duration in seconds."""
+    """The faults, each as the number of the step at which it begins, its kind, and its duration in seconds."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """The workers: index of the process of each one, and what it does in turn."""
+    """The workers, each as the index of its process and the list of its planned rounds."""
     fair: list[bool] = field(default_factory=list)
     """True if the locks of a process are FairLocks, by index of the process."""
     odd: frozenset[int] = frozenset()
-    """Indexes of the workers whose leases are longer than those of the others."""
+    """Indexes of the workers whose leases are longer than those of the other workers."""
     linger: float = 0.0
     max_passes: int = 32
     max_pass_time: float = 0.01
@@ -213,7 +213,7 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
 
 
 async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
-    """Hold the lock for the second half of its time; if the round is nested, acquire it once more for that half."""
+    """Hold the lock for the second half of its hold time; in a nested round, acquire it once more during that half."""
     inside = planned.nested and await lock.acquire(planned.wait) is not None
     try:
         await Sleep(planned.hold / 2)
@@ -317,7 +317,7 @@ def build(
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
+    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
     return judged(seed, *build(seed, trace=trace, theme=theme), coverage)
 
 

@@ -25,11 +25,12 @@ from holdfast.testing.swarms.lock import Profile
 from holdfast.testing.swarms.result import Run
 
 ORDERS = ("xy", "yx", "xyz", "zyx", "zx", "yz", "x", "z")
-"""Sets of locks that a worker acquires at once, by their one-letter names, in the order in which the worker names them."""
+"""Sets of locks that a worker acquires at once; each letter is the name of a lock, in the order in which a worker gives
+them."""
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
+    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
     made: list[MultiLock] = []
     rng = random.Random(f"several {seed}")
     run = lock_swarm.judged(

@@ -32,7 +32,7 @@ class Users:
     rng: random.Random
     limit: int
     least: int
-    """Lowest limit of the semaphore, and the most permits that one acquisition wants, so that none exceeds the limit."""
+    """Minimum limit of the semaphore, and maximum of permits in one acquisition, so that no acquisition exceeds the limit."""
     changes: float
     """Share of the acquisitions in which the worker changes the limit of the semaphore."""
     writes: float
@@ -80,7 +80,7 @@ class Users:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
-    """Build the simulated world of a seed, with its workers and planned faults, before the first step."""
+    """Build the simulated world of a random seed, with its workers and planned faults, before the first step."""
     rng = random.Random(f"permits {seed}")
     limit = rng.choice((1, 2, 2, 3, 5))
     users = Users(rng, limit, rng.randint(1, limit), rng.choice((0.0, 0.0, 0.2)), rng.choice((0.2, 0.5)))
@@ -91,7 +91,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
+    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
     world, profile = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage, bounds=replace(lock_swarm.limits(profile), permits=True))
     run.counts += _counts(world)

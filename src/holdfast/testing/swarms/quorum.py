@@ -24,13 +24,13 @@ from holdfast.testing.swarms.lock import ECHO, PROMPT, SET_BACK, STEPS, TIME_LIM
 from holdfast.testing.swarms.result import Run
 
 QUICK = 2e-6
-"""Mean seconds of a message in the fastest histories, in which clocks hardly advance between grants, so fences count up."""
+"""Mean delay of messages, in seconds, in the fastest histories; fences, based on clocks, must then be incremented by one."""
 
 SHORTEST = 0.3
 """The shortest lease of all histories, in seconds; a server that lost its data does not vote for at least this time."""
 
 INSISTING = 0.2
-"""Seconds within which a client has released its vote on a server, even if its first connection broke."""
+"""Seconds within which a client must have withdrawn its vote on a server, even if its first connection broke."""
 
 PROBE = 5.0
 """Seconds within which a new client must acquire a free lock when all faults are over."""
@@ -38,7 +38,7 @@ PROBE = 5.0
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn for its simulated history. Times are in seconds."""
+    """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
 
     servers: int
     ttl: float
@@ -51,15 +51,15 @@ class Profile:
     declared: bool
     """True if the servers were declared new and vote at once; False if they first wait for the longest lease."""
     far: float
-    """Share of the pairs of a process and a server with slow connections."""
+    """Share of the pairs of process and server whose connections are slow."""
     distance: float
     """Seconds by which a message takes longer on a slow connection."""
     skews: list[float] = field(default_factory=list)
     """Seconds by which the clock of each server is ahead of virtual time, by index of the server."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
-    """The faults: number of the step at which each one strikes, its kind, and its duration in seconds."""
+    """The faults, each as the number of the step at which it begins, its kind, and its duration in seconds."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """The workers: index of the process of each one, and what it does in turn."""
+    """The workers, each as the index of its process and the list of its planned rounds."""
     fair: list[bool] = field(default_factory=list)
     """True if a process never hands locks on between its workers, by index of the process."""
     max_passes: int = 32
@@ -136,7 +136,7 @@ def _draw_faults(rng: random.Random, profile: Profile) -> None:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, ServerGroup]:
-    """Build the simulated world of a seed, with its workers and planned faults, before the first step."""
+    """Build the simulated world of a random seed, with its workers and planned faults, before the first step."""
     rng = random.Random(seed)
     profile = draw(rng)
     theme.redraw(seed, profile, lambda share: int(300 * share**2))
@@ -187,7 +187,7 @@ def _rlock(worker: Worker, server_group: ServerGroup, profile: Profile, name: st
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
+    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
     world, profile, server_group = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:
@@ -226,8 +226,9 @@ def limits(profile: Profile) -> Limits:
 def settle(world: World, profile: Profile, server_group: ServerGroup) -> list[Violation]:
     """End a history whose workers have finished: let the leases expire, record the leftovers, and try each lock.
 
-    A new client must be able to acquire each lock; return the violations of that. Leftovers before the leases have expired are
-    recorded, too, if there were no faults except cancellations and cut connections.
+    A new client must be able to acquire each lock; return a violation for each lock that it cannot acquire.
+    Leftovers before the leases have expired are recorded, too, if there were no faults except cancellations and cut
+    connections.
     """
     world.calm_down()
     world.pass_time(PROMPT * (profile.latency + profile.distance) + (INSISTING if profile.has("cut") else 0.0))

@@ -41,7 +41,7 @@ TIMEOUT = 0.5
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn for its simulated history. Times are in seconds."""
+    """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
 
     what: str
     """Kind of the primitive: "barrier", "latch" or "event"."""
@@ -54,9 +54,9 @@ class Profile:
     processes: list[int]
     """Number of workers of each process."""
     faults: list[tuple[float, str, float]] = field(default_factory=list)
-    """The faults: seconds from the start at which each one strikes, its kind, and its duration in seconds."""
+    """The faults, each as its start (seconds from the start of the history), its kind, and its duration in seconds."""
     pace: float = 1.0
-    """Factor by which all pauses of the workers are longer than usual."""
+    """Factor by which all pauses of the workers are multiplied."""
     keep_ms: int = KEEP_MS
 
     @property
@@ -90,7 +90,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 class Play:
-    """A history that is being simulated: its world, its workers and its course."""
+    """The simulation of one history: the simulated world, its workers, and the phases of the history."""
 
     def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
         rng = self.rng = random.Random(f"meetings {seed}")
@@ -218,7 +218,7 @@ class Play:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
+    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
     play = Play(seed, trace=trace, theme=theme)
     world = play.world
     try:

@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 
 class Server(Protocol):
-    """The statistics of a simulated server, as the results need them."""
+    """The statistics of a simulated server that the results use."""
 
     calls: int
     """Number of commands and scripts that the server has run."""
@@ -25,7 +25,7 @@ class Server(Protocol):
 
 
 class World(Protocol):
-    """The world of a history, as the results need it."""
+    """The part of the simulated world of a history that the results use."""
 
     history: list[Event]
     steps: int
@@ -41,7 +41,7 @@ class Run(Generic[P]):
 
     seed: int
     profile: P
-    """The parameters that the seed has drawn."""
+    """The parameters of the history, drawn at random from the seed."""
     world: World
     violations: list[Violation]
     counts: Counter[str] = field(default_factory=Counter)

@@ -29,10 +29,10 @@ KINDS = ("cut", "silence", "pause", "crash", "restart", "hang", "refuse", "full"
 """Kinds of faults that a history of a schedule may have; "slay" kills every process that runs a job."""
 
 STEPS = 100_000
-"""Number of events after which the end of a history counts as a busy loop without end."""
+"""Number of events after which the end of a history counts as an endless loop."""
 
 CALLS = 5000
-"""Number of requests to the server after which a history counts as a busy loop without end."""
+"""Number of requests to the server after which a history counts as an endless loop."""
 
 SKEW = 5.0
 """Maximum number of seconds by which the clock of a process differs from virtual time."""
@@ -40,7 +40,7 @@ SKEW = 5.0
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn for its simulated history. Times are in seconds."""
+    """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
 
     lasts: float
     latency: float
@@ -53,11 +53,11 @@ class Profile:
     """Seconds from the start at which each process begins to serve the schedule."""
     limit: int
     faults: list[tuple[float, str, float]] = field(default_factory=list)
-    """The faults: seconds from the start at which each one strikes, its kind, and its duration in seconds."""
+    """The faults, each as its start (seconds from the start of the history), its kind, and its duration in seconds."""
     commands: list[tuple[float, str, str]] = field(default_factory=list)
-    """The commands of an operator: seconds from the start, the job, and "pause", "resume", "run" or "cancel"."""
+    """Commands of an operator: each has a time (seconds from the start), a job, and "pause", "resume", "run" or "cancel"."""
     stops: list[tuple[float, int]] = field(default_factory=list)
-    """The orderly stops of processes: seconds from the start, and the index of the process."""
+    """The orderly stops of processes, each as its time (seconds from the start) and the index of the process."""
 
     @property
     def calm(self) -> bool:
@@ -66,7 +66,7 @@ class Profile:
 
     @property
     def settles(self) -> float:
-        """Seconds after the last fault within which all due runs have begun or were skipped."""
+        """Seconds after the last fault within which every due run must have begun or been skipped."""
         return 1.5 + max(options.ttl + options.min_runtime for _, options in self.jobs.values())
 
 
@@ -114,7 +114,7 @@ def draw(rng: random.Random) -> Profile:
 
 
 class Play:
-    """A history that is being simulated: its world, its workers and its course."""
+    """The simulation of one history: the simulated world, its processes, and the phases of the history."""
 
     keys = Keys.of("s")
 
@@ -214,7 +214,7 @@ class Play:
                 raise Stuck
 
     def facts(self) -> list[JobFacts]:
-        """Return the facts that the server stores about the jobs now."""
+        """Return the state of each job that the server stores now."""
         names = sorted(self.profile.jobs)
         jobs = (key for name in names for key in self.keys.job(name).looking())
         self.server.keyspace.now = int(self.server.wall() * 1e6)
@@ -241,7 +241,7 @@ def _between(low: float, high: float, rng: random.Random) -> float:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
+    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
     play = Play(seed, trace=trace, theme=theme)
     world, found, counts = play.world, [], Counter[str]()
     try:

@@ -39,7 +39,7 @@ TIME_LIMIT = 600.0
 """Seconds of virtual time within which every worker must finish."""
 
 STEPS = 50_000
-"""Number of events after which a history counts as a busy loop without end."""
+"""Number of events after which a history counts as an endless loop."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "foreign", "stale"})
 """Kinds of faults that a history may have. Losses of data are left out, because a server then loses its invalidations."""
@@ -48,10 +48,10 @@ QUIET = {"cut", "crash", "close", "cancel", "deaf", "unplug"}
 """Kinds of faults during which the server still answers the requests of waiters."""
 
 LATE = {"cut", "silence", "hang", "duplicate", "slow", "lost-reply"}
-"""Kinds of faults by which a request may be carried out long after its sender has gone on."""
+"""Kinds of faults because of which a request may be carried out long after its sender has stopped waiting for the reply."""
 
 RATE = 0.005
-"""Maximum difference between the rates of two clocks, with a margin."""
+"""Maximum relative difference between the rates of two clocks, with a margin."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Round:
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn for its simulated history. Times are in seconds."""
+    """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
 
     lease: float
     ttl: float
@@ -77,9 +77,9 @@ class Profile:
     slow_share: float
     mishaps: float
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """The workers: index of the process of each one, and what it does in turn."""
+    """The workers, each as the index of its process and the list of its planned rounds."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
-    """The faults: number of the step at which each one strikes, its kind, and its duration in seconds."""
+    """The faults, each as the number of the step at which it begins, its kind, and its duration in seconds."""
 
     @property
     def kinds(self) -> set[str]:
@@ -136,7 +136,7 @@ async def work(client: CacheClient, rounds: list[Round]) -> None:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
-    """Build the simulated world of a seed, with its workers and planned faults, before the first step."""
+    """Build the simulated world of a random seed, with its workers and planned faults, before the first step."""
     profile = draw(rng := random.Random(seed))
     theme.redraw(seed, profile, lambda share: int(120 * share**2))
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
@@ -160,7 +160,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
+    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
     world, profile = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:
@@ -272,7 +272,7 @@ class Case:
     def invalidated(self, since: float, until: float) -> bool:
         """Return True if a value may have been invalidated between two virtual times.
 
-        A late copy of an invalidation deletes a value once more, and a server's clock that was set makes values expire.
+        A late copy of an invalidation deletes a value once more, and values expire early if a server's clock is set.
         """
         late = self.profile.mishaps or self.profile.kinds & LATE
         voids = [void for void in self.voids.values() if void.begin.at <= until]
@@ -286,7 +286,8 @@ class Case:
         )
 
     def had_stale(self, lookup: Lookup) -> bool:
-        """Return True if a stale value that the lookup accepts was stored when it began, and for a while after."""
+        """Return True if a stale value that the lookup accepts was stored when the lookup began and for one second
+        afterwards."""
         at, kept = lookup.want.at, min(lookup.want.until, self.profile.stale)
         return any(
             landed.at < at < self.lands[landed.fence].until + 0.9 * kept
@@ -328,7 +329,8 @@ def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
 
 
 def s2_one_loads(case: Case) -> Iterator[Violation]:
-    """S2: yield loads that began while another client believed that it loads, unless the key was invalidated in between."""
+    """S2: yield loads that began while another client believed that it was loading, unless the key was invalidated in
+    between."""
     for _, load in case.ends("load"):
         others = [case.lookups[name] for name in load.note.split()]
         if not others:

@@ -28,7 +28,7 @@ SHARE = 0.6
 """Share of the leases that a holder hands over by a ticket instead of releasing them."""
 
 MADE_GOOD = {"cancel", "lost-request", "lost-reply", "duplicate"}
-"""Kinds of faults that do not affect a client that redeems a ticket, because it repeats its request."""
+"""Kinds of faults that do not affect a client that redeems a ticket, because the client repeats its request."""
 
 CHAIN = 3
 """Maximum number of times that a lock is handed over by tickets before it is released."""
@@ -36,7 +36,7 @@ CHAIN = 3
 
 @dataclass(slots=True)
 class TicketMail:
-    """The delivery of tickets (each hands a lock over): starts workers that redeem the tickets that other workers issue."""
+    """The delivery of tickets (which hand locks over): starts workers that redeem the tickets issued by other workers."""
 
     rng: random.Random
     profile: Profile | None = None
@@ -99,7 +99,7 @@ class TicketMail:
                 await lock.release(lease)
 
     def _meddle(self, lock: Lock, lease: Lease) -> None:
-        """Start a worker of the same process that releases the lease while it becomes a ticket; the release must be refused."""
+        """Start a worker of the same process that releases the lease while it is turned into a ticket; this must be refused."""
         process = lock.worker.process
         meddler = Worker(process, f"{len(process.workers) + 1}m")
         meddler.start(Lock(meddler, lock.spec, fair=lock.local_queue is None).release_again(lease))
@@ -118,7 +118,7 @@ class TicketMail:
 
 
 def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, TicketMail]:
-    """Build the simulated world of a seed, with its workers and planned faults, before the first step."""
+    """Build the simulated world of a random seed, with its workers and planned faults, before the first step."""
     rng = random.Random(f"ticket {seed}")
     post = TicketMail(rng)
     world, post.profile = lock_swarm.build(seed, trace=trace, rng=rng, program=post.work, theme=theme)
@@ -126,7 +126,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one seed and judge it by the rules; count the judged cases in ``coverage``."""
+    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
     world, profile, post = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage, bounds=limits(profile), before_end=_let_run_out)
     case = Evidence(world.history)

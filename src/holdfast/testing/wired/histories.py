@@ -2,7 +2,7 @@
 
 Four rules are checked:
 
-T1  A holder never believes in a lease longer than the server keeps it. Checked after each event, for each held lease.
+T1 A holder never relies on a lease longer than the server keeps it. Checked after each event, for each held lease.
 T2  Each reply belongs to its request: ECHO returns the text that was sent. The server receives whole requests and known
     commands only, and each ECHO once.
 T3  After the last fault, each connection soon answers again, and no worker waits forever.
@@ -50,10 +50,10 @@ TASKS = 3
 """Number of tasks in an event loop, or of threads that share a connection."""
 
 CALM = 5
-"""Number of requests sent at the end. The first may fail, on connections that have ended before."""
+"""Number of requests that are sent at the end. The first requests may fail, on connections that have ended before."""
 
 DRIFT = 0.004
-"""Largest deviation of a clock's rate from 1. The margin of a lease allows for one percent between two clocks."""
+"""Maximum deviation of a clock's rate from 1. The margin of a lease allows for a difference of one percent."""
 
 
 PROMPT = 0.3
@@ -82,7 +82,7 @@ class Lease(BaseLease):
 
 @dataclass(slots=True)
 class Profile:
-    """The parameters that a seed has drawn for its simulated history."""
+    """The parameters of a simulated history, which are drawn at random from its seed."""
 
     face: Literal["sync", "shared", "asyncio"]
     """Kind of the workers: one thread ("sync"), several threads that share a connection ("shared"), or tasks ("asyncio")."""
@@ -150,7 +150,7 @@ class History:
         self.process = Process(self.machine)
         self.endpoint = Endpoint(host="scripted")
         self._held: dict[Lease, float] = {}
-        """Virtual time until which the holder believes in each held lease, by lease; 0: not determined yet."""
+        """Virtual time until which the holder relies on each held lease, by lease; 0: not determined yet."""
         self._asked = 0
         world.watchers.append(self._look)
 
@@ -246,7 +246,8 @@ class History:
         await self._try("released", face.run(lease._release()))  # noqa: SLF001
 
     async def _try(self, what: str, doing: Awaitable[T]) -> T | None:
-        """Await an action and count the outcome. Return None if the action failed by a fault, or was cancelled at random."""
+        """Await an action and count the outcome. Return the result; None if a fault made it fail, or if it was
+        cancelled at random."""
         if self.profile.face == "asyncio" and self.rng.random() < self.impatient:
             doing = asyncio.wait_for(doing, self.rng.uniform(0, 0.3))
         try:
@@ -297,7 +298,8 @@ class History:
         keeper.call(ask)
 
     def _ends_in_time(self, asked: float, limit: float) -> None:
-        """Check rule T4: the request sent at local time ``asked`` has ended within ``limit`` seconds."""
+        """Check rule T4: the request that was sent at time ``asked`` of the machine's clock has ended within ``limit``
+        seconds."""
         self.docket.decide("T4")
         took = self.machine.clock() - asked
         if took > limit + PROMPT:
@@ -313,7 +315,7 @@ class History:
     # The judge
 
     def _look(self) -> None:
-        """Check rule T1 (no holder believes in a lease too long) and a part of rule T2 (requests are sent completely)."""
+        """Check rule T1 (no holder relies on a lease for too long) and a part of rule T2 (requests are sent completely)."""
         now = self.world.now
         for sock in self.network.partly_written:
             sock.look_for_the_rest()

@@ -1,4 +1,4 @@
-"""A simulated machine for production's drivers, in the place of `holdfast._net.system.SYSTEM`, with keeper and event loop.
+"""A simulated machine for production's drivers, which replaces `holdfast._net.system.SYSTEM`; with keeper and event loop.
 
 One thread runs at a time. When a thread blocks (the sync driver in a read, an event loop in its selector), the world runs
 events until the thread may continue. The keeper (background thread) takes one step whenever its selector has an event or its
@@ -39,7 +39,7 @@ class Machine(System):
         self._rng = rng
         self._base = rng.uniform(1000, 1_000_000)
         self._in_background = False
-        """True while a function passed to `start` runs; its connection takes no more time, because the time has passed."""
+        """True while a function passed to `start` runs. Connecting takes no time then, because its delay has already passed."""
         self.clock = self.monotonic = lambda: self._base + world.now * rate
         self.sleep = lambda seconds: world.wait(lambda: False, seconds / rate)  # type: ignore[assignment]
         self.urandom = rng.randbytes
@@ -135,7 +135,7 @@ class Turns:
 
 
 class Process(RealProcess):
-    """Production's registry of a process, on the simulated machine."""
+    """Production's registry of a process (its connections and keeper), on the simulated machine."""
 
     here = True  # production checks whether the process was forked
 

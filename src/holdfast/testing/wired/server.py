@@ -48,14 +48,14 @@ class Peer:
             self._send(encode(reply, self.session.protocol))
 
     def leave(self) -> None:
-        """Close the server's session, with its subscriptions, because the connection has ended."""
+        """End the server's session of this connection, with its subscriptions, because the connection has ended."""
         if not self._left:
             self._left = True
             self.session.close()
 
 
 class TrueTime(Protocol):
-    """The part of the simulated world that a server uses."""
+    """The part of the simulated world that a server uses: its time."""
 
     now: float
     """Virtual time, in seconds."""
@@ -98,7 +98,8 @@ class Server:
         return peer
 
     def keeps(self, key: bytes, token: str) -> float:
-        """Return the virtual time at which this token's lease expires; minus infinity if the token does not hold the lock."""
+        """Return the virtual time at which the lease with this token expires; minus infinity if the token does not hold
+        the lock."""
         self._tick()
         value, expires = self.keyspace.peek(key)
         if value != token.encode():

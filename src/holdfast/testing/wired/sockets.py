@@ -1,4 +1,4 @@
-"""Scripted sockets, in the place of the kernel's sockets, with the faults that a network can cause in a stream of bytes.
+"""Scripted sockets, which replace the kernel's sockets, with the faults that a network can cause in a stream of bytes.
 
 As in TCP, bytes arrive in order and unchanged. But bytes may be late and may arrive in pieces, a write may accept only a part
 of the data, and a connection may end anywhere, within a request or within a reply.
@@ -57,7 +57,7 @@ class Network:
     """Connections whose last write was accepted only in part, and that have not sent the rest yet."""
 
     def happens(self, fault: str) -> bool:
-        """Draw at random whether this fault happens now; if so, count the fault and return True."""
+        """Draw at random whether this fault happens now. Count the fault and return True if it does."""
         probability: float = getattr(self, fault)
         happens = probability > 0 and self.rng.random() < probability
         if happens:
@@ -124,7 +124,7 @@ class Way:
 
 
 FIRST = 1_000_000
-"""Descriptor number of the first scripted socket of a history, larger than that of any real file."""
+"""File descriptor of the first scripted socket of a history, larger than that of any real file."""
 
 ROOM = 0.05
 """Seconds within which a client must send the rest of a request once the kernel accepts bytes again."""
@@ -134,7 +134,7 @@ SHOWN = 100
 
 
 class Scripted(socket.socket):
-    """The base class of scripted sockets, which has the type of a real socket but uses nothing of it."""
+    """The base class of scripted sockets: a subclass of `socket.socket` that opens no real socket."""
 
     type = socket.SOCK_STREAM
     family = socket.AF_UNIX
@@ -203,7 +203,7 @@ class Socket(Scripted):
         self._world, self._network = world, network
         self._name = f"#{self._number - FIRST}"
         self._patience: float | None = None
-        """Seconds for which a read blocks at most; None: without limit."""
+        """Maximum seconds for which a read blocks; None: without limit."""
         self._full_until = 0.0
         self._complain = server.complain
         self._down = Way(world, network, "cut_reply", self._come, self._end)
@@ -227,7 +227,7 @@ class Socket(Scripted):
         self._down.end()
 
     def _broken(self) -> None:
-        """Drop the connection at the server, because the client's direction has ended; then end the other direction."""
+        """Drop the connection at the server, because the client's direction has ended; then end the server's direction, too."""
         self._peer.leave()
         self._down.end()
 

@@ -35,7 +35,7 @@ class World:
         self.callers: Callers | None = None
         """The threads of the history, if several of them can block at the same time; None otherwise."""
         self._stepping = 0
-        """Number of events that run now, nested in each other. While an event waits, no other thread goes on."""
+        """Number of events that run now, nested in each other. While an event waits for something, no other thread goes on."""
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._count = 0
 
@@ -89,7 +89,7 @@ class World:
 
 
 class Callers:
-    """Several threads of which one runs at a time. When a thread blocks, the first one whose wait is over goes on."""
+    """Several simulated threads, of which one runs at a time. When it blocks, the first thread whose wait is over goes on."""
 
     def __init__(self, world: World) -> None:
         self._world = world
