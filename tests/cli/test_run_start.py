@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.commands import PROGRAM, Holdfast, children, line, wait_until
-from holdfast.cli import COMMANDS
+from holdfast.cli import COMMANDS, run
 
 if TYPE_CHECKING:
     import redis
@@ -102,6 +102,14 @@ class TestNoSuchThing:
         assert (out, run.returncode, err.count("\n")) in {("", 71, 1), ("ran\n", 0, 0)}, err
         assert "internal error" not in err
         assert not client.exists(f"hf:{{{name}}}")
+
+    @pytest.mark.skipif(shutil.which("prlimit") is None, reason="no prlimit")
+    def test_several_servers_need_more_descriptors(self, hf: Holdfast, name: str) -> None:
+        needed = run.DESCRIPTORS + 3 * run.DESCRIPTORS_OF_SERVER
+        urls = " ".join(f"redis://127.0.0.1:{port}" for port in (1, 2, 3))
+        argv = ["prlimit", f"--nofile={needed}", *PROGRAM, "run", name, "--", "echo", "ran"]
+        out, err = hf.popen(argv, env={"HOLDFAST_URL": urls}).communicate(timeout=20)
+        assert (out, f"fewer than {needed} file descriptors are free" in err) == ("", True), err
 
 
 HELP = [["--help"], *([command, "--help"] for command in COMMANDS)]

@@ -479,6 +479,11 @@ def test_history_is_kept_as_long_as_the_job(schedule: Schedule) -> None:
     assert schedule.command("PTTL", JOB.log) > 10**9, "of a job that is seldom due, too"
 
 
+def test_the_state_of_a_run_is_kept_for_a_while(schedule: Schedule) -> None:
+    assert granted(schedule.serve(base=schedule.start, ticks=(schedule.start + 1,), want=T1))
+    assert 600_000 <= schedule.command("PTTL", JOB.run(0)[1]) <= 2 * 600_000
+
+
 def test_what_was_allowed_before_ends_as_any_other(schedule: Schedule) -> None:
     wide = Options(overlap="allow")
     for tick, want in enumerate((T1, T2), 1):

@@ -18,7 +18,7 @@ from holdfast._api.sync_semaphore import Semaphore
 from holdfast._core.lock.records import Grant, HeldLease, margin
 from holdfast._core.lock.replies import NO_ANSWER, Busy
 from holdfast._core.quorum.votes import ServerSet, VoteRound
-from holdfast._core.requests import NotSent, Refused, Unknown
+from holdfast._core.requests import Answer, NotSent, Refused, Unknown
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from unit.driver import OTHER, Fault, always, first, never
 from unit.server import LOCK
@@ -52,6 +52,17 @@ def test_the_same_for_asyncio(stage: Stage) -> None:
         assert stage.script.nothing_left()
 
     asyncio.run(main())
+
+
+def test_a_lock_that_was_free_is_free_since_the_question_was_sent() -> None:
+    """The lease of another thread may begin before the answer comes."""
+    lock, free = Lock(URL, "x"), list[float]()
+    lock._found_free = lambda _endpoint, sent: free.append(sent)  # type: ignore[method-assign,assignment]
+    asking = lock._is_locked()
+    asking.send(None)
+    with pytest.raises(StopIteration):
+        asking.send(Answer(0, 1.0, 2.0))
+    assert free == [1.0]
 
 
 @pytest.mark.parametrize("applied", [False, True])

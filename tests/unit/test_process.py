@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast import _clock
+from holdfast._clock import clock
 from holdfast._core.quorum.nodes import QuorumNodes
 from holdfast._core.requests import Command, NotSent
 from holdfast._net.endpoint import Endpoint
@@ -195,6 +196,21 @@ def test_a_keeper_with_nothing_left_to_send_takes_no_turn_more() -> None:
     assert keeper.before_wait() == 0
     assert len(turns) == 1
     keeper.run()
+
+
+def test_a_keeper_whose_turns_fail_takes_no_more_than_twenty_in_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    keeper, turns = Keeper("aaaaaaaaaaaa", no_record, Absent()), list[float]()
+
+    def turn() -> None:
+        turns.append(clock())
+        keeper._stopping = len(turns) == 2
+        raise OSError("as by a full table of files")
+
+    keeper._turn = turn  # type: ignore[method-assign]
+    keeper._turns()
+    keeper.run()
+    assert turns[1] - turns[0] >= 0.049
+    assert caplog.text.count("the keeper continues") == 2
 
 
 def test_a_keeper_ends_at_once_when_the_last_answer_has_come() -> None:

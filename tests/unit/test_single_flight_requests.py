@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.lock.records import Attempt, Grant
-from holdfast._core.requests import Answer, Now, Refused, Request, Run
+from holdfast._core.lock.records import Attempt, Grant, margin
+from holdfast._core.requests import Answer, KeepAlive, Now, Refused, Request, Run
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.entry import LookupPolicy, fresh
+from holdfast._core.single_flight.entry import Granted, LookupPolicy, fresh
 from holdfast._core.single_flight.flight import RETRY_AFTER_S, Load
 from unit.driver import Driver, Fault, always
 from unit.server import Server
@@ -48,6 +48,15 @@ def requests_of(operation: Coroutine[Any, Any, object]) -> list[Request[Any]]:
             reply = answers.get(type(request))
     except StopIteration:
         return trace
+
+
+def test_the_lease_of_a_load_counts_from_when_it_was_asked_for() -> None:
+    attempt = Attempt(SITE.spec, "0123456789ab.0")
+    turn = flight._interpret(SITE, attempt, Answer(Granted(7, None), 1000.0, 1000.5))
+    keep_alive = turn.send(None)
+    assert isinstance(keep_alive, KeepAlive)
+    assert keep_alive.held.held_lease.deadline == 1002.0 - margin(2.0)
+    turn.close()
 
 
 @pytest.mark.parametrize(("doubt", "how"), [(False, "release"), (True, "bury")])
