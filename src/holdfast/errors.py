@@ -174,7 +174,7 @@ class CommandFailed(HoldfastError):
     results: list[Any]
     """The replies to EXEC, command by command; for a failed command, its error."""
     failed: dict[int, str]
-    """Reason of each failed command, by the number of the command in the transaction, from 0."""
+    """Reason of each failed command, by the index of the command in the transaction, from 0."""
 
 
 class ServerError(HoldfastError):

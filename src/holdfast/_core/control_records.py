@@ -15,7 +15,7 @@ from holdfast._core.requests import Command
 from holdfast._lua import Script, sha1_hex
 
 LONGEST = 4096
-"""Largest size of a control record in bytes, the same as in `_lua/inspect/control_records.lua`."""
+"""Maximum size of a control record in bytes, the same as in `_lua/inspect/control_records.lua`."""
 
 DIGITS = 19
 """Maximum number of digits of a whole number in a control record, enough for 64 bits."""
@@ -32,7 +32,7 @@ HOLDS = 1200
 """Maximum number of bytes, in a process record, of the keys of all locks that one waiter holds."""
 
 MOST_WAITS = 100
-"""Largest number of waits that are read from one process record."""
+"""Maximum number of waits that are read from one process record."""
 
 
 class Malformed(ValueError):

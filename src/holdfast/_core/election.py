@@ -51,7 +51,7 @@ class Elected(NamedTuple):
 
     name: str
     term: int
-    """Number of the term, which is the fence of the lock: higher than the numbers of all earlier terms."""
+    """The term, which is the fence of the lock: an integer higher than all earlier terms."""
     value: str
     """Text that the leader proclaimed, such as its address."""
 

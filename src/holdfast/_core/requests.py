@@ -143,7 +143,7 @@ class Conflict(NamedTuple):
     other_kind: bool = False
     """True if the name is, or was, used for another kind of object; see `_core.lock.name_conflict`."""
     key: bytes = b""
-    """Key that holds data of another type; empty if none does."""
+    """Key that holds data of another type; empty if the conflict has another cause."""
 
 
 _ADVICE = {
@@ -282,7 +282,7 @@ class Replicate(Request[Answer[tuple[Any, int]]]):
 
 
 class AskPlace(Request[Answer[Any]]):
-    """Send a call to one of the inspected servers, by its number. Raises NotSent, Unknown or Refused.
+    """Send a call to one of the inspected servers, by its index. Raises NotSent, Unknown or Refused.
 
     ``all_of``: True: the call is about all keys of that server, so it is sent there whatever slot its own key has.
     """
@@ -345,7 +345,7 @@ class Poll(Request[None]):
         """True if the calls start something and undo nothing: a server with a reply overdue for ``within`` seconds is left
         out."""
         self.otherwise = otherwise
-        """Function that returns the call for the keeper (background thread) to send to a server that fails, by its number.
+        """Function from a server's index to the call that the keeper (background thread) sends to that server if it fails.
 
         It is also called for a server that fails when nobody waits any more.
         """

@@ -284,8 +284,7 @@ class AioConnection:
                 self._open()
 
     def _open(self) -> None:
-        """Begin to open the connection, once for all callers, so that the cancellation of one caller does not affect the
-        others."""
+        """Begin to open the connection, once for all callers. The cancellation of one caller does not affect the others."""
         if self._protocol is None and self._opening is None:
             self._opening_since = self._monotonic()
             self._opening = asyncio.create_task(self._connect(min(CONNECT_TIMEOUT, self.endpoint.timeout)))

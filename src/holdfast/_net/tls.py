@@ -12,7 +12,7 @@ _CERTIFICATE = {
     18: "the server's certificate is self-signed, and not trusted here: set ssl_ca_certs to it, or to the CA that signs it",
     62: "the server's certificate is not for host {host!r}: use a host name in the certificate, or issue one for this host",
 }
-"""Explanation of each certificate error, by OpenSSL's number of the error (page "X509_STORE_CTX_get_error")."""
+"""Explanation of each certificate error, by OpenSSL's error number (page "X509_STORE_CTX_get_error")."""
 
 _UNKNOWN_CA = "the server's certificate is signed by a CA that is not trusted here: set ssl_ca_certs to that CA's certificate"
 _CERTIFICATE |= dict.fromkeys((2, 19, 20, 21), _UNKNOWN_CA) | {64: _CERTIFICATE[62]}

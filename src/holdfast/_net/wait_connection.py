@@ -22,7 +22,7 @@ still arrive."""
 class Dedicated:
     """The connections to one server for scripts followed by WAIT.
 
-    Any thread may call the methods, which block it.
+    Any thread may call the methods, which block the calling thread.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:

@@ -154,7 +154,7 @@ def _from(first: Link, path: Chain, holders: dict[str, list[Link]], steps: Itera
 
 
 def youngest(cycle: Chain) -> Link | None:
-    """Return the wait to end in a deadlock: of the waits that may be ended, the one that began last; None if none may be
+    """Return the wait to end in a deadlock: of the waits that may be ended, the one that began last; None if no wait may be
     ended."""
     return max((link for link in cycle if link.yields), default=None)
 

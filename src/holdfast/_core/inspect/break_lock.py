@@ -60,9 +60,9 @@ async def break_lock(
 ) -> list[Outcome | WireError]:
     """Revoke a lock from the holder with the token digest ``mark``; return each server's reply.
 
-    Raises WireError if no server replies. ``by``: who breaks the lock, as the former holder is told. ``prefix``: key prefix
-    that the users of the lock pass. ``leads``: True if the holder may be an elected leader, so that observers have to be
-    notified.
+    Raises WireError if no server replies. ``by``: name of the person that breaks the lock, which is sent to the former holder.
+    ``prefix``: key prefix that the users of the lock pass. ``leads``: True if the holder may be an elected leader, so that
+    observers have to be notified.
     """
     keys = keys_of(key)
     if where.slot_of is None:  # in a Cluster no lock has a quarantine
@@ -79,7 +79,7 @@ async def break_lock(
 async def break_permits(where: Field, key: bytes, marks: list[str], by: str) -> list[Outcome | WireError]:
     """Revoke a semaphore or read-write lock from the holders with the token digests ``marks``; return each server's reply.
 
-    ``by``: who breaks the lock, as the former holders are told.
+    ``by``: name of the person that breaks the lock, which is sent to the former holders.
     """
     return await _everywhere(where, Run(BREAK_PERMITS, keys_of(key)[:3], (by, *marks), where.timeout))
 

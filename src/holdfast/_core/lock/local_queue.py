@@ -338,7 +338,7 @@ class LocalQueue:
     def on_released(self, attempt: Attempt | None = None) -> None:
         """Let the next waiter ask the server: the lock was released there, or was not acquired.
 
-        ``attempt``: the attempt that had the turn; None: the keeper thread had it.
+        ``attempt``: the attempt that held the lock or asked the server; None: the keeper thread released the lock.
         """
         if self.in_change():
             self.node.later(partial(self.on_released, attempt))

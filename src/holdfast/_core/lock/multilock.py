@@ -22,7 +22,7 @@ MULTI_ACQUIRE: Script[list[int]] = Script("lock/multi_acquire", read_list)
 MULTI_RELEASE: Script[list[int]] = Script("lock/multi_release", read_list)
 
 SHORTEST_WAIT_S = 0.001
-"""Shortest wait, in seconds, for one of the locks: an attempt that does not wait at all would overtake queued waiters."""
+"""Minimum wait, in seconds, for one of the locks: an attempt that does not wait at all would overtake queued waiters."""
 
 
 class PartLost(Exception):
@@ -76,8 +76,8 @@ class Part(Protocol):
     def given_back(self, known: bool | WireError | None) -> Coroutine[Any, Any, Exception | None]:
         """Finish the release, and return its error or None.
 
-        ``known``: what a script that released several locks replied for this one: whether it was held, or an error. None: no
-        script has released it yet.
+        ``known``: result for this lock of a script that released several locks: whether the lock was held, or an error. None:
+        no script has released this lock yet.
         """
 
 

@@ -28,7 +28,7 @@ RECORD_LIVES_S = 3 * RECORD_EVERY_S
 """Seconds after which a process record expires unless it is written again."""
 
 LABELS_EVERY_S = 1.0
-"""Shortest time, in seconds, between two updates of the process record because of new labels."""
+"""Minimum seconds between two updates of the process record because of new labels."""
 
 RECORD_AFTER_S = 0.02
 """Seconds after the first lock at which the process record is first written; a quicker command never writes it."""

@@ -435,7 +435,8 @@ class Waiter:
         self.hinted_at = -INFINITY
         """Monotonic time, in seconds, of the last request that was sent because of a message."""
         self.asked_under = 0
-        """Number of the inbox subscription that was active when the last request was sent."""
+        """How often the inbox had been subscribed when the last request was sent: a later subscription may have missed
+        messages."""
         self.in_flight = False
         self.last_contact = 0.0
         self.late = False
@@ -579,7 +580,8 @@ class HeldLease:
         """Monotonic time, in seconds, of the grant."""
         self.deadline = grant.deadline
         self.asked_at = 0.0
-        """Monotonic time, in seconds, at which the last renewal was requested (by the user or the keeper); also its number."""
+        """Monotonic time, in seconds, at which the last renewal was requested (by the user or the keeper); also its sequence
+        number."""
         self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold
         self.stalled_at = INFINITY if spec.progress_within is None else grant.taken + spec.progress_within
         """Monotonic time, in seconds, at which the holder counts as hung unless it reports progress before."""
@@ -694,8 +696,8 @@ class HeldLease:
     def note_request(self, now: float, ttl: float) -> float:
         """Note that a lease of ``ttl`` seconds is about to be requested; return the monotonic time of the request.
 
-        That time is also the number of the request, so it is higher than all before. If ``ttl`` is less than the time that is
-        left, the deadline is brought forward now: the reply may get lost.
+        That time is also the sequence number of the request, so it is higher than all before. If ``ttl`` is less than the time
+        that is left, the deadline is brought forward now: the reply may get lost.
         """
         self.asked_at = max(now, self.asked_at + 2e-6)
         self.deadline = min(self.deadline, now + ttl - margin(ttl))
@@ -704,8 +706,8 @@ class HeldLease:
     def renewed(self, made: float, sent: float, ttl: float) -> None:
         """Note that the server confirmed a lease of ``ttl`` seconds.
 
-        ``made``: monotonic time at which the renewal was created, also its number; ``sent``: monotonic time at which it was
-        sent.
+        ``made``: monotonic time at which the renewal was created, also its sequence number; ``sent``: monotonic time at which
+        it was sent.
         """
         if made < self.asked_at:
             return  # a later request is under way or answered: its lease may be shorter, and the server follows the later one

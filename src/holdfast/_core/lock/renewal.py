@@ -35,10 +35,10 @@ def broken_by(whom: str) -> str:
 
 
 async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float]:
-    """Set the lease to ``ttl`` seconds from monotonic time ``made``, which is also the number of the request.
+    """Set the lease to ``ttl`` seconds from monotonic time ``made``, which is also the sequence number of the request.
 
     Return whether the lease is still held, and the monotonic time at which the request was sent. That time is minus infinity if
-    a later request replaced this one. Raises NotSent or Unknown if the server is unreachable, Refused if it refuses.
+    a later request has replaced this request. Raises NotSent or Unknown if the server is unreachable, Refused if it refuses.
     """
     answer = await retry_idempotent(renewal(spec, token, ttl, made))
     (state,) = answer.value
@@ -48,7 +48,7 @@ async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, 
 def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[list[int]]:
     """Return the request that sets the lease to ``ttl`` seconds, made at monotonic time ``made`` by the user or the keeper.
 
-    The time ``made`` is also the number of the request: if two requests overtake each other, the higher number counts.
+    The time ``made`` is also a sequence number: if two requests overtake each other, the higher number counts.
     """
     timeout = min(spec.timeout, answer_within(ttl))
     return Run(scripts(spec).renew, spec.keys, (token, milliseconds(ttl), int(made * 1e6)), timeout)
@@ -80,7 +80,8 @@ class Renewing:
     def __init__(self) -> None:
         self._slots: dict[int, dict[str, HeldLease]] = {}
         self._numbers: list[int] = []
-        """Numbers of the time slots that contain leases, as a heap; some of these slots may be empty by now."""
+        """Numbers of the time slots (`GRID` per second) that contain leases, as a heap; some of these slots may be empty by
+        now."""
         self._first: dict[int, float] = {}
         """Monotonic time, in seconds, at which the first lease of each time slot must be renewed or checked, or an earlier
         time."""

@@ -30,7 +30,7 @@ Equal to `BLOCK` of the scripts.
 """
 
 KEEP_S = 600.0
-"""Shortest time, in seconds, for which the state and queue keys of a lock are kept after its last use."""
+"""Minimum seconds for which the state and queue keys of a lock are kept after its last use."""
 
 GRACE_S = 0.45
 """Seconds by which a request that is under way when ``wait`` ends may exceed it, since its reply may still grant the lock."""

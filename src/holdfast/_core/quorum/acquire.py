@@ -350,8 +350,8 @@ async def _await_hint(attempt: QuorumAttempt, until: float) -> None:
 async def renew(attempt: QuorumAttempt, quorum_lease: QuorumLease, ttl: float, made: float) -> None:
     """Renew the lease to ``ttl`` seconds on all servers that have granted it. Raises TooFew if too few servers answer.
 
-    ``made``: monotonic time, in seconds, of the renewal, which is also its number. If a majority refuses, no error is raised;
-    the lease counts as lost (`QuorumLease.lost_majority`).
+    ``made``: monotonic time, in seconds, of the renewal, which is also its sequence number. If a majority refuses, no error is
+    raised; the lease counts as lost (`QuorumLease.lost_majority`).
     """
     spec, server_set = attempt.spec, attempt.server_set
     votes = {number: node_lease for number, node_lease in quorum_lease.node_leases.items() if not node_lease.lost}
@@ -403,7 +403,7 @@ async def give_back(quorum_lease: QuorumLease, servers: Iterable[int]) -> None:
 def shortfall(yes_count: YesCount, server_set: ServerSet, asked: Container[int], yes: str) -> TooFew:
     """Return a TooFew error that lists each server's reply.
 
-    ``asked``: numbers of the servers that got the request; ``yes``: text shown for a server that carried it out.
+    ``asked``: indices of the servers that got the request; ``yes``: text shown for a server that carried it out.
     """
     said = {}
     for number, name in enumerate(server_set.names):

@@ -19,7 +19,7 @@ class NodeLease(HeldLease):
         self.number = number
         self.server = server
         self.answered_at = 0.0
-        """Number of the latest renewal that was answered.
+        """Sequence number of the latest renewal that was answered.
 
         A later renewal, perhaps for a shorter lease, may still be under way.
         """
@@ -57,14 +57,13 @@ class QuorumLease(HeldLease):
 
     def __init__(self, grant: Grant, majority: int, listener_id: str, listening_on: set[int]) -> None:
         self.node_leases: dict[int, NodeLease] = {}
-        """The votes, by server number."""
+        """The votes, by index of the server in the server list."""
         self.majority = majority
         self.listener_id, self.listening_on = listener_id, listening_on
-        """Id under which the holder subscribed when it waited, and numbers of the servers that may still have the
+        """Id under which the holder subscribed when it waited, and indices of the servers that may still have the
         subscription."""
         self.doubtful: set[int] = set()
-        """Numbers of servers where a late copy of a vote request may still acquire the lock, or has done so after the
-        grant."""
+        """Indices of servers where a late copy of a vote request may still acquire the lock, or has done so after the grant."""
         self._least = grant.deadline
         super().__init__(grant)
 
@@ -113,7 +112,8 @@ class QuorumLease(HeldLease):
         return Run(RELEASE_VOTE, self.spec.keys, (self.token, "bury" if doubt else "release", self.listener_id), timeout)
 
     def giving_back_to(self, server: int) -> tuple[Run[int], int, float]:
-        """Return the arguments of a `GiveBack` request: release, server number, and the monotonic time at which to give up."""
+        """Return the arguments of a `GiveBack` request: release, index of the server, and the monotonic time at which to give
+        up."""
         return self.giving_back_at(server, revoke=True, timeout=self.spec.timeout), server, self.latest
 
     @property
@@ -122,7 +122,7 @@ class QuorumLease(HeldLease):
         return max(node_lease.deadline for node_lease in self.node_leases.values())
 
     def servers(self) -> set[int]:
-        """Return the numbers of the servers that may have data of this lease. Other servers refused or were not asked."""
+        """Return the indices of the servers that may have data of this lease. Other servers refused or were not asked."""
         return self.node_leases.keys() | self.doubtful | self.listening_on
 
     def lost_majority(self) -> bool:

@@ -78,7 +78,7 @@ class QuorumAttempt(Attempt):
         self.listener_id = ""
         """Id of the subscription under which the servers know this waiter; empty while it does not wait."""
         self.listening_on: set[int] = set()
-        """Numbers of the servers that may have this waiter's subscription."""
+        """Indices of the servers that may have this waiter's subscription."""
         self.hints: set[object] = set()
         """Servers that have notified this waiter that the lock is free."""
         self.since = since
@@ -228,7 +228,7 @@ class YesCount:
 
     @property
     def unsure(self) -> bool:
-        """True if the number of yes replies is not reached, but the servers that have not answered could have made it so."""
+        """True if too few servers said yes, but enough could have with the servers that have not answered."""
         return not self.reached and self._asked - self.no >= self._needed
 
 
@@ -263,7 +263,7 @@ class VoteRound(YesCount):
 
     @property
     def voters(self) -> int:
-        """Number of servers that have answered and can vote, for this client or for another one."""
+        """Number of servers that have answered and can vote, for this client or for another client."""
         return self.yes + len(self.replies(HeldElsewhere))
 
     @property
@@ -298,7 +298,7 @@ class VoteRound(YesCount):
         return left[self.server_set.majority - 1] if len(left) >= self.server_set.majority else None
 
     def holder(self) -> tuple[str, int]:
-        """Return the digest of the token that holds the most votes, with their number."""
+        """Return the digest of the token that holds the most votes, with the number of its votes; "" and 0 if there is none."""
         marks = Counter(reply.mark for reply in self.replies(HeldElsewhere) if reply.mark)
         return marks.most_common(1)[0] if marks else ("", 0)
 
@@ -311,7 +311,7 @@ class VoteRound(YesCount):
         return Busy(self.remaining(), last, process, lingers=False)
 
     def conflict(self) -> tuple[int, Conflict] | None:
-        """Return the conflict that makes a majority impossible, with the number of the first server that reports it; otherwise
+        """Return the conflict that makes a majority impossible, with the index of the first server that reports it; otherwise
         None."""
         found = [(n, a.value) for n, a in self.answers.items() if isinstance(a, Answer) and isinstance(a.value, Conflict)]
         return min(found) if len(self.server_set.names) - len(found) < self.server_set.majority else None

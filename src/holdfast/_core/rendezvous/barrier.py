@@ -206,7 +206,7 @@ async def _standing(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Standing
 
 
 async def meet(barrier_spec: BarrierSpec, me: Participant, wait: float | None, *, acts: bool) -> int | Duty:
-    """Wait at the barrier for all participants; return the number that this participant gets.
+    """Wait at the barrier for all participants; return this participant's number, from 0, different for each.
 
     Return a Duty instead if this participant is the last one and ``acts`` is true: it then has to run the action. ``wait``:
     seconds after which this participant breaks the barrier (None: never). Raises Broken; WireError if the server does not

@@ -105,7 +105,8 @@ def _words(text: str, between: str, count: int) -> list[str]:
 
 
 def _readable(read: Callable[..., T], *raw: Iterable[object]) -> Iterator[T]:
-    """Yield the readable ones of these records; a malformed record, which any client may write, must not hide the others."""
+    """Yield those of these records that are readable; a malformed record, which any client may write, must not hide the
+    others."""
     for one in zip(*raw, strict=True):
         with contextlib.suppress(Malformed):
             yield read(*one)

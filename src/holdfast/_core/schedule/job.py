@@ -103,7 +103,7 @@ class JobKeys:
     def run(self, slot: int) -> tuple[bytes, bytes, bytes]:
         """Return the keys of the lock that a run holds: lock, state, queue.
 
-        ``slot``: number of the run among overlapping runs.
+        ``slot``: index of the run among overlapping runs.
         """
         run = self.base + b":run:" + self.name + (b":%d" % slot if slot else b"")
         return run, side_key(run, b"state"), side_key(run, b"queue")
@@ -130,7 +130,7 @@ class Answered(NamedTuple):
     taken_down: bool
     """True if the server has recorded the end of a run that the request reported."""
     slot: int = -1
-    """Slot of the granted run, a number that distinguishes overlapping runs of the job; -1: none was granted."""
+    """Index of the granted run among overlapping runs of the job; -1: no run was granted."""
     fence: int = 0
     scheduled: int = 0
     attempt: int = 1

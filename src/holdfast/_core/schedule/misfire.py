@@ -12,14 +12,15 @@ from typing import NamedTuple
 from holdfast._core.schedule.job import QUEUE, Options, When
 
 COUNTED = 1000
-"""Maximum number of missed ticks (scheduled times) that are counted; more are reported as this number."""
+"""Maximum number of missed ticks (scheduled times) that are counted; if there are more, this maximum is reported."""
 
 
 class Due(NamedTuple):
     """The ticks (scheduled times) of a job that one request claims."""
 
     missed: tuple[int, int, int] | None
-    """First, last and number of the ticks that are recorded as missed, because later ones are due; None if there are none."""
+    """First and last tick that are recorded as missed because later ticks are due, and the number of missed ticks; None:
+    none."""
     ticks: list[int]
     """Ticks that may run, in order; the last of them are not due yet."""
     beyond: int | None

@@ -28,7 +28,7 @@ class ServedJob:
     agreed: str = ""
     """Name of the code in the job's current definition on the server; empty if it is `origin`."""
     revision: int = 0
-    """Number of the last change of the definition; 0: the server does not know the job yet."""
+    """Revision of the definition, increased with each change; 0: the server does not know the job yet."""
     last: int = 0
     """The last tick (scheduled time) that was run or skipped, in microseconds of the server's clock."""
     next: int | None = None

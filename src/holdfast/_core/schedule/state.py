@@ -80,7 +80,7 @@ HERE = "here"
 class ScheduleState:
     """The state of a schedule in a process that serves it.
 
-    The methods `end` and `stop` may be called by any thread, the others only by the thread that runs `turn`.
+    Any thread may call the methods `end` and `stop`. Only the thread that runs `turn` may call the other methods.
     """
 
     def __init__(
@@ -288,8 +288,10 @@ class ScheduleState:
     # Outcomes
 
     def request(self, items: list[JobReport], now: float) -> Run[Served | Late | Unusable]:
-        """Return the request for these reports. Each request has a new number, which makes the server ignore earlier
-        copies."""
+        """Return the request for these reports.
+
+        Each request has a higher sequence number, so the server ignores earlier copies.
+        """
         self._number += 1
         valid = (self.time(now) // 1000) + int(VALID_S * 1000)
         period = 0 if self.stopping and not self.runs else int(REACHABLE_S * 1000)

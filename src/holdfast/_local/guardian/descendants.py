@@ -315,8 +315,7 @@ def _newest_number() -> int:
 
 
 def is_child(pid: int) -> bool:
-    """Return True if a process is a child of this one, running or unreaped, so that its pid cannot belong to another
-    process."""
+    """Return True if a process is a child of the calling process, running or unreaped, so that its pid is still its own."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
