@@ -172,7 +172,7 @@ def test_a_machine_without_libraries_or_zones_is_told(monkeypatch: pytest.Monkey
     timetable._parsed.cache_clear()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "cronsim", None)
-        with pytest.raises(ConfigError, match=r'pip install "holdfast\[cron\]"; every= needs none'):
+        with pytest.raises(ConfigError, match=r'pip install "holdfast\[cron\]"; or use every=, which needs no library'):
             Cron("1 2 3 4 *")
     timetable.zone.cache_clear()
     paths = zoneinfo.TZPATH

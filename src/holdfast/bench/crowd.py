@@ -181,7 +181,8 @@ def _order(url: str, crowd: Sequence[Worker], name: str) -> Figure:
 
 
 def replay(seen: Sequence[Seen], name: str) -> tuple[int, int]:
-    """Return the number of arrivals in the server's queue, and of grants out of order, from the commands of the scripts."""
+    """Reconstruct the queue from the recorded commands; return the numbers of waiters that joined and of grants out of
+    order."""
     lock, _, queue = (key.decode() for key in lock_keys(name, "hf:", None))
     line: list[str] = []
     arrivals = wrong = 0

@@ -20,7 +20,7 @@ AT_ONCE = 500
 """Number of acquisitions that run at the same time."""
 
 EVERY = TTL / 3
-"""Seconds between two renewals of a lease. The measured time is a multiple of this, so that it contains renewals."""
+"""Seconds between two renewals of a lease. The measured time is a multiple of this interval, so that it contains renewals."""
 
 
 def measure(plan: Plan) -> Result:

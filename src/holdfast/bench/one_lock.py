@@ -59,7 +59,7 @@ def _row(name: str, rounds: list[float], witness: Witness, group: str) -> Row:
 
 
 class _Local:
-    """An asyncio.Lock with an awaitable release, which lets other tasks run."""
+    """An asyncio.Lock whose release is a coroutine that lets other tasks run, as with locks on a server."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()

@@ -129,7 +129,7 @@ class Result:
         return next((row.values[measure] for row in found), None)
 
     def compare(self, name: str, one: float | None, other: float | None, relation: str = "", target: float = 0.0) -> None:
-        """Add the figure ``one / other``, if both were measured. ``relation`` ("≤" or "≥") to ``target``; "": there is
+        """Add the figure ``one / other``, if both were measured; it should be ``relation`` ("≤" or "≥") ``target``; "":
         no target."""
         if one is not None and other:
             self.figures.append(Figure(name, one / other, "", relation, target))

@@ -66,7 +66,7 @@ def _row(plan: Plan, name: str, count: int) -> Row:
 
 
 def _hold(stack: ExitStack, url: str, name: str, key: str) -> None:
-    """Acquire a lock, with the library of this contender, and hold it until ``stack`` ends."""
+    """Acquire a lock, with the library of this contender, and hold it until the exit stack is closed."""
     if name == OURS_AIO:
         lock = holdfast.Lock(url, key, ttl=HELD)
         lock.acquire()

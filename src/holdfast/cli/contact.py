@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
 
 PAUSE = 0.25
-"""Seconds between two tries to reach a server that does not answer."""
+"""Seconds between two attempts to reach a server that does not answer."""
 
 
 class Patience:

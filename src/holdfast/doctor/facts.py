@@ -103,7 +103,7 @@ class Facts:
     keys: Keys | None = None
 
     def number(self, name: str) -> int:
-        """Return a number from the server's INFO; 0 if it is missing."""
+        """Return the number in a field of the server's INFO; 0 if the field is missing."""
         text = (self.info or {}).get(name, "")
         return int(text) if text.isdecimal() else 0
 

@@ -141,7 +141,7 @@ class BaseStampLease:
         return f"<holdfast lease of the timestamp lock {self.key!r}, {state}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a lease cannot be pickled: it belongs to the process that took the lock {self.key!r}")
+        raise TypeError(f"a lease cannot be pickled: it belongs to the process that acquired the lock {self.key!r}")
 
     def remaining(self) -> float:
         """Return the seconds until the lease ends, if all clocks agree; 0.0 if it has ended. Sends no request."""
@@ -218,14 +218,14 @@ class BaseMigratingLease(Generic[New, Old]):
 
     @property
     def name(self) -> str:
-        """Return the name of the new lock."""
+        """Return the name of the new lock (`holdfast.Lock`), one of the two locks that are held."""
         return self._both.new.name
 
     def __repr__(self) -> str:
         return f"<holdfast lease of {self.name!r}, {self._both.new!r} and {self._both.old!r}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a lease cannot be pickled: it belongs to the process that took the lock {self.name!r}")
+        raise TypeError(f"a lease cannot be pickled: it belongs to the process that acquired the lock {self.name!r}")
 
     def remaining(self) -> float:
         """Return the seconds until the first of the two locks' leases ends; 0.0 if one has ended. Sends no request."""

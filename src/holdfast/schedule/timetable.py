@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cronsim import CronSim
 
 SHORTEST, LONGEST = 0.1, 10.0**9
-"""Least and maximum number of seconds between two ticks of `Every`."""
+"""Minimum and maximum number of seconds between two ticks of `Every`."""
 
 _DAY = 86400.0
 _NICKNAMES = {
@@ -245,7 +245,7 @@ def _parsed(expression: str) -> CronSim:
         from cronsim import CronSim, CronSimError
     except ImportError as error:
         missing = f'cron {expression!r} needs a library that is not installed: pip install "holdfast[cron]"'
-        raise ConfigError(f"{missing}; every= needs none", parameter="cron") from error
+        raise ConfigError(f"{missing}; or use every=, which needs no library", parameter="cron") from error
     plain = _NICKNAMES.get(expression.lower(), expression)
     if plain.lower() == "@reboot":
         raise ConfigError("cron '@reboot' is not a time: call the function when the program starts", parameter="cron")

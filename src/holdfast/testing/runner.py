@@ -281,7 +281,7 @@ class RunnerTotals:
         return self.coverage.missing({name: count for name, count in least.items() if name not in counted}) + rare
 
     def unjudged(self, of: str) -> list[str]:
-        """Return the rules of a swarm that have judged no case: they met none, or excused all. Empty below `JUDGED_IN`."""
+        """Return the rules of a swarm that judged no case (there was none, or all were excused); none for few histories."""
         judged = self.coverage.docket.judged
         return [rule for rule in swarm_of(of).rules if not judged[rule]] if self.histories >= JUDGED_IN else []
 

@@ -137,7 +137,8 @@ def incr(redis: redis.Redis, _url: str, key: str) -> Callable[[], Any]:
 
 
 def transaction(redis: redis.Redis, _url: str, key: str) -> Callable[[], int]:
-    """Return a function that adds 1 in a transaction, the second cure, repeated after a conflict; it returns its tries."""
+    """Return a function that adds 1 in a transaction, the second cure, repeated after a conflict; it returns the number
+    of attempts."""
 
     def add() -> int:
         tries = 0

@@ -236,7 +236,7 @@ def majority_forgets(cast: Cast) -> Facts:
 
 
 def judge_majority_forgets(facts: Facts) -> list[Check]:
-    """Return the checks of scene 4: a plain key is granted twice, but the lock only after the first lease has ended."""
+    """Return the checks of scene 4: a plain SET NX lock is granted twice; the Redlock only after the first lease has ended."""
     first, second = facts["fences"]
     twice = all(len(servers) >= MAJORITY for servers in facts["plain"])
     return [

@@ -23,7 +23,7 @@ SKEWS = (0.0, 5.3, -4.6)
 """Seconds by which the clock of each process is ahead of the machine's clock; negative: behind."""
 
 WATCHED = 4.0
-"""Seconds during which ticks are counted."""
+"""Seconds during which the demo counts ticks (scheduled times of a job)."""
 
 PATIENCE = 10.0
 

@@ -1,4 +1,4 @@
-"""``holdfast demo tour``: what a lock does, shown with real processes on a real server. `scenes` has its three scenes."""
+"""``holdfast demo tour``: demonstrate a lock with real processes on a real server, in the three scenes of `scenes`."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Backend(Protocol):
         """Return the version number of a key, which differs after each change of the key."""
 
     def listen(self, session: Session, channel: bytes, by: int) -> None:
-        """Subscribe (``by`` 1) or unsubscribe (-1) this connection."""
+        """Subscribe (``by`` 1) or unsubscribe (-1) the connection of a session to or from a channel."""
 
 
 class Session:

@@ -225,7 +225,7 @@ class Serving:
                 connection.send(message)
 
     def listen(self, session: Session, channel: bytes, by: int) -> None:
-        """Subscribe (``by`` 1) or unsubscribe (-1) a connection."""
+        """Subscribe (``by`` 1) or unsubscribe (-1) the connection of a session to or from a channel."""
         sessions = self._listeners.setdefault(channel, [])
         sessions.append(session) if by > 0 else sessions.remove(session)
         with self._data() as data:

@@ -162,7 +162,7 @@ def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
 
 
 def _asks(case: Evidence, process: str, at: float) -> bool:
-    """Return whether a client of this process asked for a lock within `MUTE` seconds before that time."""
+    """Return whether a client of this process asked for a lock within `MUTE` seconds before the time ``at``."""
     return any(process_of(ask.event.who) == process and at - MUTE <= ask.event.at <= at for ask in case.asks)
 
 

@@ -154,7 +154,8 @@ class Step(NamedTuple):
 
 
 def climb() -> Iterator[Step]:
-    """Yield a step for every rung that breaks, from the lowest: search its failure, and try its cure."""
+    """Yield a step for every rung that breaks, from the lowest: search for the failure of its lock, and try the lock
+    that cures the failure."""
     for rung in RUNGS:
         if rung.fall is not None:
             cure = by_name(rung.fall.cure)

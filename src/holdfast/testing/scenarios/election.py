@@ -68,7 +68,7 @@ class ElectionScenario(FlightScenario):
 
     programs: tuple[Any, ...]
     watched: bool = False
-    """True if the second program observes, and must see the first one lead and end."""
+    """True if the second program observes the election, and must see the first program lead and the end of its term."""
 
     def build(self, *, trace: bool = False) -> Stepwise:
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=LEASE, trace=trace)

@@ -97,7 +97,7 @@ class Lease(BaseLease):
 
 
 class Lock:
-    """A named lock that one worker uses, with the steps that the public APIs add to the operations.
+    """A named lock that one worker uses: runs production's operations, with the additional steps of the public API.
 
     If ``fair``, the lock is a FairLock: it is never handed on inside the process.
     """

@@ -44,8 +44,7 @@ class World(Protocol):
 
 
 class Client(Protocol):
-    """The process that opened a connection, as the connection sees it: `world.Process`. ``local``: time of the
-    process's clock."""
+    """The part of a process that its connections use: `world.Process`. ``local``: time of the process's clock, in seconds."""
 
     name: str
     here: bool
@@ -107,7 +106,7 @@ class Worker(Protocol):
 
 
 class Server(Protocol):
-    """The server of a connection, as the connection sees it: `server.Server`."""
+    """The part of a simulated server that its connections use: `server.Server`."""
 
     name: str
     reachable: bool
@@ -116,7 +115,7 @@ class Server(Protocol):
         """Accept a new connection, and return its number."""
 
     def receive(self, wire: Wire, message: Call | End) -> None:
-        """Carry out a request that has arrived, or keep it until the server is not hung any more."""
+        """Carry out a request that has arrived; while the server hangs, keep the request until the server resumes."""
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         """Carry out a call, and return the replies to send."""

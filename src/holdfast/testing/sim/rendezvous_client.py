@@ -123,7 +123,7 @@ class RendezvousClient:
     async def meet(
         self, where: BarrierSpec, wait: float | None = None, takes: float | None = None, *, fails: bool = False
     ) -> bool:
-        """Wait at a barrier, as the public API does. Return True if all parties passed the barrier.
+        """Wait at the barrier ``where``, as the public API does. Return True if all parties passed the barrier.
 
         ``takes`` is the duration of the barrier's action in seconds; None: no action. With ``fails``, the action fails.
         """

@@ -143,7 +143,7 @@ class Server:
             self.wires.remove(wire)
 
     def receive(self, wire: Wire, message: Call | End) -> None:
-        """Carry out a request that has arrived, or keep it until the server is not hung any more."""
+        """Carry out a request that has arrived; while the server hangs, keep the request until the server resumes."""
         if not self.reachable:
             return
         if self.hung:

@@ -269,7 +269,7 @@ class Worker:
         assert isinstance(slot, Slot)
 
         def look(outcome: Outcome | None) -> bool:
-            if outcome is not None:  # the waiter inherited a place in the server's queue; keep the outcome for `_wait`
+            if outcome is not None:  # the waiter inherited a position in the server's queue; keep the outcome for `_wait`
                 slot.outcomes.insert(0, outcome)
             return True
 

@@ -287,7 +287,7 @@ def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
 
 
 def nameless(world: World) -> list[str]:
-    """Return the names of candidates that the server still stores although their place in the queue is gone."""
+    """Return the names of candidates that the server still stores although their position in the queue is gone."""
     found = []
     for server in world.servers:
         for key, kind, value, _ in server.keyspace.dump():

@@ -195,7 +195,7 @@ class Play:
     # The course of the history
 
     def go(self) -> None:
-        """Run the history until its faults are healed and all due runs are dealt with.
+        """Run the history until its faults are healed and all due runs have begun or were skipped.
 
         Raises Stuck if the processes send too many requests.
         """
