@@ -146,7 +146,7 @@ async def _won(stamp: Stamp, hold: Hold, now: Moment, mine: bytes) -> Theirs | N
 
 
 async def attempt(stamp: Stamp, hold: Hold) -> Theirs | None:
-    """Try once to acquire the lock. Return None on success, with the facts in ``hold``. Raises Strange or WireError.
+    """Try once to acquire the lock. Return None on success, after filling in ``hold``. Raises Strange or WireError.
 
     A request without a reply may have acquired the lock. Then the key holds the value that was sent. But another client may
     have written the same value at that moment. So the lock counts as another client's, and ends by itself.

@@ -221,7 +221,10 @@ class _SharedConnection:
                 return
 
     def _pass_on(self) -> None:
-        """End the turn of this thread. If threads wait, wake the one with the newest request, because it stays the longest."""
+        """End this thread's turn (its right to use the connection).
+
+        If threads wait, wake the thread with the newest request, because it stays the longest.
+        """
         self.busy = False
         self._turn.release()
         if self._queue or self._in_flight:
@@ -234,8 +237,11 @@ class _SharedConnection:
                 return
 
     def _leave(self, error: BaseException) -> None:
-        """Clean up after an exception: free the turn if this thread has it, and close the connection if a request
-        was in progress."""
+        """Clean up after an exception.
+
+        If this thread has the turn (the right to use the connection), give the turn up, and close the connection if a request
+        was in progress.
+        """
         if self._turn.acquire(False):  # acquired if the turn was this thread's, or free
             if self.busy or self.over:
                 self._end(error)
@@ -247,7 +253,10 @@ class _SharedConnection:
         self._wake_all()
 
     def _end(self, error: BaseException) -> None:
-        """Close the connection and answer every request with an error. The calling thread has the turn."""
+        """Close the connection and answer every request with an error.
+
+        The calling thread has the turn (the right to use the connection).
+        """
         self.over = True
         self.busy = False
         connection, self.connection = self.connection, None

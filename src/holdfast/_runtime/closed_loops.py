@@ -18,7 +18,7 @@ UNDER_WAY = 2.0
 
 
 class LoopDriver(Protocol):
-    """The driver of operations in one event loop (`_runtime.drivers.aio.Runner`), as this module uses it."""
+    """The part of the driver of one event loop (`_runtime.drivers.aio.Runner`) that this module uses."""
 
     loop: asyncio.AbstractEventLoop
     stream: Any

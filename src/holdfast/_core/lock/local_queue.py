@@ -120,7 +120,7 @@ class LocalQueue:
         self.queue: deque[Attempt] = deque()
         """Attempts that wait for the turn (to hold the lock, or to ask the server for it), in order of arrival."""
         self.untold: deque[tuple[Attempt, Outcome | None]] = deque()
-        """Attempts to wake after the change of this queue, each with its outcome; None: look at the queue."""
+        """Attempts to wake after the change of this queue, each with its outcome; None: the attempt looks for its turn."""
         self.passing: Attempt | None = None
         """Attempt that is handing the lock on."""
         self.held_lease: HeldLease | None = None
@@ -257,7 +257,7 @@ class LocalQueue:
         return isinstance(who, Attempt) and self.held_lease is None and not (slot is not None and slot.gone())
 
     def has_lease(self, attempt: Attempt) -> bool:
-        """Return True if this attempt has the turn and the process already holds the lock."""
+        """Return True if the process holds the lock for this attempt."""
         return self.turn_of is attempt and self.held_lease is not None
 
     def fences_wanted(self) -> int:
@@ -580,7 +580,10 @@ class LocalQueue:
             self._give_back(held_lease)
 
     def _pass_over(self) -> None:
-        """Pass the turn on if its attempt's event loop is closed, and the attempt has not received the lock yet."""
+        """Give the turn (to hold the lock, or to ask the server) to the next waiter if the event loop of its owner is closed.
+
+        If the owner has already received the lock, nothing is done.
+        """
         attempt, held_lease = self.turn_of, self.held_lease
         if not isinstance(attempt, Attempt) or attempt.slot is None or not attempt.slot.gone():
             return

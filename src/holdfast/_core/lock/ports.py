@@ -146,7 +146,7 @@ class InboxAddress(NamedTuple):
     subscribe: str = "SUBSCRIBE"
     slot_of: Callable[[bytes], int] | None = None
     near: Callable[[bytes], bool] | None = None
-    """Function that returns True if this key is on the server of the inbox; None: not a Cluster."""
+    """Function that returns True if a key is on the server of the inbox; None: not a Cluster."""
 
     def strays(self, key: bytes) -> bool:
         """Return True if the Cluster slot of a lock has left the inbox's server, so that no message about the lock can

@@ -1,4 +1,4 @@
-"""Wait until replicas have acknowledged a lock that was just acquired, with WAIT, before acquire returns."""
+"""Wait, with the command WAIT, until replicas have acknowledged a lock that was just acquired."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ DECLARE_NEW: Script[list[Any]] = Script("quorum/declare_new", _read_declared)
 
 
 class YesCount:
-    """A counter of servers that carry out a request; decided once ``needed`` servers have, or so many no longer can."""
+    """A counter of servers that carry out a request; decided once ``needed`` servers have, or too few still can."""
 
     def __init__(self, asked: int, needed: int) -> None:
         self.answers: dict[int, Answer[Any] | WireError] = {}
@@ -292,7 +292,7 @@ class VoteRound(YesCount):
         return {name: verdict(self.answers.get(n), decided=self.decided) for n, name in enumerate(self.server_set.names)}
 
     def remaining(self) -> float | None:
-        """Return the seconds until a majority of the servers is free unless the lock is renewed; None if unknown."""
+        """Return the seconds until the lock is free on a majority of the servers unless it is renewed; None if unknown."""
         held = [reply.remaining for reply in self.replies(HeldElsewhere)]
         left = sorted([0.0] * self.yes + [seconds for seconds in held if seconds is not None])
         return left[self.server_set.majority - 1] if len(left) >= self.server_set.majority else None

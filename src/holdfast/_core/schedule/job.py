@@ -14,7 +14,7 @@ BESIDE = 10
 """Maximum number of runs of a job that may overlap, with ``overlap="allow"``."""
 
 ATTEMPTS = 3
-"""Maximum number of times that a tick's run is begun if each of them crashes, with ``on_crash="again"``."""
+"""Maximum number of times that the run of a tick (scheduled time) is begun if each run crashes, with ``on_crash="again"``."""
 
 QUEUE = 100
 """Maximum number of runs of one job that may wait to begin."""
@@ -50,7 +50,7 @@ class Options:
     max_runtime: float | None = None
     """Time after which a run is ended: a coroutine is cancelled, a command terminated, a function notified; None: never."""
     on: tuple[str, ...] = ()
-    """Features of which a process needs at least one to run the job; empty: any process runs it."""
+    """Only a process with at least one of these features runs the job; empty: any process runs it."""
     history: int = 50
     """Number of past runs that the server keeps."""
 

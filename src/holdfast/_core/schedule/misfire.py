@@ -24,7 +24,7 @@ class Due(NamedTuple):
     ticks: list[int]
     """Ticks that may run, in order; the last of them are not due yet."""
     beyond: int | None
-    """The tick after all listed ones; None if there is none."""
+    """The first tick (scheduled time) after those in `ticks`; None if there is none."""
 
 
 def following(when: When, tick: int) -> int | None:
