@@ -27,11 +27,12 @@ def test_the_server_takes_the_line_as_it_is(capsys: pytest.CaptureFixture[str], 
     try:
         user = admin.acl_getuser("cron")
         assert "on" in user["flags"]
-        assert user["keys"] == [
-            r"~cron\[1\]\*:{*", r"~cron\[1\]\*:proc:*",
-            "~app:*", "~{app:*}:state:raw", "~{app:*}:queue:raw", "~{a}:*", "~{a}:*:fence",
+        old = admin.info("server")["redis_version"].startswith("6.")  # it names patterns without what they are for
+        assert [key.decode() if old else key[1:] for key in user["keys"]] == [
+            r"cron\[1\]\*:{*", r"cron\[1\]\*:proc:*",
+            "app:*", "{app:*}:state:raw", "{app:*}:queue:raw", "{a}:*", "{a}:*:fence",
         ]  # fmt: skip
-        assert user["channels"] == [r"&cron\[1\]\*:inbox:*"]
+        assert user["channels"] == ([rb"cron\[1\]\*:inbox:*"] if old else [r"&cron\[1\]\*:inbox:*"])
         assert "+select" in user["commands"]
         assert admin.execute_command("AUTH", "cron", "PASSWORD") in {b"OK", True}
     finally:
@@ -42,8 +43,10 @@ def test_the_server_takes_the_line_as_it_is(capsys: pytest.CaptureFixture[str], 
 def test_a_server_is_asked_what_it_knows(capsys: pytest.CaptureFixture[str], server: PrivateServer) -> None:
     assert {"+publish", "+asking"} <= set(printed(capsys, "--cluster"))
     known = printed(capsys, "--cluster", "--url", server.url)
-    assert known == printed(capsys, "--cluster", "--server-version", "7.0")
-    assert {"+spublish", "+publish"} & set(known) == {"+spublish"}
+    with redis.Redis.from_url(server.url) as client:
+        version = client.info("server")["redis_version"][:3]
+    assert known == printed(capsys, "--cluster", "--server-version", version)
+    assert {"+spublish", "+publish"} & set(known) == ({"+publish"} if version == "6.2" else {"+spublish"})
     assert main(["acl", "--url", "redis://127.0.0.1:1"]) == 69
 
 

@@ -70,6 +70,8 @@ def test_what_is_wrong_with_one_of_them_is_found(three: Cluster) -> None:
 
 
 def test_with_the_rights_for_a_cluster_nothing_is_wrong_there(three: Cluster) -> None:
+    if "redis_version:6" in three.call(three.nodes[0], "INFO", "server"):
+        pytest.skip("no sharded channels before Redis 7.0")
     rights = access.rule(("lock", "cluster"), version=access.SHARDED_SINCE)
     for node in three.nodes:
         three.call(node, "ACL", "SETUSER", "patient", *rights, ">canary-1")
