@@ -105,4 +105,23 @@ RARE = (
         "an attempt that inherits a place during a refresh believes in its own lease, not in the requested one",
         "lock+unequal",
     ),
+    Mutation(
+        "lease-passed-to-the-bounded",
+        "_core/lock/records.py",
+        "HeldLease.compatible_with",
+        Instead(
+            "spec.is_passable and spec.ttl == self.ttl and (spec.replicas <= mine.replicas)",
+            "spec.ttl == self.ttl and spec.replicas <= mine.replicas",
+        ),
+        "a lease that is renewed without limit is passed on to a lock with max_hold= or progress_within=",
+        "lock+mixed",
+    ),
+    Mutation(
+        "lingering-lease-for-the-bounded",
+        "_core/lock/local_queue.py",
+        "LocalQueue._enter",
+        Instead("held_lease.compatible_with(attempt.spec)", "True"),
+        "a lease that lingers is given to a lock of the process whose options it does not fit",
+        "lock+mixed",
+    ),
 )

@@ -148,13 +148,51 @@ WIRED = (
         Instead("not protocol.lost", "True"),
         "a connection that has ended while it was being opened is used for ever",
     ),
+    Mutation(
+        "voting-sent-at-answer",
+        "_runtime/drivers/aio_quorum.py",
+        "Driver._ask.on_reply",
+        Instead(
+            "Answer(value(call, reply, endpoint), at, self.process.clock())",
+            "Answer(value(call, reply, endpoint), self.process.clock(), self.process.clock())",
+        ),
+        "the asyncio driver of several servers takes the time of a request when its answer has come",
+        "wired+voting",
+    ),
+    Mutation(
+        "late-undo-not-repeated",
+        "_runtime/drivers/aio_quorum.py",
+        "Driver._poll.tell",
+        Instead(
+            "poll.otherwise is not None and isinstance(answer, WireError)",
+            "poll.otherwise is not None and isinstance(answer, WireError) and (not enough.done())",
+        ),
+        "the undo of a vote that fails when nobody waits for it any more is not left to the keeper",
+        "wired+voting",
+    ),
+    Mutation(
+        "client-sent-at-answer",
+        "_net/client_adapter.py",
+        "AioClientCalls.exchange",
+        Instead("return (await asyncio.shield(task), sent)", "return (await asyncio.shield(task), self._clock())"),
+        "a request by an asyncio client of the user counts from its answer",
+        "wired+foreign",
+    ),
+    Mutation(
+        "closed-loop-not-ended",
+        "_runtime/closed_loops.py",
+        "Loops._look",
+        Instead("self.end()", "pass"),
+        "the operations of an event loop that was closed are not ended by the keeper",
+        "wired+closing",
+    ),
 )
 
 
 def search(copy: Copy, defect: Mutation) -> tuple[int, str] | None:
     """The first seed that catches a defect, and what it says."""
     with copy.swapped(defect):
-        simulate = copy.part("wired.histories").simulate
+        simulate = copy.part("runner").swarm_of(defect.of).simulate
         for seed in range(SEEDS):
             for violation in simulate(seed).violations:
                 return seed, str(violation)

@@ -28,6 +28,7 @@ from holdfast._core.requests import Call, Command, Unknown, WireError
 from holdfast._net.aio_connection import AioConnection
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import is_noscript, pack, value
+from holdfast._net.system import SYSTEM, System
 
 POLL = 0.2
 """Seconds after which the listening thread interrupts its wait for messages to check for other work."""
@@ -91,8 +92,8 @@ class AioClientCalls(AioConnection):
     """A stand-in for the connection of an event loop that sends every request through the user's client, in the calling
     task."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        super().__init__(endpoint)
+    def __init__(self, endpoint: Endpoint, system: System = SYSTEM) -> None:
+        super().__init__(endpoint, system)
         self._loop = _loops[endpoint] = asyncio.get_running_loop()
         self._under_way: set[asyncio.Future[Any]] = set()
 
@@ -108,7 +109,7 @@ class AioClientCalls(AioConnection):
 
         An error reply is returned, not raised.
         """
-        sent = clock()
+        sent = self._clock()
         # The call is a task of its own: a cancelled client closes its connection, and redis-py 8 sometimes swallows the
         # cancellation.
         task = asyncio.ensure_future(self.endpoint.client.execute_command(*_parts(packed), NEVER_DECODE=True))

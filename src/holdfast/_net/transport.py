@@ -36,7 +36,7 @@ def stream_to(endpoint: Endpoint, system: System = SYSTEM) -> AioConnection:
         return AioConnection(endpoint, system)
     from holdfast._net.client_adapter import AioClientCalls
 
-    return AioClientCalls(endpoint)
+    return AioClientCalls(endpoint, system)
 
 
 def line_to(

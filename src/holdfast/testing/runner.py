@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.sim.rare import THEMES, Theme
-from holdfast.testing.sim.world import World
 from holdfast.testing.swarms import break_lock as break_lock_swarm
 from holdfast.testing.swarms import election as election_swarm
 from holdfast.testing.swarms import lock as lock_swarm
@@ -237,11 +236,11 @@ def swarm_of(name: str) -> Swarm:
 def _themed(swarm: Swarm, theme: Theme, of: str) -> Swarm:
     def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Any]:
         run = swarm.simulate(seed, trace=trace, coverage=coverage, theme=theme)
-        assert isinstance(run.world, World)
         run.counts += theme.counts(run.world)
         return run
 
-    return Swarm(simulate, theme.swarms[of], tuple(rule for rule in swarm.rules if rule not in theme.unjudged))
+    rules = (*(rule for rule in swarm.rules if rule not in theme.unjudged), *theme.more_rules)
+    return Swarm(simulate, theme.swarms[of], rules)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, assert_never
 
-from holdfast._clock import clock
 from holdfast._core.requests import (
     CONNECT_WITHIN_S,
     Answer,
@@ -117,7 +116,7 @@ class Driver(Runner):
                 timer.cancel()
 
     def _ask(self, number: int, call: Call, poll: Poll, then: Callable[[Answer[Any] | WireError], None]) -> None:
-        stream, endpoint, sent = self._streams[number], self.endpoint[number], clock()
+        stream, endpoint, sent = self._streams[number], self.endpoint[number], self.process.clock()
         silent = stream.silent_for()
         if poll.begins and silent > poll.within:
             then(NotSent(f"no answer for {silent:.1f} s", endpoint.address))
@@ -136,7 +135,7 @@ class Driver(Runner):
                 later(pack(call, whole=True))
                 return
             try:
-                then(Answer(value(call, reply, endpoint), at, clock()))
+                then(Answer(value(call, reply, endpoint), at, self.process.clock()))
             except WireError as refused:
                 then(refused)
 

@@ -243,7 +243,7 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 if not had_its_turn and not deaf and not _may_be_overtaken(case, limits, waiter, by.since):
                     text = f"{waiter.who} was in the queue at {case.ms(waiter.at)}; {by.who} came later, and was served first"
                     yield Violation("R8", text, (waiter, by.taken))
-        yield from _out_of_line(case, scene)
+        yield from _out_of_line(case, scene, limits.outside)
         yield from _left_to_nobody(case, limits, scene)
         for lease in scene.passed:
             yield from _too_often(case, limits, scene, lease)
@@ -292,10 +292,10 @@ def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
                 break
 
 
-def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
+def _out_of_line(case: Evidence, scene: Scene, outside: frozenset[str]) -> Iterator[Violation]:
     """Yield violations: waiters that a later client of the same process overtook in the local queue.
 
-    A client that does not wait (a wait of 0) is not in the queue.
+    A client that does not wait (a wait of 0) is not in the queue, and neither is a worker in ``outside``, which has a FairLock.
     """
     for event, ask in scene.lined:
         if ask is None or ask.outcome not in {"taken", "busy"}:
@@ -305,7 +305,7 @@ def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
         process = process_of(event.who)
         for hold in scene.holds:
             came = hold.ask.event if hold.ask else None
-            if came is None or hold.process != process or came.until <= came.at + ROUNDING:
+            if came is None or hold.process != process or came.until <= came.at + ROUNDING or hold.who in outside:
                 continue
             if came.at > event.at and hold.since < until:
                 text = f"{event.who} was in the queue of {process} at {case.ms(event.at)}; {hold.who} was served first"
@@ -318,6 +318,8 @@ def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Vi
     for lease, place in scene.queued.items():
         owner = place.last
         if owner is None or owner.outcome not in {"busy", "cancelled"} or owner.event.until <= owner.event.at + ROUNDING:
+            continue
+        if owner.event.who in limits.outside:
             continue
         process = process_of(owner.event.who)
         left = min([owner.ended, owner.event.until, *(f.at for f in case.faults if f.event.who == owner.event.who)])
@@ -386,7 +388,7 @@ def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]
     is released on the server. If no client waits, ``limits.linger`` is added: the process may keep the lease for quick
     reuse. With ``limits.recall``, a client that asks for a lock whose lease is kept unused acquires it, even with a
     wait of 0. Time with faults does
-    not count.
+    not count. Excused: the server refused the release.
     """
     for scene in case.scenes.values():
         if not scene.server:
@@ -400,8 +402,10 @@ def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]
                 at_once = kept.since + limits.handover + limits.linger
                 for at in kept.wanted:
                     due, at_once = min(due, case.due(at, limits.handover, faults)), min(at_once, at + limits.handover)
-                case.docket.decide("R16", at_once + ROUNDING < until <= due + ROUNDING)
-                if until > due + ROUNDING:
+                # A release that is refused for good is not sent again: the lock stays until its lease ends.
+                refused = any(fault.kind == "refused" and fault.at <= kept.since <= fault.end for fault in faults)
+                case.docket.decide("R16", refused or at_once + ROUNDING < until <= due + ROUNDING)
+                if until > due + ROUNDING and not refused:
                     text = f"{process} kept {lease} from {case.ms(kept.since)} until {case.ms(until)}, and nobody used it"
                     yield Violation("R16", text, tuple(e for e in case.leases[lease] if e.at == kept.since)[:1])
         if limits.recall:

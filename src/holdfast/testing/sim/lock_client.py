@@ -46,9 +46,12 @@ class Lease(BaseLease):
         held_lease = grant.held_lease
         self.lease = self._world.lease(held_lease.token if held_lease else grant.attempt.token, self._acquisition)
         self._within = grant.attempt.spec.progress_within or INFINITY
+        self._ends = INFINITY if grant.attempt.spec.max_hold is None else grant.taken + grant.attempt.spec.max_hold
         self.checked_in = grant.taken
         process.leases[self] = deadline = self._good_until(held_lease or HeldLease(grant))
         self._key = grant.attempt.spec.key
+        if held_lease is not None and held_lease.spec is not grant.attempt.spec and held_lease.spec != grant.attempt.spec:
+            self._world.rare["rare handed on to other options"] += 1
         lost = held_lease.lost if held_lease else ""
         self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
         super().__init__(process, endpoint, grant, None)
@@ -59,9 +62,10 @@ class Lease(BaseLease):
     def _good_until(self, held_lease: HeldLease) -> float:
         """Return the time of the process's clock, in seconds, at which the lease ends according to the documentation.
 
-        The time of the last `progress()` is recorded by the simulation itself, so that a mistake of production shows.
+        The time of the last `progress()`, and the end by the holder's own ``max_hold=``, are computed by the simulation itself,
+        so that a mistake of production shows.
         """
-        return min(held_lease.deadline, held_lease.ends_at, self.checked_in + self._within)
+        return min(held_lease.deadline, held_lease.ends_at, self._ends, self.checked_in + self._within)
 
     def tell(self) -> None:
         """Record the deadline of the lease in the history if it has changed."""

@@ -41,6 +41,9 @@ class Theme:
     unjudged: ClassVar[frozenset[str]] = PEACE
     """Names of the rules for which no case can be judged under the theme."""
 
+    more_rules: ClassVar[tuple[str, ...]] = ()
+    """Names of the rules that are judged only under the theme."""
+
     histories = 12
     """Number of histories that the tests run for each swarm (kind of histories) of the theme."""
     resets = False
@@ -52,7 +55,7 @@ class Theme:
     def begin(self, seed: int, world: World) -> None:
         """Change a world, or plan the theme's faults in it, before the history begins."""
 
-    def counts(self, world: World) -> Counter[str]:  # noqa: ARG002 - this theme adds nothing
+    def counts(self, world: Any) -> Counter[str]:  # noqa: ARG002 - this theme adds nothing
         """Return the number of each of the theme's faults in a history that has ended, by the name of the fault."""
         return Counter()
 
@@ -375,11 +378,132 @@ class Unequal(Theme):
         return Counter({"rare unequal": len({event.until - event.at for event in world.history if event.kind == "taken"}) > 1})
 
 
+class Mixed(Theme):
+    """A theme in which the lock objects of one name differ inside a process: each worker draws its own ``linger``,
+    ``max_hold``, ``renew``, ``progress_within``, ``quarantine``, limits of handing on and label; some have a FairLock."""
+
+    name = "mixed"
+    histories = 30
+    unjudged: ClassVar[frozenset[str]] = PEACE | {"R6", "R16 refused"}
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        name: {"rare handed on to other options": 100} for name in ("lock", "multilock", "ticket", "break_lock")
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.mixed = {number: self._options(rng, profile) for number in range(len(profile.workers))}
+        profile.workers = [
+            (process, [replace(planned, hold=rng.choice((0.1, 1.0)) * planned.hold) for planned in (3 * rounds)[:9]])
+            for process, rounds in profile.workers
+        ]
+        for number, (_, rounds) in enumerate(profile.workers):
+            bound = profile.mixed[number]["max_hold"] or profile.mixed[number]["progress_within"]
+            for planned in rounds if bound else ():  # now and then, a holder does not notice that its time is up
+                planned.hold = rng.choice((0.3 * bound, bound + 2.5, bound + 6.5))
+        # A forged notification of a fence that only the end of a quarantine names could not be told from a grant.
+        profile.faults = [fault for fault in profile.faults if fault[1] != "stale"]
+        options = list(profile.mixed.values())
+        # The rules bound the time of each worker by the options of the most generous one.
+        profile.linger = max(one["linger"] for one in options)
+        profile.max_passes = max(one["max_passes"] for one in options)
+        profile.renew = all(one["renew"] for one in options)
+        profile.max_hold = next((one["max_hold"] for one in options if one["max_hold"] is not None), None)
+        if rng.random() < 0.4:
+            profile.odd = frozenset(number for number in range(len(profile.workers)) if rng.random() < 0.5)
+        if rng.random() < 0.3:  # places in the queue are inherited, and grants are learnt from refreshes
+            profile.mishaps, profile.latency, profile.slow_share = 0.1, rng.choice((0.003, 0.02)), 0.2
+            profile.faults += [(rng.randrange(200), rng.choice(("unplug", "deaf")), 2 * rng.random()) for _ in range(4)]
+            for planned in (planned for _, rounds in profile.workers for planned in rounds):
+                planned.wait = rng.choice((None, 0.3, 1.0, 2.0))
+
+    @staticmethod
+    def _options(rng: random.Random, profile: Any) -> dict[str, Any]:
+        choice, uniform = rng.choice, rng.random
+        renew = uniform() < 0.9
+        max_hold = profile.ttl * choice((0.5, 2.0)) if uniform() < 0.1 else None
+        within = profile.ttl * choice((0.5, 1.0, 2.0)) if renew and uniform() < 0.1 else None
+        plain = renew and max_hold is None and within is None
+        options: dict[str, Any] = {
+            "renew": renew,
+            "max_hold": max_hold,
+            "progress_within": within,
+            "linger": choice((0.0, 0.0, 0.03, 0.4)) if plain else 0.0,
+            "max_passes": choice((32, 32, 32, 3, 1)),
+            "max_pass_time": choice((0.0, profile.max_pass_time, profile.max_pass_time)),
+            "label": choice((None, "one", "other")),
+            "fair": uniform() < 0.15,
+        }
+        if uniform() < 0.3:
+            options["guard"] = 0.0
+        return options
+
+    def counts(self, world: World) -> Counter[str]:
+        return world.rare
+
+
+class Voting(Theme):
+    """A theme of the real drivers in which three servers vote on each lock, by the asyncio driver of several servers."""
+
+    name = "voting"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    more_rules: ClassVar[tuple[str, ...]] = ("T5",)
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {"wired taken": 500, "wired released": 200, "wired answered": 500, "wired failed": 100}
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.face, profile.tidy, profile.scale = "asyncio", True, 3.0
+        profile.more_rates = [rng.uniform(0.996, 1.004) for _ in range(2)]
+        profile.faults = {fault: rng.choice((0.3, 1.0)) * share for fault, share in profile.faults.items()}
+
+
+class Foreign(Theme):
+    """A theme of the real drivers in which requests go through a client of the user."""
+
+    name = "foreign"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {"wired by client": 5000, "wired tried again": 500, "wired taken": 500}
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        profile.face = "asyncio" if seed % 2 else "sync"
+        profile.client_timeout = self._rng(seed).choice((0.3, 1.0, 5.0))
+
+
+class Closing(Theme):
+    """A theme of the real drivers in which event loops end while operations run or clean up, and clean-ups are cancelled."""
+
+    name = "closing"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    more_rules: ClassVar[tuple[str, ...]] = ("T5",)
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {
+            **{f"wired loops {ending} in an operation": 200 for ending in ("run", "stopped", "dropped")},
+            "wired cancelled twice": 200,
+            "wired taken": 500,
+        }
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.face, profile.tidy, profile.scale = "asyncio", True, 3.0
+        profile.impatient = rng.choice((0.0, 0.2, 0.5))
+        profile.faults = rng.choice(({}, profile.faults))
+        endings = ("run", "run", "stopped", "dropped")
+        profile.loops = [
+            (rng.choice((0.1, 1.0, 5.0)) * rng.random(), rng.choice(endings)) for _ in range(rng.choice((1, 2, 3)))
+        ]
+        if rng.random() < 0.3:
+            profile.more_rates = [rng.uniform(0.996, 1.004) for _ in range(2)]
+
+
 THEMES: Mapping[str, Theme] = {
     theme.name: theme
     for theme in (
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
-        Unequal(),
+        Unequal(), Mixed(), Voting(), Foreign(), Closing(),
     )
 }  # fmt: skip
 """The themes (rare faults added to whole histories), by name."""

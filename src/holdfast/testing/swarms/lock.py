@@ -101,11 +101,18 @@ class Profile:
     """Seconds of quarantine of the locks (no grants after a restart); the server was declared new. 0: no quarantine."""
     progress_within: float | None = None
     time_limit: float = TIME_LIMIT
+    mixed: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Options of a worker's locks that differ from those of the other workers, by index of the worker. A theme sets them."""
 
     @property
     def longest(self) -> float:
         """The longest lease of all workers, in seconds."""
         return ODD * self.ttl if self.odd else self.ttl
+
+    @property
+    def guarded(self) -> bool:
+        """True if the locks of all workers have ``quarantine=``."""
+        return bool(self.guard) and all(options.get("guard", self.guard) for options in self.mixed.values())
 
     @property
     def waits(self) -> float:
@@ -280,7 +287,7 @@ def build(
         profile.guard = max(CLAIM_WINDOW_S, profile.longest)
         server.declare(profile.guard)
     profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
-    profile.linger = profile.linger if profile.progress_within is None else 0.0
+    profile.linger = profile.linger if profile.progress_within is None or profile.mixed else 0.0
     sharing = {
         "linger": profile.linger,
         "max_passes": profile.max_passes,
@@ -309,7 +316,11 @@ def build(
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Worker(world.processes[of], str(number + 1))
         mine = odd if number in profile.odd else specs
-        worker.start(program(rounds, partial(make, worker, mine, fair=profile.fair[of])))
+        options = profile.mixed.get(number, {})
+        fair = options.get("fair", profile.fair[of])
+        if options:
+            mine = {name: one._replace(**{key: options[key] for key in options if key != "fair"}) for name, one in mine.items()}
+        worker.start(program(rounds, partial(make, worker, mine, fair=fair)))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     theme.begin(seed, world)
@@ -372,7 +383,12 @@ def limits(profile: Profile) -> Limits:
         passes=profile.max_passes,
         pass_time=profile.max_pass_time,
         recall=calm and not slow and profile.latency < 0.01,
-        excuses=UNSETTLING - {"amnesia"} if profile.guard else UNSETTLING,
+        excuses=UNSETTLING - {"amnesia"} if profile.guarded else UNSETTLING,
+        outside=frozenset(
+            f"c{1 + of}/{1 + number}"
+            for number, (of, _) in enumerate(profile.workers)
+            if profile.mixed.get(number, {}).get("fair", profile.fair[of])
+        ),
     )
 
 

@@ -1,42 +1,51 @@
 """Seeded histories of one process over scripted sockets: a seed draws the API (sync or asyncio), the faults and the work.
 
-Four rules are checked:
+Five rules are checked:
 
 T1 A holder never relies on a lease longer than the server keeps it. Checked after each event, for each held lease.
 T2  Each reply belongs to its request: ECHO returns the text that was sent. The server receives whole requests and known
     commands only, and each ECHO once.
 T3  After the last fault, each connection soon answers again, and no worker waits forever.
 T4  A request ends within its own time limit, answered or not, whatever else is sent on its connection.
+T5  After the last fault, no server keeps what was released or given up. Checked under themes (`sim.rare`) only: under `voting`,
+    and under `closing` in histories without faults of the network.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 from holdfast._api.lease import BaseLease
+from holdfast._api.redlock import BaseQuorumLease
 from holdfast._core.lock.acquire import acquire
 from holdfast._core.lock.records import Attempt, Grant, Spec, answer_within
 from holdfast._core.lock.replies import Busy
-from holdfast._core.names import lock_keys
-from holdfast._core.requests import Command, WireError
+from holdfast._core.names import lock_keys, side_key
+from holdfast._core.quorum import acquire as quorum_acquire
+from holdfast._core.quorum.votes import DECLARE_NEW, QuorumAttempt, ServerClockEstimate, ServerSet
+from holdfast._core.requests import Command, ConfigMismatch, TooFew, WireError
+from holdfast._net.client_adapter import AioClientCalls, ClientCalls
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.sync_pool import Pool
-from holdfast._runtime.drivers import aio, sync
+from holdfast._runtime.drivers import aio, aio_quorum, sync
 from holdfast.errors import HoldfastError
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.judge.verdicts import Docket
+from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.swarms.result import Run
+from holdfast.testing.wired.foreign_clients import AioClient, SyncClient
 from holdfast.testing.wired.machine import Loop, Machine, Process
 from holdfast.testing.wired.server import Server
-from holdfast.testing.wired.sockets import Network, Socket
+from holdfast.testing.wired.sockets import Network, Scripted, Socket
 from holdfast.testing.wired.world import Callers, Stuck, World
 
 T = TypeVar("T")
@@ -69,6 +78,12 @@ next connection as long as the request was not sent.
 CLOSING = 5
 """Remainder modulo 16 of the seeds whose server closes many connections as soon as they are open."""
 
+LONGEST = 60.0
+"""Longest lease, in seconds, on servers that vote together."""
+
+VOTES_WITHIN = 0.2
+"""Seconds that an attempt waits for the votes of one round; the default of the public API."""
+
 WORKERS = "workers"
 """Title of the column of the workers in the drawing of a history."""
 
@@ -78,6 +93,10 @@ class Lease(BaseLease):
 
     def notice_loss(self) -> None:
         self._first_to_tell()
+
+
+Ending = Literal["run", "stopped", "dropped"]
+"""How an event loop ends: as in `asyncio.run`; closed while its cancelled tasks clean up; or closed with its tasks."""
 
 
 @dataclass(slots=True)
@@ -94,6 +113,20 @@ class Profile:
     """Rates of the clocks of the server and of the client, relative to virtual time."""
     impatient: float
     """Probability that a task cancels the action that it waits for."""
+    more_rates: list[float] = field(default_factory=list)
+    """Rates of the clocks of further servers, which vote on each lock together with the first one; empty: one server."""
+    client_timeout: float | None = None
+    """Seconds that a client of the user waits for a reply; None: holdfast opens its connections itself."""
+    loops: list[tuple[float, Ending]] = field(default_factory=list)
+    """The event loops that end early: seconds that each one runs, and how it ends."""
+    tidy: bool = False
+    """True if workers clean up as the public API does, so that nothing may be left behind (rule T5)."""
+    scale: float = 1.0
+    """Factor by which leases are longer than usual, so that what is left behind is still there at the end."""
+
+
+class Voted(BaseQuorumLease, Lease):
+    """A lease that several servers have voted for."""
 
 
 class _Threads:
@@ -103,6 +136,10 @@ class _Threads:
         self._process = process
         self._driver = sync.Driver(process, endpoint)
         self.slot = self._driver.slot
+
+    def use(self, calls: ClientCalls) -> None:
+        """Send all requests by a client of the user."""
+        self._driver._pool = calls  # noqa: SLF001
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:
         return self._driver.run(operation)
@@ -117,16 +154,43 @@ class _Threads:
 class _Tasks:
     """Runs a worker's actions by the asyncio driver."""
 
-    def __init__(self, process: Process, endpoint: Endpoint) -> None:
-        self.driver = aio.Driver(process, endpoint)
+    def __init__(self, process: Process, endpoint: Endpoint, *, kept: bool) -> None:
+        self.driver = aio.kept(process, endpoint, aio.Driver) if kept else aio.Driver(process, endpoint)
         self.slot, self.run, self.ask = self.driver.slot, self.driver.run, self.driver.ask
         self.sleep = asyncio.sleep
 
+    async def close(self) -> None:
+        await self.driver.stream.close()
+        await aio.close()
+
+
+class _Voters:
+    """Runs a worker's actions by the asyncio driver of operations on several servers."""
+
+    def __init__(self, process: Process, endpoints: tuple[Endpoint, ...], rng: random.Random) -> None:
+        self.driver = aio_quorum.Driver(process, endpoints)
+        self._drivers = [aio.kept(process, endpoint, aio.Driver) for endpoint in endpoints]
+        self._rng = rng
+        self.slot, self.run = self.driver.slot, self.driver.run
+        self.sleep = asyncio.sleep
+
+    async def ask(self, command: Command) -> Any:
+        return await self._rng.choice(self._drivers).ask(command)
+
+    async def close(self) -> None:
+        for driver in self._drivers:
+            await driver.stream.close()
+        await aio.close()
+
+
+Face = _Threads | _Tasks | _Voters
+"""The driver of a worker's actions, by the kind of the worker."""
+
 
 class History:
-    """A simulated history of one process, its server, and the network between them."""
+    """A simulated history of one process, its servers, and the network between them."""
 
-    def __init__(self, seed: int, *, trace: bool) -> None:
+    def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
         self.rng = rng = random.Random(f"wired {seed}")
         self.world = world = World(trace=trace)
         some = rng.sample(FAULTS, rng.randrange(len(FAULTS)))
@@ -142,13 +206,28 @@ class History:
             (rng.uniform(1 - DRIFT, 1 + DRIFT), rng.uniform(1 - DRIFT, 1 + DRIFT)),
             rng.choice((0.0, 0.0, 0.1)),
         )
-        self.network = Network(world, rng, profile.delay, **faults, counts=self.counts)
+        theme.redraw(seed, profile, lambda share: share)
+        self._themed = random.Random(f"{theme.name} of wired {seed}")
+        """Random numbers that only histories under a theme use."""
+        self.network = Network(world, rng, profile.delay, **profile.faults, counts=self.counts)
         self.impatient = profile.impatient
         self.run = Run(seed, profile, world, [], self.counts)
-        self.server = Server(world, profile.rates[0], partial(self._violated, "T2"))
-        self.machine = Machine(world, self.network, self.server, rng, profile.rates[1])
+        rates = (profile.rates[0], *profile.more_rates)
+        self.servers = [Server(world, rate, partial(self._violated, "T2")) for rate in rates]
+        self.machine = Machine(world, self.network, self.servers, rng, profile.rates[1])
         self.process = Process(self.machine)
-        self.endpoint = Endpoint(host="scripted")
+        several = len(rates) > 1
+        if several:
+            self.endpoints: tuple[Endpoint, ...] = tuple(Endpoint(host="scripted", port=number) for number in range(len(rates)))
+        else:
+            self.endpoints = (Endpoint(host="scripted"),)
+        self.server_set = ServerSet(tuple(endpoint.address for endpoint in self.endpoints), "digest", LONGEST)
+        self.clock_estimate = ServerClockEstimate()
+        if several:
+            for server in self.servers:
+                server.declare_new(DECLARE_NEW, (self.server_set.marker,), (int(1000 * LONGEST), "digest", 0))
+        self._excused: set[str] = set()
+        """Tokens of leases whose holders have gone without a release, so that the leases last until they expire."""
         self._held: dict[Lease, float] = {}
         """Virtual time until which the holder relies on each held lease, by lease; 0: not determined yet."""
         self._asked = 0
@@ -161,6 +240,8 @@ class History:
                 self._shared()
             elif self.profile.face == "sync":
                 _at_once(self._sync())
+            elif self.profile.loops:
+                self._ending_loops()
             else:
                 with closing(Loop(self.machine)) as loop:
                     loop.run_until_complete(self._asyncio())
@@ -170,15 +251,18 @@ class History:
             self._violated("T0", f"the history raised {error!r}")
 
     async def _sync(self) -> None:
-        face = _Threads(self.process, self.endpoint)
+        face = _Threads(self.process, self.endpoints[0])
+        if self.profile.client_timeout is not None:
+            client = SyncClient(self.machine, self.endpoints[0], self.profile.client_timeout, self.counts)
+            face.use(ClientCalls(Endpoint(host="scripted", client=client)))
         await self._work(face, (0.0,))
         self._heal()
         await self._calm_down(face)
 
     def _shared(self) -> None:
         """Run the history with several threads that share connections, as in a process with very many threads."""
-        face = _Threads(self.process, self.endpoint)
-        pool = self.process.pool(self.endpoint)
+        face = _Threads(self.process, self.endpoints[0])
+        pool = self.process.pool(self.endpoints[0])
         assert isinstance(pool, Pool)
         pool._of_few._idle.clear()  # noqa: SLF001
         Callers(self.world).run([lambda: _at_once(self._work(face, (0.0,)))] * TASKS)
@@ -186,7 +270,12 @@ class History:
         Callers(self.world).run([lambda: _at_once(self._calm_down(face))])
 
     async def _asyncio(self) -> None:
-        face = _Tasks(self.process, self.endpoint)
+        face = self._tasks()
+        client: AioClient | None = None
+        if self.profile.client_timeout is not None:
+            assert isinstance(face, _Tasks)
+            client = AioClient(self.machine, self.endpoints[0], self.profile.client_timeout, self.counts)
+            face.driver.stream = AioClientCalls(Endpoint(host="scripted", client=client), self.machine)
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(TASKS):
@@ -194,11 +283,75 @@ class History:
             self._heal()
             await self._calm_down(face)
         finally:
-            await face.driver.stream.close()
+            await face.close()
+            if client is not None:
+                await client.close()
+
+    def _tasks(self) -> _Tasks | _Voters:
+        if len(self.endpoints) > 1:
+            return _Voters(self.process, self.endpoints, self._themed)
+        return _Tasks(self.process, self.endpoints[0], kept=bool(self.profile.loops))
+
+    def _ending_loops(self) -> None:
+        """Run the workers in event loops that end while they work, or while their cancelled tasks clean up; then calm down."""
+        for seconds, ending in self.profile.loops:
+            sockets = self._end_of_a_loop(seconds, ending)
+            gc.collect()  # here, and not whenever it happens to run, the tasks of the loop are dropped, with its connections
+            for sock in sockets:
+                sock.close()
+        with closing(Loop(self.machine)) as loop:
+            loop.run_until_complete(self._after_the_loops())
+
+    def _end_of_a_loop(self, seconds: float, ending: Ending) -> list[Scripted]:
+        loop = Loop(self.machine)
+        tasks: list[asyncio.Task[None]] = []
+
+        async def begin() -> None:
+            face = self._tasks()
+            tasks.extend(loop.create_task(self._work(face, (0.0, 0.5, 2.0))) for _ in range(TASKS))
+
+        loop.run_until_complete(begin())
+        loop.call_later(seconds, loop.stop)
+        loop.run_forever()
+        busy = [task for task in tasks if not task.done()]
+        if ending == "run":
+            everything = asyncio.all_tasks(loop)
+            for task in everything:
+                task.cancel()
+            if everything:
+                loop.run_until_complete(asyncio.wait(everything))
+            loop.run_until_complete(self._close_connections(loop))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        elif ending == "stopped":
+            for task in busy:
+                task.cancel()
+            loop.call_later(self._themed.choice((0.0, 0.0005, 0.005, 0.05, 1.5)) * self._themed.random(), loop.stop)
+            loop.run_forever()
+        self.counts[f"wired loops {ending} in an operation"] += bool(busy)
+        for lease in self._held:
+            self._excused.add(lease._held_lease.token)  # noqa: SLF001
+        self._held.clear()
+        loop.set_exception_handler(lambda _loop, _context: None)  # its tasks are pending, on purpose
+        sockets = loop.let_go()
+        loop.close()
+        return sockets
+
+    async def _close_connections(self, loop: Loop) -> None:
+        """Close the connections of a loop, as its shutdown does: there, only those of the real process are known."""
+        for driver in self.process.drivers.pop(loop, {}).values():
+            await driver.stream.close()
+
+    async def _after_the_loops(self) -> None:
+        face = self._tasks()
+        try:
+            self._heal()
+            await self._calm_down(face)
+        finally:
+            await face.close()
 
     # The workers
 
-    async def _work(self, face: _Threads | _Tasks, waits: tuple[float, ...]) -> None:
+    async def _work(self, face: Face, waits: tuple[float, ...]) -> None:
         rng = self.rng
         mine: dict[str, Lease] = {}
         for _ in range(STEPS):
@@ -224,42 +377,93 @@ class History:
             await self._release(face, lease)
 
     def _spec(self, name: str) -> Spec:
-        ttl = self.rng.choice((0.5, 2.0, 10.0))
+        ttl = self.rng.choice((0.5, 2.0, 10.0)) * self.profile.scale
         keys, renew = lock_keys(name, "hf:", None), self.rng.random() < 0.7
+        if len(self.servers) > 1:
+            keys = (*keys[:2], side_key(keys[0], b"hopefuls"))
+            return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=None, timeout=VOTES_WITHIN)
         return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=None, timeout=answer_within(ttl))
 
-    async def _acquire(self, face: _Threads | _Tasks, spec: Spec, wait: float) -> Lease | None:
-        attempt = Attempt(spec, slot=face.slot())
-        grant: Grant | Busy | None = await self._try("asked", face.run(acquire(attempt, wait)))
+    async def _acquire(self, face: Face, spec: Spec, wait: float) -> Lease | None:
+        taken: list[Lease] = []
+        slot = face.slot()
+        if len(self.servers) == 1:
+            attempt = Attempt(spec, slot=slot)
+            operation = acquire(attempt, wait)
+        else:
+            attempt = voted = self._voted(spec, slot)
+            operation = quorum_acquire.acquire(voted, wait)
+
+        async def take() -> Grant | Busy:
+            grant = await face.run(operation)
+            if isinstance(grant, Grant) and self.profile.tidy:  # a cancellation may come before the caller has the grant
+                taken.append(self._lease(attempt, grant))
+            return grant
+
+        grant = await self._try("asked", take())
         if not isinstance(grant, Grant):
+            for lease in taken:
+                self._held[lease] = 0.0
+                await self._release(face, lease)
             return None
-        lease = Lease(self.process, self.endpoint, grant, None)
+        return taken[0] if taken else self._lease(attempt, grant)
+
+    def _voted(self, spec: Spec, slot: Any) -> QuorumAttempt:
+        return QuorumAttempt(
+            spec,
+            slot=slot,
+            since=self.process.clock(),
+            server_set=self.server_set,
+            clock_estimate=self.clock_estimate,
+        )
+
+    def _lease(self, attempt: Attempt, grant: Grant) -> Lease:
+        if len(self.servers) > 1:
+            lease: Lease = Voted(self.process, self.endpoints, grant, None)
+        else:
+            lease = Lease(self.process, self.endpoints[0], grant, None)
         attempt.unclaimed = None
         self._held[lease] = 0.0
         self.counts["wired taken"] += 1
         self._look()
         return lease
 
-    async def _release(self, face: _Threads | _Tasks, lease: Lease) -> None:
+    async def _release(self, face: Face, lease: Lease) -> None:
         del self._held[lease]
         self.world.note("release", WORKERS, lease.key)
-        await self._try("released", face.run(lease._release()))  # noqa: SLF001
+        # As the end of a `with` block: what fails is left to the keeper.
+        await self._try("released", face.run(lease._let_go() if self.profile.tidy else lease._release()))  # noqa: SLF001
 
     async def _try(self, what: str, doing: Awaitable[T]) -> T | None:
         """Await an action and count the outcome. Return the result; None if a fault made it fail, or if it was
         cancelled at random."""
         if self.profile.face == "asyncio" and self.rng.random() < self.impatient:
-            doing = asyncio.wait_for(doing, self.rng.uniform(0, 0.3))
+            doing = self._cancelled_twice(doing) if self.profile.loops else asyncio.wait_for(doing, self.rng.uniform(0, 0.3))
         try:
             result = await doing
         except TimeoutError:
             self.counts["wired cancelled"] += 1
             return None
-        except (WireError, HoldfastError):
+        except (WireError, HoldfastError, TooFew, ConfigMismatch):
             self.counts["wired failed"] += 1
             return None
         self.counts[f"wired {what}"] += 1
         return result
+
+    async def _cancelled_twice(self, doing: Awaitable[T]) -> T:
+        """Cancel an action, and once more while it cleans up. Raises TimeoutError if that has ended the action."""
+        task = asyncio.ensure_future(doing)
+        for _ in range(2):
+            await asyncio.wait([task], timeout=self._themed.choice((0.003, 0.3)) * self._themed.random())
+            if not task.done() and not task.cancel():
+                break
+        self.counts["wired cancelled twice"] += task.cancelling() > 1 and not task.done()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise TimeoutError from None
+            raise
 
     # Questions
 
@@ -275,7 +479,8 @@ class History:
         text = self._text()
         command, asked = self._command(text), self.machine.clock()
         answer = await self._try("answered", ask(command))
-        self._ends_in_time(asked, ON_THE_WAY[self.profile.face] * command.timeout)
+        if self.profile.client_timeout is None or self.profile.face == "asyncio":  # a client that blocks has its own limit
+            self._ends_in_time(asked, ON_THE_WAY[self.profile.face] * command.timeout)
         return answer is not None and self._belongs(answer, text)
 
     def _question_to_the_keeper(self, then: Callable[[bool], None] = lambda _: None) -> None:
@@ -293,9 +498,12 @@ class History:
                     self._belongs(answer, text)
                 then(not isinstance(answer, WireError))
 
-            keeper.line_to(self.endpoint).call(command, answered)
+            keeper.line_to(self._endpoint_of_the_question()).call(command, answered)
 
         keeper.call(ask)
+
+    def _endpoint_of_the_question(self) -> Endpoint:
+        return self.endpoints[0] if len(self.endpoints) == 1 else self._themed.choice(self.endpoints)
 
     def _ends_in_time(self, asked: float, limit: float) -> None:
         """Check rule T4: the request that was sent at time ``asked`` of the machine's clock has ended within ``limit``
@@ -327,13 +535,18 @@ class History:
                 if abs(believed - noted) > 1e-6:
                     self._held[lease] = believed
                     self.world.note("renewed" if noted else "taken", WORKERS, lease.key, until=believed)
-                kept = self.server.keeps(lease._held_lease.spec.keys[0], lease._held_lease.token)  # noqa: SLF001
+                kept = self._kept(lease._held_lease.spec.keys[0], lease._held_lease.token)  # noqa: SLF001
                 if believed > kept:
                     self._violated(
                         "T1",
                         f"the holder of {lease.key} believes until {1000 * believed:.1f} ms, "
                         f"but the server keeps the lease until {1000 * kept:.1f} ms",
                     )
+
+    def _kept(self, key: bytes, token: str) -> float:
+        """Return the virtual time until which the server, or a majority of the servers, keeps a lease for this token."""
+        kept = sorted((server.keeps(key, token) for server in self.servers), reverse=True)
+        return kept[len(kept) // 2]
 
     def _violated(self, rule: str, what: str) -> None:
         """Record the first violation, after which the workers stop.
@@ -354,7 +567,7 @@ class History:
             if isinstance(sock, Socket):
                 sock.reset()
 
-    async def _calm_down(self, face: _Threads | _Tasks) -> None:
+    async def _calm_down(self, face: Face) -> None:
         """Check rule T3: send ECHO over each connection, several times, because the first may fail on an ended connection."""
         answered = by_link = False
 
@@ -371,6 +584,22 @@ class History:
             self._violated("T3", "the driver's connection gets no reply after all faults have ended")
         if not by_link:
             self._violated("T3", "the keeper's connection gets no reply after all faults have ended")
+        if self.profile.tidy and (not self.profile.faults if len(self.servers) == 1 else self._gives_back()):
+            self._nothing_left()
+
+    def _gives_back(self) -> bool:
+        """Return True if all votes are given back in spite of faults: a loop that is not closed by `asyncio.run` may drop the
+        requests for that."""
+        return all(ending == "run" for _, ending in self.profile.loops)
+
+    def _nothing_left(self) -> None:
+        """Check rule T5: no server keeps a lease that was released or given up."""
+        self.docket.decide("T5")
+        for number, server in enumerate(self.servers):
+            for name in "xy":
+                token = server.holder(lock_keys(name, "hf:", None)[0])
+                if token is not None and token not in self._excused:
+                    self._violated("T5", f"server {number} keeps lock {name!r} for {token}, though nobody wants it")
 
 
 def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -382,12 +611,12 @@ def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
     raise AssertionError("the coroutine suspended, although its driver blocks")
 
 
-def simulate(seed: int, *, coverage: Coverage | None = None, trace: bool = False) -> Run[Profile]:
+def simulate(seed: int, *, coverage: Coverage | None = None, trace: bool = False, theme: Theme = PLAIN) -> Run[Profile]:
     """Run the history of a seed over scripted sockets, and judge it.
 
     With ``trace``, the history records the bytes that are sent and received.
     """
-    history = History(seed, trace=trace)
+    history = History(seed, trace=trace, theme=theme)
     history.tell()
     if coverage is not None:
         coverage.histories += 1

@@ -12,7 +12,7 @@ import random
 import selectors
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast._net.system import Looper, System
@@ -27,15 +27,18 @@ if TYPE_CHECKING:
 
 
 class Machine(System):
-    """A simulated machine with a clock that runs at ``rate`` (1: as virtual time), and with a network to one server."""
+    """A simulated machine with a clock that runs at ``rate`` (1: as virtual time), and with a network to its servers.
 
-    def __init__(self, world: World, network: Network, server: Server, rng: random.Random, rate: float) -> None:
+    The port of an endpoint is the index of its server; with one server, every endpoint leads to it.
+    """
+
+    def __init__(self, world: World, network: Network, servers: Sequence[Server], rng: random.Random, rate: float) -> None:
         self.world = world
         self.network = network
         self.rate = rate
         self.sockets: dict[int, Scripted] = {}
         """All scripted sockets of the machine, by descriptor number."""
-        self._server = server
+        self._servers = servers
         self._rng = rng
         self._base = rng.uniform(1000, 1_000_000)
         self._in_background = False
@@ -55,23 +58,24 @@ class Machine(System):
         """Draw the seconds that a thread takes to run after it has been woken."""
         return self._rng.expovariate(1 / 0.0005)
 
-    def connect(self) -> Socket:
-        """Return a new socket that is connected to the server, without delay.
+    def connect(self, port: int) -> Socket:
+        """Return a new socket that is connected to the server with this port, without delay.
 
         Raises ConnectionRefusedError if the network refuses the connection.
         """
         if self.network.happens("refused"):
             raise ConnectionRefusedError("connection refused")
         number = FIRST + len(self.sockets)
-        sock = self.sockets[number] = Socket(number, self.world, self.network, self._server)
+        server = self._servers[port if len(self._servers) > 1 else 0]
+        sock = self.sockets[number] = Socket(number, self.world, self.network, server)
         if self.network.happens("closed"):
             sock.close_at_once()
         return sock
 
-    def dial(self, endpoint: Endpoint, timeout: float) -> socket.socket:  # noqa: ARG002 - there is one server
+    def dial(self, endpoint: Endpoint, timeout: float) -> socket.socket:
         if not self._in_background:
             self.sleep(min(timeout, 2 * self.network.way()))
-        return self.connect()
+        return self.connect(endpoint.port)
 
     def readable(self, sock: socket.socket, seconds: float) -> bool:
         assert isinstance(sock, Scripted)
@@ -174,9 +178,21 @@ class Loop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._machine.monotonic()
 
-    async def create_connection(self, protocol_factory: Any, *_: Any, **__: Any) -> Any:
+    def let_go(self) -> list[Scripted]:
+        """Return the scripted sockets of the loop's transports, which then no longer own them.
+
+        A loop that is closed with its connections leaves their sockets to the garbage collector, which would warn of each.
+        """
+        found: list[Scripted] = []
+        for transport in list(self._transports.values()):  # type: ignore[attr-defined]
+            if transport._sock is not None:  # noqa: SLF001
+                found.append(transport._sock)  # noqa: SLF001
+                transport._sock = None  # noqa: SLF001
+        return found
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = 0, **_: Any) -> Any:  # noqa: ARG002
         await asyncio.sleep(2 * self._machine.network.way())
-        opened = await super().create_connection(protocol_factory, sock=self._machine.connect())
+        opened = await super().create_connection(protocol_factory, sock=self._machine.connect(port))
         if self._machine.network.closed:  # wait as long as a login would take, because the connection may end meanwhile
             await asyncio.sleep(2 * self._machine.network.way())
         return opened

@@ -106,6 +106,18 @@ class Server:
             return float("-inf")
         return float("inf") if expires is None else (expires / 1000 - START) / self.rate
 
+    def holder(self, key: bytes) -> str | None:
+        """Return the token that holds a lock now; None if the lock is free."""
+        self._tick()
+        value, _ = self.keyspace.peek(key)
+        return value.decode() if value else None
+
+    def declare_new(self, script: Any, keys: tuple[bytes, ...], args: tuple[int | str, ...]) -> None:
+        """Run the script that declares this server new, so that the server votes at once."""
+        self._tick()
+        self.keyspace.run_id = b"%040d" % self._world.servers.index(self)
+        self.keyspace.run(script, keys, args)
+
     # The methods that the server's sessions call (`front.Backend`)
 
     def execute(self, args: list[bytes]) -> Any:
