@@ -259,6 +259,20 @@ def test_a_run_that_is_cut_short_begins_again_elsewhere_at_once(schedule: Schedu
     assert schedule.log() == ["cancelled 1"]
 
 
+def test_a_crash_is_judged_by_the_present_definition(schedule: Schedule) -> None:
+    """The process that notices it may know the old one only, by which the run would begin again."""
+    assert granted(schedule.serve(AGAIN, base=schedule.start, ticks=(schedule.start + 1,), want=T1))
+    old = schedule.rev
+    schedule.register("other", listener_id=OTHER)
+    schedule.rev, new = old, schedule.rev
+    schedule.command("DEL", RUN)
+    assert schedule.serve(AGAIN, want=T2)[:2] == [codes.REDEFINED, new]
+    assert schedule.log() == []
+    schedule.rev = new
+    left = schedule.serve(want=T3, listener_id=OTHER)
+    assert (granted(left), schedule.log()) == (False, ["crashed 1"])
+
+
 def test_a_crash_noticed_by_a_process_with_the_old_definition_begins_again(schedule: Schedule) -> None:
     """That process is told of the new one, and is given nothing; the tick waits for a process that knows the job as it is."""
     assert granted(schedule.serve(AGAIN, base=schedule.start, ticks=(schedule.start + 1,), want=T1))

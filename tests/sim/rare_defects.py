@@ -124,4 +124,24 @@ RARE = (
         "a lease that lingers is given to a lock of the process whose options it does not fit",
         "lock+mixed",
     ),
+    Mutation(
+        "crash-judged-by-the-old-definition",
+        "_lua/schedule/serve.lua",
+        "serve",
+        Instead(
+            "if fields[2] ~= ARGV[a + 1] then",
+            "for i = 0, count - 1 do if slots[i].token and slots[i].token ~= slots[i].holder then close(i, 'crashed', '') end "
+            "end if fields[2] ~= ARGV[a + 1] then",
+        ),
+        "a process that knows an old definition of a job decides by it whether a crashed run begins again",
+        "schedule+redefined",
+    ),
+    Mutation(
+        "abandoned-run-keeps-its-lease",
+        "_core/schedule/state.py",
+        "ScheduleState.tick",
+        Instead("self.todo.append(AbandonRun(run))", "pass"),
+        "a run that does not end in time is reported as ended, and goes on believing in its lease",
+        "schedule+stubborn",
+    ),
 )

@@ -206,13 +206,14 @@ local function serve(at, a, count)
     close(ended, ARGV[a + 5], ARGV[a + 6])
     taken_down = 1
   end
-  for i = 0, count - 1 do
-    if slots[i].token and slots[i].token ~= slots[i].holder then close(i, 'crashed', '') end
-  end
   if fields[2] ~= ARGV[a + 1] then
     redis.call('HSET', job, 'queued', queue_text(queue))
     notify = notify or left_over  -- processes that know the new definition may run it
     return {REDEFINED, tonumber(fields[2]), short(fields[8]), tonumber(last), short(fields[10])}
+  end
+  -- Only here, since the caller's options decide whether a crashed run begins again: they must be those of the present definition.
+  for i = 0, count - 1 do
+    if slots[i].token and slots[i].token ~= slots[i].holder then close(i, 'crashed', '') end
   end
 
   local running, held, free = 0, 0, nil

@@ -339,7 +339,7 @@ def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
             if (
                 granted.kind == "granted"
                 and granted.at > ended
-                and not (limits.quorum > 1 and _taken_back(case, granted, limits))
+                and not (limits.quorum > 1 and _taken_back(case, event, granted, limits))
                 and not case.disturbed(event.at, granted.at, event.lock)
             ):
                 text = f"{event.who} gave up at {case.ms(ask.ended)}, and was granted {event.lock!r} at {case.ms(granted.at)}"
@@ -362,7 +362,10 @@ def _gave_up(case: Evidence, ask: Ask) -> float:
     return max([ask.event.at, *(at for at in cancelled if at <= ask.ended and ask.outcome == "cancelled")])
 
 
-def _taken_back(case: Evidence, granted: Event, limits: Limits) -> bool:
+def _taken_back(case: Evidence, asked: Event, granted: Event, limits: Limits) -> bool:
+    """Return True if a late grant was revoked at once, or if a fault may have kept the revocation from the server."""
+    if case.felt(process_of(asked.who), granted.at, granted.at + limits.lag, limits.echo):
+        return True
     said = [event for event in case.leases[granted.attempt] if event.who == granted.who and event.kind == "freed"]
     return any(granted.at <= event.at <= granted.at + limits.lag for event in said) or granted.at + limits.lag > case.last
 

@@ -67,6 +67,10 @@ class Entry(Protocol):
     @property
     def started(self) -> int: ...
     @property
+    def ended(self) -> int:
+        """Return the server time, in microseconds, at which the run ended, or at which its crash was noticed."""
+
+    @property
     def attempt(self) -> int: ...
     @property
     def fence(self) -> int: ...
@@ -129,6 +133,9 @@ class Served:
     """Seconds after a tick during which a process that claims an earlier run may not know yet that the tick is due."""
     prompt: float
     """Seconds after its scheduled time within which the run of a tick begins, if ``calm``; infinity: no limit."""
+    new_since: Mapping[str, float | None] | None = None
+    """Server time, in microseconds, since which each job has the opposite ``on_crash=``; infinity: never; None: its definition
+    changed more than once. None for all jobs: they keep their definitions."""
     stretches: dict[str, list[Stretch]] = field(default_factory=dict)
     docket: Docket = field(default_factory=Docket)
     upsets: Upsets = field(default_factory=lambda: Upsets(()))
@@ -209,13 +216,43 @@ def s1_once(case: Served) -> Iterator[Violation]:
             before = ended.get((scheduled, attempt.endswith("h")))
             if before is not None and (case.forgot(before.began.at, stretch.began.at) or case.lately(stretch.began, CLOCK)):
                 before = None
-            if number > 1 and options.on_crash == "leave":
+            if number > 1 and options.on_crash == "leave" and case.new_since is None:
                 yield _wrong("S1", f"{job} {attempt} starts, although on_crash is 'leave'", stretch)
             if before is not None and before.end > stretch.began.at + ROUNDING:
                 yield _wrong("S1", f"{job} {attempt} starts while another attempt runs", before, stretch)
             if before is not None and (job, before.began.fence) in good:
                 yield _wrong("S1", f"{job} {attempt} starts after another attempt succeeded", before, stretch)
             ended[scheduled, attempt.endswith("h")] = stretch
+
+
+def s1_crashed(case: Served) -> Iterator[Violation]:
+    """S1: whether a crashed run begins again is decided by the definition of the job that counted when the crash was noticed.
+
+    A retry may still be queued, or under way.
+    """
+    for facts in case.facts if case.new_since is not None else ():
+        since = case.new_since[facts.name] if case.new_since is not None else None
+        before = case.jobs[facts.name][1].on_crash
+        after = "leave" if before == "again" else "again"
+        begun = {stretch.began.attempt for stretch in case.stretches.get(facts.name, ())}
+        by_hand = {_tick(attempt)[0] for attempt in begun if attempt.endswith("h")}
+        known = {_tick(attempt) for attempt in begun} | {(entry.scheduled, entry.attempt) for entry in facts.entries}
+        waiting = facts.queued + len(facts.running)
+        for entry in facts.entries:
+            if entry.status != "crashed" or entry.scheduled in by_hand:
+                continue
+            if case.docket.decide("S1 crashed", since is None) or since is None:
+                continue
+            again = (entry.scheduled, entry.attempt + 1) in known
+            wanted = after if entry.ended >= since else before
+            if wanted == "leave" and again:
+                yield Violation(
+                    "S1", f"{facts.name} {entry.scheduled}/{entry.attempt} crashed, and is begun again; it was to be left"
+                )
+            if wanted == "again" and entry.attempt < ATTEMPTS and not again:
+                waiting -= 1
+                if waiting < 0:
+                    yield Violation("S1", f"{facts.name} {entry.scheduled}/{entry.attempt} crashed, and is not begun again")
 
 
 def s2_exclusion(case: Served) -> Iterator[Violation]:
@@ -380,4 +417,14 @@ def _wrong(rule: str, text: str, *stretches: Stretch) -> Violation:
     return Violation(rule, text, tuple(stretch.began for stretch in stretches))
 
 
-RULES = (s1_once, s2_exclusion, s3_fences, s4_none_forgotten, s5_written, s6_prompt, s7_nothing_made_up, s9_one_late_run)
+RULES = (
+    s1_once,
+    s1_crashed,
+    s2_exclusion,
+    s3_fences,
+    s4_none_forgotten,
+    s5_written,
+    s6_prompt,
+    s7_nothing_made_up,
+    s9_one_late_run,
+)

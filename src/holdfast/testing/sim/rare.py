@@ -441,6 +441,46 @@ class Mixed(Theme):
         return world.rare
 
 
+class Redefined(Theme):
+    """A theme in which a process defines the jobs of a schedule anew, with the opposite ``on_crash=``, while others serve them
+    by the old definition, and runs crash."""
+
+    name = "redefined"
+    unjudged: ClassVar[frozenset[str]] = PEACE
+    more_rules: ClassVar[tuple[str, ...]] = ("S1 crashed",)
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "schedule": {"schedule redefined": 900, "tick crashed": 500, "tick attempts": 200}
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - around the new definition
+        rng = self._rng(seed)
+        at = profile.lasts * rng.uniform(0.1, 0.6)
+        profile.redefined_at = at
+        profile.stops, profile.mishaps = [], max(profile.mishaps, 0.001)
+        kinds = ("crash", "slay", "slay", "unplug", "deaf")
+        profile.faults += [(at + rng.uniform(-0.5, 1.0), rng.choice(kinds), rng.choice((0.3, 1.0))) for _ in range(4)]
+        profile.faults = [(max(0.0, when), kind, lasts) for when, kind, lasts in profile.faults]
+
+
+class Stubborn(Theme):
+    """A theme in which runs go on for longer than they may, after they were told to end, so that they are abandoned."""
+
+    name = "stubborn"
+    histories = 20
+    unjudged: ClassVar[frozenset[str]] = PEACE
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"schedule": {"schedule abandoned": 200}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.stubborn = rng.choice((3.0, 12.0, 15.0))
+        profile.mishaps = max(profile.mishaps, 0.001)
+        profile.jobs = {
+            name: (when, replace(options, max_runtime=rng.choice((0.3, 0.4, options.max_runtime))))
+            for name, (when, options) in profile.jobs.items()
+        }
+        profile.takes = dict.fromkeys(profile.takes, (0.2, 2.0))
+
+
 class Voting(Theme):
     """A theme of the real drivers in which three servers vote on each lock, by the asyncio driver of several servers."""
 
@@ -503,7 +543,8 @@ THEMES: Mapping[str, Theme] = {
     theme.name: theme
     for theme in (
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
-        Unequal(), Mixed(), Voting(), Foreign(), Closing(),
+        Unequal(), Mixed(), Redefined(), Stubborn(), Voting(), Foreign(),
+        Closing(),
     )
 }  # fmt: skip
 """The themes (rare faults added to whole histories), by name."""

@@ -45,6 +45,7 @@ class Lease(RunLease):
 class Service:
     """The service of a schedule in one simulated process, which starts and cancels the runs of jobs.
 
+    ``definitions`` maps each definition that processes may register to the jobs; ``definition`` is the one of this process.
     ``takes`` maps the name of each job to a function that draws the duration of a run, in seconds.
     """
 
@@ -55,14 +56,25 @@ class Service:
         jobs: Mapping[str, tuple[When, Options]],
         takes: dict[str, Callable[[random.Random], float]],
         limit: int,
+        *,
+        definitions: Mapping[bytes, Mapping[str, tuple[When, Options]]] | None = None,
+        definition: bytes = b"{}",
     ) -> None:
         self.process = process
         self.world = process.world
-        seats = [ServedJob(name, keys.job(name), when, options, b"{}", b"") for name, (when, options) in jobs.items()]
+        self.definition = definition
+        self._definitions = definitions or {definition: jobs}
+        seats = [ServedJob(name, keys.job(name), when, options, definition, b"") for name, (when, options) in jobs.items()]
         self.state = ScheduleState(keys, seats, host=describe(None, process.name) or "", timeout=ANSWER_WITHIN, limit=limit)
         self._takes = takes
         self._runs: dict[ActiveRun, tuple[Lease, Worker]] = {}
         self._started = 0
+        self.stubborn = 0.0
+        """Seconds for which a run goes on after it was told to end."""
+        self.registered: dict[str, int] = {}
+        """Revision of each job's definition, as the server reported it when this process had registered the jobs."""
+        self.abandoned = 0
+        """Number of runs that were abandoned, because they did not end in time."""
         self.worker = Worker(process, "schedule")
         self.worker.start(self._serve())
 
@@ -74,6 +86,7 @@ class Service:
                 await Sleep(0.2)
             else:
                 break
+        self.registered = {name: job.revision for name, job in self.state.jobs.items()}
         while (todos := await loop.turn(self.state)) is not None:
             for todo in todos:
                 self._do(todo)
@@ -100,11 +113,13 @@ class Service:
             case CancelRun(active_run):
                 self._tell(active_run)
             case AbandonRun(active_run):
+                self.abandoned += 1
                 self._runs[active_run][0].lose(active_run.why)
             case ForgetRun(active_run) if active_run in self._runs:
                 self._runs.pop(active_run)[0].end()
             case Redefine(job, change, mine) if not mine:
-                self.state.redefine(job, job.when, job.options, change)
+                when, options = self._definitions[change.definition][job.name]
+                self.state.redefine(job, when, options, change)
 
     def _start(self, active_run: ActiveRun) -> None:
         def lost() -> None:
@@ -129,9 +144,20 @@ class Service:
         try:
             await Sleep(self._takes[active_run.job.name](self.world.rng))
         except Cancelled:
+            if self.stubborn:
+                await self._go_on()
             status = "lost" if lease.lost.is_set() else "cancelled"
         else:
             status = "ok"
         self.process.leases.pop(lease, None)
         self.note("released", active_run, note=status)
         self.state.end(active_run, status, "")
+
+    async def _go_on(self) -> None:
+        """Go on with a run that was told to end; ignore that it is told again."""
+        until = self.process.clock() + self.stubborn
+        while (left := until - self.process.clock()) > 0:
+            try:
+                await Sleep(left)
+            except Cancelled:
+                continue

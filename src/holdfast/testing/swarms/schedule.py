@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 from holdfast._core.requests import Sleep, WireError
 from holdfast._core.schedule.commands import JobFacts, order, overview
@@ -38,6 +39,16 @@ SKEW = 5.0
 """Maximum number of seconds by which the clock of a process differs from virtual time."""
 
 
+OLD, NEW = b"{}", b'{"on_crash": "opposite"}'
+"""The definitions of the jobs on the server: the first one, and the one that a theme changes it to."""
+
+
+def opposite(jobs: dict[str, tuple[Every, Options]]) -> dict[str, tuple[Every, Options]]:
+    """Return the jobs with the opposite treatment of runs whose process dies."""
+    other: dict[str, Literal["leave", "again"]] = {"leave": "again", "again": "leave"}
+    return {name: (when, replace(options, on_crash=other[options.on_crash])) for name, (when, options) in jobs.items()}
+
+
 @dataclass(slots=True)
 class Profile:
     """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
@@ -56,6 +67,10 @@ class Profile:
     """The faults, each as its start (seconds from the start of the history), its kind, and its duration in seconds."""
     commands: list[tuple[float, str, str]] = field(default_factory=list)
     """Commands of an operator: each has a time (seconds from the start), a job, and "pause", "resume", "run" or "cancel"."""
+    redefined_at: float | None = None
+    """Seconds from the start at which a process arrives that defines the jobs with the opposite ``on_crash=``; None: never."""
+    stubborn: float = 0.0
+    """Seconds for which a run goes on after it was told to end."""
     stops: list[tuple[float, int]] = field(default_factory=list)
     """The orderly stops of processes, each as its time (seconds from the start) and the index of the process."""
 
@@ -67,7 +82,7 @@ class Profile:
     @property
     def settles(self) -> float:
         """Seconds after the last fault within which every due run must have begun or been skipped."""
-        return 1.5 + max(options.ttl + options.min_runtime for _, options in self.jobs.values())
+        return self.stubborn + 1.5 + max(options.ttl + options.min_runtime for _, options in self.jobs.values())
 
 
 def draw(rng: random.Random) -> Profile:
@@ -134,6 +149,9 @@ class Play:
         for at, kind, lasts in profile.faults:
             world.at(EPOCH + at, self._strike, kind, lasts)
             self.last = max(self.last, EPOCH + at + lasts)
+        self.redefined = False
+        if profile.redefined_at is not None:
+            world.at(EPOCH + profile.redefined_at, self._redefine)
         for at, job, what in profile.commands:
             world.at(EPOCH + at, self._order, job, what)
         for at, number in profile.stops:
@@ -156,7 +174,31 @@ class Play:
             name: partial(_between, low, high) for name, (low, high) in self.profile.takes.items()
         }
         process = self._process(f"c{number + 1}{len(self.services)}")
-        self.services.append(Service(process, self.keys, self.profile.jobs, takes, self.profile.limit))
+        definition = NEW if self.redefined else OLD
+        definitions = {OLD: self.profile.jobs, NEW: opposite(self.profile.jobs)}
+        jobs = definitions[definition]
+        service = Service(process, self.keys, jobs, takes, self.profile.limit, definitions=definitions, definition=definition)
+        service.stubborn = self.profile.stubborn
+        self.services.append(service)
+
+    def _redefine(self) -> None:
+        """Have a process arrive that defines the jobs anew; those that arrive later define them so, too."""
+        self.redefined = True
+        self._arrive(7)
+
+    def new_since(self, job: str) -> float | None:
+        """Return the server time, in microseconds, since which the new definition of a job counts; infinity: never.
+
+        None: the definition has changed more than once, as by a late copy of a request that registers the old one.
+        """
+        execute = self.server.keyspace.execute
+        key = self.keys.job(job).job
+        revision, new = int(execute("HGET", key, "rev") or 0), execute("HGET", key, "def") == NEW
+        registered = [service.registered.get(job) for service in self.services if service.definition == NEW]
+        first = min((number for number in registered if number), default=None)
+        if first is None and not new:
+            return float("inf")
+        return float(revision) if new and first == revision else None
 
     def _strike(self, kind: str, lasts: float) -> None:
         if kind == "slay":
@@ -251,6 +293,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
             world.history,
             jobs,
             {name: (when.seconds, options) for name, (when, options) in play.profile.jobs.items()},
+            new_since={name: play.new_since(name) for name in play.profile.jobs} if play.redefined else None,
             now=world.now,
             shown=play.server.shown,
             steady=not play.profile.slow_share,
@@ -264,6 +307,8 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
         if coverage is not None:
             coverage.docket += served.docket
         counts.update(f"tick {entry.status}" for known in jobs for entry in known.entries for _ in range(entry.ticks))
+        counts["schedule abandoned"] += sum(service.abandoned for service in play.services)
+        counts["schedule redefined"] += play.redefined
         counts.update(["tick attempts" for known in jobs for entry in known.entries if entry.attempt > 1])
         found += [Violation("S8", f"left behind: {what}") for what in play.end()]
     except Stuck:
