@@ -1,8 +1,4 @@
-"""Each way to start work under ``holdfast run`` x each way to end it: the next holder never overlaps, but where it is said.
-
-Half of the cells are run in each `make test`, and the others after the next change of a source that has a digest of the other
-kind: each start meets half of the ends, and each end half of the starts. The soak runs all, under load.
-"""
+"""Each way to start work under ``holdfast run`` x each way to end it: the next holder never overlaps, but where it is said."""
 
 from __future__ import annotations
 
@@ -17,12 +13,11 @@ import redis
 import holdfast
 from cli.matrix import ENDS, Cell, starts
 from holdfast._local.server import private
-from sources import turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Begin = Callable[..., list[Future[str]]]
+    Begin = Callable[[str], list[Future[str]]]
 
 AT_A_TIME = 24
 ROUNDS = 25
@@ -34,9 +29,8 @@ def begin() -> Iterator[Begin]:
     """Begins all cells of an ending. They wait more than they compute, so many of them run at the same time."""
     with private() as server, redis.Redis.from_url(server.url) as client, ThreadPoolExecutor(AT_A_TIME) as pool:
 
-        def submit(end: str, *, every: bool = False) -> list[Future[str]]:
-            mine = [start for number, start in enumerate(starts(), ENDS.index(end) + turn("matrix")) if every or number % 2]
-            cells = [Cell(server, client, start, end, f"matrix-{next(_numbers)}") for start in mine]
+        def submit(end: str) -> list[Future[str]]:
+            cells = [Cell(server, client, start, end, f"matrix-{next(_numbers)}") for start in starts()]
             return [pool.submit(cell.run) for cell in cells]
 
         yield submit
@@ -62,7 +56,7 @@ def test_the_same_under_load(begin: Begin) -> None:
     for burner in burners:
         burner.start()
     try:
-        cells = [cell for _ in range(ROUNDS) for end in ENDS for cell in begin(end, every=True)]
+        cells = [cell for _ in range(ROUNDS) for end in ENDS for cell in begin(end)]
         wrong = [found for cell in cells if (found := cell.result())]
         assert not wrong, "\n".join(wrong)
     finally:
