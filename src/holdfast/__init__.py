@@ -1,12 +1,10 @@
 """Distributed locks on the Redis or Valkey server you already run: fair, fenced, and quick to hand over.
 
-General layout
---------------
-`_api` has the public classes. For each class there is one module with the part common to both APIs, one for threads
-(``sync_*``), and one for asyncio (``aio_*``). The algorithms are in `_core`. Each is written once, as an ``async def`` without
-input and output, which awaits the typed requests of `_core.requests`. `_core.lock.acquire` is the central file. `_runtime`
-carries out the requests: on the calling thread, in the calling task, or in the keeper, the background thread that renews leases
-and listens for hand-overs. `_net` opens connections and speaks the protocol. `_lua` has the scripts that run on the server.
+General layout -------------- `_api` has the public classes. Each class has a module for threads (``sync_*``), one for asyncio
+(``aio_*``), and one with the part that both share. `_core` has the algorithms. Each algorithm is an ``async def`` that does no
+I/O itself: it awaits request objects (`_core.requests`). Start reading at `_core.lock.acquire`. `_runtime` carries out these
+requests, in the calling thread, in the calling task, or in the keeper. The keeper is the background thread that renews leases
+and receives hand-overs. `_net` opens connections and speaks the Redis protocol. `_lua` has the scripts that run on the server.
 `_local` starts servers on this machine, and ends commands when the process that started them has ended. The packages
 `schedule`, `cli`, `doctor`, `bench`, `legacy` (the timestamp lock) and `testing` (the simulator, the test rules, a server in
 memory) use all of these.

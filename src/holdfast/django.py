@@ -26,9 +26,9 @@ __all__ = ["hold", "locked_atomic", "release_after"]
 def locked_atomic(lock: Lock, using: str | None = None) -> Iterator[Lease]:
     """Acquire the lock, then begin a transaction. Release the lock after the commit or the rollback.
 
-    Use it in ``with`` (the target is the lease), or as a decorator. The lease is checked before the commit: if it is
-    lost, LeaseLost is raised and the transaction is rolled back. Raises RuntimeError inside another ``atomic`` block,
-    because the commit of that block would come after the release of the lock: use `hold` there.
+    Use it in ``with`` (the target is the lease), or as a decorator. The lease is checked before the commit: if it is lost,
+    LeaseLost is raised and the transaction is rolled back. Raises RuntimeError inside another ``atomic`` block, because that
+    block would commit after the lock is released. Inside such a block, use `hold`.
     """
     committed, lease, before = False, None, depth(lock)
     try:
@@ -54,10 +54,10 @@ def hold(lock: Lock, using: str | None = None) -> Lease:
     With ``ATOMIC_REQUESTS``, for example, each request is such a transaction. The lock is released after the commit or
     rollback. It is also released when the ``atomic`` block around this call is rolled back.
 
-    Rows that the transaction has read before this call may be outdated. Django does not announce that it is about to
-    commit. So call ``check()`` of the lease after your last statement, or check its fence in what you write. Returns
-    the lease. If the transaction holds the lock already, returns the lease that it has. Raises LockTimeout,
-    ServerError; TransactionManagementError if there is no transaction.
+    Rows that the transaction read before this call may be outdated. Django calls no code just before a commit, so a lost lease
+    does not stop the commit. Call ``check()`` of the lease after your last statement, or write with a fence check. Returns the
+    lease. If the transaction holds the lock already, returns its present lease. Raises LockTimeout, ServerError;
+    TransactionManagementError if there is no transaction.
     """
     connection = _in_transaction(using)
     endings = [func for _, func, *_ in connection.run_on_commit if isinstance(func, _Ending)]
@@ -92,9 +92,9 @@ def _in_transaction(using: str | None) -> Any:
 
 
 class _Ending(Holding):
-    """The leases of one transaction, which are also the callback that Django calls after the commit.
+    """The leases to release at the end of one transaction. Django calls this object after the commit.
 
-    Django calls nothing after a rollback. It then drops its reference to this object, so ``__del__`` releases the leases.
+    After a rollback, Django calls nothing, but drops its reference to this object, and ``__del__`` releases the leases.
     """
 
     def __call__(self) -> None:

@@ -1,4 +1,4 @@
-"""Every error that holdfast raises: one tree of classes, facts as attributes, whole sentences as messages.
+"""The errors that holdfast raises, as one tree of classes. The facts of an error, such as the lock's name, are attributes.
 
 HoldfastError
 ├── LockTimeout (also TimeoutError)   the lock stayed busy for the whole time of ``wait``
@@ -72,10 +72,10 @@ class InProgress(LockTimeout):
 
 
 class ResultNotKept(HoldfastError):
-    """A call of `once` ran earlier, but its result could not be stored, so the function was not run again.
+    """An earlier call of the same `once` job ran, but its result could not be stored. The function was not run again.
 
-    The result was too large, or the codec or the server refused it: ``reason`` names the cause. The caller of the earlier run
-    got the result, and a warning.
+    Either the result was too large, or the codec or the server refused it; ``reason`` is the cause, as text. The caller of the
+    earlier run got the result, and a warning was logged.
     """
 
     name: str
@@ -88,8 +88,8 @@ class ResultNotKept(HoldfastError):
 class Deadlock(HoldfastError):
     """The wait for the lock closed a cycle: each of several clients waits for a lock that another one holds.
 
-    The client that began to wait last gets this error, if its lock has ``deadlock="raise"``. The others go on when it releases
-    the locks that it holds.
+    The client that began to wait last gets this error, if its lock has ``deadlock="raise"``. The other clients can go on once
+    this client releases the locks that it holds.
     """
 
     name: str

@@ -56,12 +56,12 @@ def fenced_set(
     ttl: float | None = None,
     keep: float = KEEP_FENCE,
 ) -> bool:
-    """Run ``SET key value``, unless a holder with a higher fence has written or been accepted before. Return True if
+    """Run ``SET key value``, unless a holder with a higher fence has written the key or was accepted before. Return True if
     written.
 
-    ``ttl``: expiry of the key in seconds; ``keep``: seconds for which the server keeps the fence. Raises ServerError.
-    Raises ConfigError for invalid arguments, or if the key that stores the fence contains something other than a
-    number.
+    ``ttl``: expiry of the key in seconds; None: the key does not expire. ``keep``: seconds for which the server keeps the
+    highest fence. Raises ServerError if the server is unreachable. Raises ConfigError if an argument is invalid, or if the key
+    that stores the fence has another kind of value.
     """
     if not isinstance(value, str | bytes):
         raise ConfigError(f"value must be str or bytes, not {type(value).__name__}", parameter="value")
@@ -71,7 +71,8 @@ def fenced_set(
 
 @hides_client()
 def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_FENCE) -> bool:
-    """Record that the holder with this fence is about to use the resource ``key``. Return False if a higher fence is recorded.
+    """Record that the holder with this fence is about to use the resource ``key``. Return False if a higher fence was recorded
+    before.
 
     ``keep``: seconds for which the server keeps the record. Raises ServerError and ConfigError as `fenced_set` does.
     """

@@ -43,16 +43,19 @@ def hold(target: AsyncTarget, lock: aio.Lock) -> Coroutine[Any, Any, aio.Lease]:
 def hold(target: Any, lock: Any) -> Any:
     """Acquire a lock, and hold it until the transaction of ``target``, a session or a connection, has ended.
 
-    The transaction is begun if there is none. Call this before the transaction has read anything, because rows that it
-    has read earlier may be outdated. The transaction ends with the outermost commit or rollback, or when it is closed.
-    The end of a savepoint does not count, nor does the end of a session that has joined the transaction of a
-    connection: the lock is held until the connection's transaction ends. A connection used without a session does not
-    report that it has committed. Its lock is released when it returns to its pool, or begins the next transaction. For
-    an asyncio session or connection, pass a `holdfast.aio.Lock` and await the result.
+    If ``target`` has no transaction yet, one is begun. Call this before the transaction reads anything, because rows that were
+    read before the lock was acquired may be outdated.
 
-    Returns the lease. If the transaction holds the lock already, returns the lease that it has. Raises LockTimeout and
-    ServerError as ``with lock`` does. The commit raises LeaseLost if the lease is lost, and NotHeld if it was released
-    before; then nothing is committed.
+    The lock is released after the outermost commit or rollback. The end of a savepoint does not release it. If a session has
+    joined the transaction of a connection, the lock is held until the connection's transaction ends. If ``target`` is a
+    connection, the lock is released when the connection returns to its pool or begins its next transaction, because SQLAlchemy
+    reports no commit of a connection afterwards.
+
+    For an asyncio session or connection, pass a `holdfast.aio.Lock` and await the result.
+
+    Returns the lease. If the transaction holds the lock already, returns its present lease. Raises LockTimeout and ServerError
+    as ``with lock`` does. The later commit raises LeaseLost if the lease has been lost, or NotHeld if the lease was released
+    before the commit; in both cases nothing is committed.
     """
     holding = _holding(target, lock)
     if inspect.iscoroutinefunction(getattr(lock, "release", None)):
@@ -70,8 +73,8 @@ def release_after(target: Target, lease: sync_lock.Lease) -> None: ...
 @overload
 def release_after(target: AsyncTarget, lease: aio.Lease) -> None: ...
 def release_after(target: Any, lease: Any) -> None:
-    """Release a lease after the transaction of ``target`` has ended. The lease must come from ``acquire``, not from a
-    ``with`` block.
+    """Release a lease after the transaction of ``target``, a session or a connection, has ended. The lease must come from
+    ``acquire``, not from a ``with`` block.
 
     The end of a ``with`` block would release the lease before the transaction ends.
     """
@@ -105,9 +108,9 @@ def _holding(target: Any, what: Any) -> Holding:
 
 
 def _joined(session: Session) -> Connection | None:
-    """Return the connection whose transaction the session has joined, so that a commit of the session does not commit it.
+    """Return the connection whose transaction the session has joined; None if the session has a transaction of its own.
 
-    Return None if the session has a transaction of its own.
+    A commit of a session that has joined does not commit the connection's transaction.
     """
     bind = session.bind
     if not isinstance(bind, Connection):
@@ -160,8 +163,8 @@ class _OfSession(_Of):
 class _OfConnection(_Of):
     """The leases that are held until the transaction of one connection has ended.
 
-    A connection reports a commit only before it happens. The leases are released when the connection begins the next
-    transaction, or returns to its pool.
+    SQLAlchemy reports a connection's commit before the commit, not after it. So the leases are released later: when the
+    connection begins its next transaction, or returns to its pool.
     """
 
     def __init__(self, connection: Connection) -> None:

@@ -1,7 +1,7 @@
 """One connection per event loop and server, shared by all tasks of the loop: commands and replies keep their order.
 
-All requests of one iteration of the loop are sent in one write. If a task is cancelled, its reply is still read, and dropped.
-The request that undoes the cancelled one follows it on the same connection.
+All requests of one iteration of the loop are sent in one write. If a task is cancelled, the reply to its request is still read,
+and dropped. The request that undoes it is sent later on the same connection, so the server executes the two in that order.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from holdfast._net.system import SYSTEM, System
 from holdfast.errors import ServerError
 
 MAX_IN_FLIGHT = 1000
-"""Maximum number of requests that are sent and unanswered at one time; later requests wait, in order.
+"""Maximum number of requests on a connection that are sent and not answered yet. Further requests wait, in order.
 
-That is enough to keep any server busy. It is few enough for the last one to be answered long before a time limit, and for the
-buffers on both sides to stay small.
+A thousand requests keep any server busy, and are answered long before the time limit of the last one. The send and receive
+buffers stay small.
 """
 
 READ_SIZE = 65536
@@ -56,7 +56,8 @@ class _Protocol(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._flushing = False
         self.quiet_since = 0.0
-        """Time of the last reply, or, if later, of the first request since all were answered (seconds of the loop's clock)."""
+        """Time since which the server has been silent, in seconds of the loop's clock: the last reply, or the first request
+        sent while none was unanswered, if that is later."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
 
@@ -67,7 +68,7 @@ class _Protocol(asyncio.BufferedProtocol):
     def send(self, packed: bytes, timeout: float, future: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
         """Send a request before this iteration of the loop ends. Return a future of its reply.
 
-        ``future``: an existing future to use instead of a new one.
+        ``future``: the future to return; None: create a new one.
         """
         assert self.transport is not None
         if future is None:
@@ -205,10 +206,11 @@ class AioConnection:
         self._waiting: deque[_Waiting] = deque()
 
     def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any] | None:
-        """Send one command now, and return a future of its reply; an error reply is a result.
+        """Send one command now, and return a future of its reply.
 
-        The future fails with Unknown if no reply arrives within ``timeout`` seconds. Return None if there is no connection, or
-        too many requests are in flight. Then use `exchange`, which waits.
+        An error reply is a result of the future, too. The future fails with Unknown if no reply arrives within ``timeout``
+        seconds. Return None, without sending, if no connection is open or MAX_IN_FLIGHT requests are unanswered; the caller
+        then uses `exchange`, which waits.
         """
         protocol = self._protocol
         if protocol is None or self._waiting or len(protocol.in_flight) >= MAX_IN_FLIGHT:
@@ -228,11 +230,11 @@ class AioConnection:
         return self._opening is not None and not self._tried
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
-        """Send one command, after earlier ones, and return its reply and the monotonic time at which it was sent.
+        """Send one command, and return its reply and the monotonic time, in seconds, at which it was sent.
 
-        An error reply is returned, not raised. Raises Unknown if no reply arrives within ``timeout`` seconds after sending, or
-        after the call if a connection had to be opened first. Raises NotSent if the command cannot be sent in that time. Raises
-        Refused if the server refuses the login.
+        An error reply is returned, not raised. Raises NotSent if the command cannot be sent within ``timeout`` seconds, Unknown
+        if it was sent and no reply arrives in time, and Refused if the server refuses the login. The timeout begins when the
+        command is sent; if a connection must be opened first, it begins with the call.
         """
         sent = self._clock()
         future = self.send(packed, timeout)

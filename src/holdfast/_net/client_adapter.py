@@ -1,11 +1,9 @@
-"""Transports through the user's client, for clients whose connections holdfast cannot open itself: they call `execute_command`.
+"""Send requests by calling `execute_command` of the user's client, if holdfast cannot open that client's connections itself.
 
-This works with every client, but has a cost. Each request goes through the client's pool and its retries, and the client's own
-time limits apply. The keeper (background thread) needs a helper thread for each of its two connections, because such a client
-blocks its caller. Retries do no harm, because scripts may be sent twice. The outcome of a failed request is always unknown,
-because an earlier try may have arrived.
-
-An asyncio client can be used only in its event loop. The keeper's requests run there too, so renewals depend on that loop.
+Each request uses the client's connection pool, its retries and its time limits. A retry does no harm, because every script may
+safely run twice. The outcome of a failed request is unknown, because one of the tries may have reached the server. A sync
+client blocks its caller, so the keeper (background thread) uses it from two helper threads. An asyncio client can be used only
+in its event loop, so the keeper's renewals run in that loop, and stop if the loop is blocked.
 """
 
 from __future__ import annotations
@@ -89,8 +87,7 @@ class ClientCalls:
 
 
 class AioClientCalls(AioConnection):
-    """A stand-in for the connection of an event loop that sends every request through the user's client, in the calling
-    task."""
+    """A replacement for an event loop's connection. It sends every request through the user's client, in the calling task."""
 
     def __init__(self, endpoint: Endpoint, system: System = SYSTEM) -> None:
         super().__init__(endpoint, system)
@@ -190,7 +187,8 @@ class _Job:
 
 
 class ClientLine:
-    """A stand-in for a keeper's connection: a thread that sends its calls through the user's client, one after the other."""
+    """A replacement for a connection of the keeper (background thread): a thread that sends calls through the user's client,
+    one by one."""
 
     sock: socket.socket | None = None
     begins = False

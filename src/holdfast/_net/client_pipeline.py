@@ -1,4 +1,4 @@
-"""Corrections to the pipelines of redis-py and valkey-py, which are not reliable enough for a transaction.
+"""Corrections to the pipelines of redis-py and valkey-py, because three of their faults make transactions unsafe.
 
 * When the answer to EXEC is lost, they raise WatchError, as if a key had changed. A retry could then execute everything
   twice. `chain` distinguishes the two cases.
@@ -68,7 +68,7 @@ def is_command(pipeline: type, name: str) -> bool:
 class Reconnected(Exception):
     """Raised if a connection was reopened between WATCH and EXEC.
 
-    The class is not derived from the client library's exceptions, on which the client would retry.
+    It is not an exception of the client library, because the client would retry after one of those.
     """
 
 
@@ -82,9 +82,9 @@ class Tripwire:
         self._connection.register_connect_callback(self.tripped)
 
     def tripped(self, connection: Any) -> None:
-        """Raise Reconnected if this pipeline's connection reconnects.
+        """Raise Reconnected if ``connection`` is this pipeline's.
 
-        The client calls this for each connect, even of a connection that another pipeline uses.
+        The client calls this whenever it opens any connection of its pool.
         """
         if self._pipeline.connection is connection:
             raise Reconnected("the connection was closed while it watched keys")
@@ -142,9 +142,11 @@ class Verdict(NamedTuple):
 
 
 def verdict(error: BaseException, before: BaseException | None, slot: int | None) -> Verdict | BaseException:
-    """Return the outcome of a failed EXEC; or the exception to raise instead, if neither client nor server caused the failure.
+    """Return the outcome of a failed EXEC, or the exception to raise if neither the client library nor the server caused the
+    failure.
 
-    ``before``: the exception that was being handled when EXEC was sent.
+    ``before``: the exception that was already being handled when EXEC was sent; None if there was none. ``slot``: hash slot of
+    the transaction's keys in a Cluster; None: not a Cluster.
     """
     upon = chain(error, before)
     found = set().union(*map(kinds, upon))

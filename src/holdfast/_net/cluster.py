@@ -1,8 +1,8 @@
 """A Redis Cluster: the owner of each slot, and the redirection of requests to it.
 
-A request goes to the owner of its key's slot, over the connections of this process to that server. The state of a
-process's locks (`_core.lock.node`) does not depend on the slot's owner. It belongs to a `Shard`: all locks whose slots
-had the same owner when the locks were first used.
+A request is sent to the server that owns the slot of its key, over this process's connections to that server. The process keeps
+the state of its locks (`_core.lock.node`) not for each server, but for each `Shard`. A shard is a group of locks whose slots
+had the same owner when these locks were first used. A lock stays in its shard when its slot moves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEAST_TIMEOUT_S = 0.05
 """Minimum seconds that each step of a redirected request gets, regardless of the time that earlier steps took."""
 
 _HALF_MOVED = "access a non local key"
-"""Part of the error of a script that writes a key which it has deleted before, while the key's slot is being moved."""
+"""Part of a server's error message: while a slot is being moved, a script may not write a key that it has deleted before."""
 
 HOPS = 8
 """Maximum number of times that one request is redirected."""
@@ -64,9 +64,9 @@ class Part(Endpoint):
 
 
 class Shard(Part):
-    """The endpoint of a group of locks: those whose slots one server owned when they were first used.
+    """The endpoint of a group of locks whose slots had the same owner when these locks were first used.
 
-    Notifications come from the server that owns slot ``anchor``.
+    The server that now owns slot ``anchor`` publishes the notifications for the group.
     """
 
     __slots__ = ("anchor", "sharded")
@@ -119,16 +119,19 @@ class Hop(NamedTuple):
 ASKING = Command(("ASKING",), ASK_WITHIN_S)
 
 Redirects = Generator[Hop | None, Answer[Any] | WireError | bool, Answer[Any]]
-"""Type of a generator that directs one request through a Cluster, and returns its answer or raises WireError.
+"""Type of a generator that directs one request through a Cluster: it yields what to do, and receives the result.
 
-The generator yields a Hop, and receives the answer or failure of that step. It yields None to have the owners of the slots
-looked up, and receives True if they are known afterwards.
+The generator yields a Hop (one request to one server), and receives the server's answer or the WireError. It yields None to
+have the owners of the slots looked up, and receives True if the owners are known afterwards. It returns the answer to the
+request, or raises WireError.
 """
 
 
 class Cluster:
-    """The known owner of each slot of one Cluster. Any thread may call the methods; only `refresh` sends requests
-    and blocks."""
+    """The owners of the slots of one Cluster, as far as this process knows.
+
+    Any thread may call the methods; only `refresh` sends requests and blocks.
+    """
 
     def __init__(self, seeds: tuple[Address, ...], facts: dict[str, Any], remap: Callable[[Address], Address] | None) -> None:
         self.address = "cluster at " + ", ".join(f"{host}:{port}" for host, port in seeds)
@@ -196,8 +199,8 @@ class Cluster:
     def refresh(self, timeout: float) -> None:
         """Ask one server after the other for the owners of the slots, until one answers.
 
-        If another caller has done so within the last REFRESH_EVERY_S seconds, its outcome is used again. Raises NotSent if no
-        server answers, and Refused if they refuse to answer.
+        If another caller has done so within the last REFRESH_EVERY_S seconds, the result of that call is used again. Raises
+        NotSent if no server answers within ``timeout`` seconds, and Refused if the servers refuse the command.
         """
         with self._turn:
             if clock() < self._asked_at + REFRESH_EVERY_S:
@@ -287,9 +290,10 @@ class Cluster:
             self.stale = False
 
     def _address(self, host: bytes | None, port: int, told_by: Endpoint) -> Address:
-        """Return the address of a server.
+        """Return the address of a server from an entry of CLUSTER SLOTS.
 
-        A server that does not know its own host is listed as "" or "?"; its host is the one that was asked.
+        An entry with the host "" or "?" is the server that sent the reply and does not know its own host; use the host of
+        ``told_by``.
         """
         name = (host or b"").decode()
         address = (name if name not in {"", "?"} else told_by.host, port)
@@ -363,9 +367,9 @@ class Cluster:
         return None
 
     def _elsewhere(self, hop: Hop, slot: int, failure: NotSent) -> Hop:
-        """Return the next step after the slot's owner could not be reached, and the Cluster was asked again for the owners.
+        """Return the next step of a request whose slot's owner could not be reached, after the owners were looked up again.
 
-        Raises Refused if the owner is still the same: a failover may follow.
+        Raises Refused if the slot still has the same owner; the caller may try again later, after a failover.
         """
         home = self._home(slot, hop.call)
         if home.endpoint is hop.endpoint:
@@ -374,9 +378,9 @@ class Cluster:
 
 
 def _is_place(host: str, port: str) -> bool:
-    """Return True if host and port are well-formed, since the text is from a server's reply and may be anything.
+    """Return True if host (a DNS name or an address) and port are well-formed.
 
-    A host is a DNS name or an address.
+    They are from a server's reply, which may be malformed.
     """
     plain = host.isascii() and host.isprintable() and " " not in host and len(host) <= 253
     named = host in {"", "?"} or (plain and all(0 < len(label) < 64 for label in host.split(".")))
@@ -423,7 +427,8 @@ def cluster_at(
 ) -> Endpoint:
     """Return the endpoint of the Cluster with these servers; the same object for the same servers and settings.
 
-    ``remap``: function that replaces an address named by the servers by the one to connect to; None: it is used as it is.
+    ``remap``: function that maps an address reported by the Cluster to the address to connect to; None: connect to the reported
+    address.
     """
     places = tuple(dict.fromkeys(seeds))
     key = (frozenset(places), remap, id(credentials), *sorted(facts.items(), key=lambda fact: fact[0]))

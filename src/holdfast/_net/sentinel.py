@@ -1,7 +1,8 @@
-"""The primary of a service that Sentinels monitor. They are asked whenever a connection is opened, so it follows a failover.
+"""The primary of a service that Redis Sentinels monitor.
 
-Source: the guidelines for Sentinel clients, redis.io/docs/latest/develop/reference/sentinel-clients: ask one after the other,
-verify the role of the server that was named, ask again whenever a connection is opened.
+Whenever a connection is opened, the Sentinels are asked for the primary, one after the other, and the server that they name
+must confirm its role. So a new connection leads to the new primary after a failover. Source: the guidelines for Sentinel
+clients, redis.io/docs/latest/develop/reference/sentinel-clients.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ from holdfast._net.endpoint import Endpoint, endpoints, interned
 from holdfast._net.sync_connection import Connection
 
 LIMIT = 0.5
-"""Seconds that one Sentinel, or the server that it names, gets to answer before the next Sentinel is asked.
+"""Maximum seconds to wait for one Sentinel, or for the server that it names, before the next Sentinel is asked.
 
-The limit is at most half of the time left, so that there is time for the next Sentinel.
+The wait is also at most half of the caller's remaining time, so that there is time for the next Sentinel.
 """
 
 PORT = 26379
 
 
 class Sentinel:
-    """The finder of the primary of one service, by its Sentinels.
+    """A finder of the primary of one service: it asks the Sentinels.
 
-    ``facts``: the attributes of the primary's endpoint, such as the login. ``seen_by``: number of other Sentinels that a
-    Sentinel must see for its answer to count. ``host``: see `_host`.
+    ``watchers``: endpoints of the Sentinels. ``facts``: settings for the connection to the primary, such as the login.
+    ``seen_by``: number of other Sentinels that a Sentinel must see; the answer of a Sentinel that sees fewer is ignored.
+    ``host``: host to connect to in place of the primary's host; None: the primary's host.
     """
 
     def __init__(
@@ -51,10 +53,11 @@ class Sentinel:
         return f"sentinel:{self.service}" + (f" (at {self._last.address})" if self._last is not None else "")
 
     def find(self, timeout: float) -> Endpoint:
-        """Return the primary, after it has confirmed its role. Raises NotSent if no Sentinel answers.
+        """Return the primary, after the server has confirmed its role. Raises NotSent if no Sentinel answers within ``timeout``
+        seconds.
 
-        Raises Refused if the Sentinels name no primary. Its code is MASTERDOWN if the named server is not a primary
-        now: a failover may be under way.
+        Raises Refused if the Sentinels name no primary, or, with the code MASTERDOWN, if the server that they name is not a
+        primary now, as during a failover.
         """
         deadline = monotonic() + timeout
         said: list[str] = []
@@ -85,9 +88,10 @@ class Sentinel:
         raise self._not_found(said, failures, named=bool(doubtful))
 
     def _ask(self, watcher: Endpoint, limit: float) -> tuple[str, int] | None:
-        """Return host and port of the primary, as one Sentinel knows it; None if that Sentinel does not know the service.
+        """Return the primary's host and port from one Sentinel; None if that Sentinel does not know the service.
 
-        Raises NotSent, Unknown, or Refused. Refused is also raised if the Sentinel sees too few other Sentinels.
+        Raises NotSent or Unknown if the Sentinel does not answer within ``limit`` seconds, and Refused if it refuses the
+        command or sees too few other Sentinels.
         """
         with closing(Connection(watcher, limit)) as connection:
             named = _reply(connection, watcher, limit, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
@@ -125,8 +129,10 @@ def _reply(connection: Connection, endpoint: Endpoint, limit: float, *words: str
 
 
 def _doubt(found: Endpoint, limit: float) -> str:
-    """Return the reason why a server does not count as the primary; "" if it is the primary, or does not permit the command
-    ROLE."""
+    """Ask a server for its role, and return why it is not used as the primary.
+
+    Return "" if it is the primary, or if it does not permit the command ROLE. ``limit``: seconds to wait for the reply.
+    """
     try:
         with closing(Connection(found, limit)) as connection:
             connection.set_timeout(limit)
@@ -142,9 +148,9 @@ def _doubt(found: Endpoint, limit: float) -> str:
 def watched(
     service: str, watchers: list[Endpoint], facts: dict[str, Any], seen_by: int = 0, host: str | None = None
 ) -> Endpoint:
-    """Return the endpoint of the primary of a service, found by the Sentinels ``watchers``.
+    """Return the endpoint of a service's primary, which the Sentinels ``watchers`` name. For the parameters see `Sentinel`.
 
-    It is the same object for all callers that name the same Sentinels, in any order. For the other parameters see `Sentinel`.
+    Calls with the same service, settings and Sentinels, in any order, return the same object.
     """
     in_order = sorted(watchers, key=lambda watcher: (watcher.host, watcher.port))
     known = tuple(id(value) if name == "credentials" else value for name, value in sorted(facts.items()))
@@ -158,9 +164,10 @@ def watched(
 
 
 def of_client(client: Any, facts: dict[str, Any], endpoint_of: Callable[[Any], Endpoint]) -> Endpoint:
-    """Return the endpoint of the service of a client that ``Sentinel.master_for`` of redis-py or valkey-py has created.
+    """Return the endpoint for a client that ``Sentinel.master_for`` of redis-py or valkey-py has created.
 
-    ``endpoint_of``: function that returns the endpoint of the client of one Sentinel.
+    ``endpoint_of``: function that returns the endpoint for a plain client; it is called for the client's connection to each
+    Sentinel.
     """
     pool = client.connection_pool
     manager = pool.sentinel_manager
@@ -174,9 +181,10 @@ def of_client(client: Any, facts: dict[str, Any], endpoint_of: Callable[[Any], E
 
 
 def of_url(service: str, places: list[tuple[str, int]], facts: dict[str, Any], login: dict[str, Any]) -> Endpoint:
-    """Return the endpoint of a service in a URL. The Sentinels are at ``places``; TLS is used for them if the servers use it.
+    """Return the endpoint of a service that a URL names.
 
-    ``login``: user name and password for the Sentinels.
+    ``places``: hosts and ports of the Sentinels. ``facts``: settings for the connection to the primary; if they contain TLS, it
+    is used for the Sentinels, too. ``login``: user name and password for the Sentinels.
     """
     shared = {"tls": facts["tls"], "timeout": facts["timeout"]}
     watchers = [interned(host=host or "localhost", port=port or PORT, **shared, **login) for host, port in places]

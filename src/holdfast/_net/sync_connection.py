@@ -20,10 +20,10 @@ CONNECT_TIMEOUT = 2.0
 READ_SIZE = 16384
 
 KERNEL_WAIT_S = 0.005
-"""Seconds for which recv itself blocks in the kernel, which saves a poll system call before it.
+"""Seconds for which recv blocks in the kernel (SO_RCVTIMEO) before the connection polls for the rest of the time limit.
 
-Nearly all replies arrive within this time. The kernel restarts it after each signal, so it is not a reliable time limit. If
-signals come faster than this, the real time limit is enforced only once they pause.
+Nearly all replies arrive within these seconds, which saves the poll system call. The kernel starts the interval anew after each
+signal. So while signals arrive more often than this, the request's time limit is not enforced.
 """
 
 
@@ -70,9 +70,9 @@ def _silent(kind: type[socket.socket]) -> type[socket.socket]:
     """Return a subclass of a socket class whose objects are closed without a ResourceWarning when they are
     garbage-collected.
 
-    Connections are dropped by an interrupt, or by their last user after `Pool.clear`. ``__del__`` is a function written
-    in C: CPython ignores what a signal handler raises during a ``__del__`` written in Python, so a Ctrl-C would be lost
-    there.
+    Such objects are closed by the garbage collector if an interrupt comes while they are in use, or after `Pool.clear`. The
+    ``__del__`` of the subclass is a function written in C. If it were written in Python, CPython would ignore an exception that
+    a signal handler raises during it, so a Ctrl-C could be lost.
     """
     found = _silent_kinds.get(kind.__name__)
     if found is None:
@@ -134,8 +134,8 @@ class Connection:
             raise self._unknown(error) from error
 
     def receive(self) -> list[Any]:
-        """Return the replies that have arrived, after waiting for some bytes; perhaps no reply is complete yet.
-        Raises Unknown."""
+        """Wait until some bytes arrive, and return the replies that are complete, perhaps none. Raises Unknown if the
+        connection is lost or the time limit passes."""
         try:
             try:
                 data = self._recv(READ_SIZE)

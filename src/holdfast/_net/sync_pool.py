@@ -1,12 +1,12 @@
 """Connections of all threads to a server: up to sixteen for one thread each, and one that all share if more threads need one.
 
-Up to about sixteen threads are quickest with a connection each. More threads share one connection. Their requests queue up. One
-thread sends them in batches and reads the replies for all, until it has its own reply and hands this task on to another thread.
-That saves most system calls, and much contention for the interpreter lock. The server sees eighteen connections instead of
-hundreds.
+If at most sixteen threads send requests at the same time, each has a connection of its own. If more threads do so, all share
+one connection. At any time, one of these threads sends the queued requests of all threads in batches, and reads the replies.
+When that thread has its own reply, another thread takes over. Sharing saves system calls and contention for the interpreter
+lock, and the server has at most eighteen connections of this process.
 
-Signal handlers run in the main thread, at any point. They may take any time, raise, and use locks. So the main thread has a
-connection of its own, and no other thread ever waits for it.
+The main thread always has a connection of its own, because a signal handler may interrupt it for any time, and no other thread
+must wait for that.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ _AGAIN = object()
 """Marker returned instead of a reply: the connection was lost, and the request was never sent."""
 
 _ELSEWHERE = object()
-"""Marker returned instead of a reply: this thread is already inside a request, for example because a finaliser sends
-another."""
+"""Returned instead of a reply if this thread is already sending a request, which a finaliser or signal handler has
+interrupted."""
 
 ROUNDS = 2
-"""Number of further rounds in which a thread with its own reply sends and reads for others, since waking one costs more."""
+"""Number of rounds in which a thread that has its own reply still sends and reads for other threads, which is cheaper than
+waking another thread."""
 
 READ_WITHIN_S = 0.1
 """Seconds that the reading thread gets to read replies that have arrived, if another thread's time limit has passed."""
@@ -39,10 +40,10 @@ READ_WITHIN_S = 0.1
 OWN = 16
 """Maximum number of threads that each use a connection of their own at the same time.
 
-If more threads send requests, all share one connection until no thread waits: using both kinds at once would have the costs of
-both. Measured in locks per second, relative to a connection for each thread, sharing reaches 1.5 times as many with 64 threads,
-and 1.4 times with 32. With sixteen threads, sharing reaches from two thirds to 1.2 times as many, depending on the load of the
-machine. With two to four threads it always reaches fewer.
+If more threads send requests, all of them share one connection until no request is waiting. In measurements, threads that
+shared a connection acquired 1.5 times as many locks per second as threads with a connection each, if there were 64 threads, and
+1.4 times as many with 32 threads. With sixteen threads the ratio was between 0.67 and 1.2, and with two to four threads it was
+below 1.
 """
 
 
@@ -79,9 +80,9 @@ class _Request:
 class _SharedConnection:
     """A connection and the threads that share it. After a loss of the connection, a new object replaces this one.
 
-    An exception may be raised in any thread at any point (`PyThreadState_SetAsyncExc`). The order of the steps ensures that no
-    reply is ever matched with the wrong request. One thread at a time has the turn: it sends and reads for all. If the turn is
-    not handed on, the time limits of the other threads close the connection.
+    One thread at a time has the turn: it sends the requests of all threads and reads the replies. If an exception keeps that
+    thread from handing the turn on, the next thread whose time limit passes closes the connection. Whenever an exception comes,
+    no reply is matched with the wrong request.
     """
 
     def __init__(self, endpoint: Endpoint, system: System) -> None:
@@ -153,7 +154,8 @@ class _SharedConnection:
         return _outcome(mine)
 
     def _lead(self, mine: _Request) -> None:
-        """Send and read for all threads until the request ``mine`` is answered, and for a few more rounds.
+        """Send the requests of all threads and read the replies until the request ``mine`` is answered, and for a few more
+        rounds.
 
         The calling thread has the turn (it alone uses the connection), and gives it up at the end.
         """
@@ -178,10 +180,10 @@ class _SharedConnection:
         self._pass_on()
 
     def _send_and_receive(self, connection: Connection, first: _Request) -> None:
-        """Send the queued requests and read replies once; ``first``, the oldest request, may be answered in this round.
+        """Send all queued requests, and read the replies that arrive in one round; ``first`` is the oldest unanswered request.
 
-        The threads whose requests are answered are woken one after the other: each one wakes the next. If all woke now, they
-        would contend for the interpreter lock.
+        Then wake the first thread that has its reply; that thread wakes the next one, and so on. If all threads woke at the
+        same time, they would contend for the interpreter lock.
         """
         in_flight = self._in_flight
         if self._queue:
@@ -223,7 +225,8 @@ class _SharedConnection:
     def _pass_on(self) -> None:
         """End this thread's turn (its right to use the connection).
 
-        If threads wait, wake the thread with the newest request, because it stays the longest.
+        If other threads wait for replies, wake the one with the newest request: its reply comes last, so it can read for the
+        others the longest.
         """
         self.busy = False
         self._turn.release()
@@ -237,10 +240,10 @@ class _SharedConnection:
                 return
 
     def _leave(self, error: BaseException) -> None:
-        """Clean up after an exception.
+        """Clean up after an exception in this thread.
 
-        If this thread has the turn (the right to use the connection), give the turn up, and close the connection if a request
-        was in progress.
+        If the thread has the turn (the right to use the connection), end the turn, and close the connection if a request was
+        being sent or answered.
         """
         if self._turn.acquire(False):  # acquired if the turn was this thread's, or free
             if self.busy or self.over:
@@ -285,10 +288,8 @@ class _SharedConnection:
             request.wake()
 
     def _too_late(self) -> Unknown:
-        """Return the error for a request whose time limit has passed, and mark the connection as unusable.
-
-        The connection cannot be used further, because the request may be only half sent at this moment.
-        """
+        """Return the error for a request whose time limit has passed, and mark the connection as unusable, because the request
+        may be half sent."""
         connection = self.connection
         if connection is not None:
             self.over = True

@@ -1,7 +1,7 @@
-"""The operating system, as drivers and connections use it: time, randomness, sockets and threads.
+"""The parts of the operating system that drivers and connections use: time, randomness, sockets and threads.
 
-Drivers and connections get it as a constructor argument. In production it is `SYSTEM`. The simulator in
-`holdfast.testing.wired` passes a system with virtual time and scripted sockets.
+Drivers and connections get an object with these parts as a constructor argument. In production the object is `SYSTEM`. The
+simulator in `holdfast.testing.wired` passes an object with virtual time and simulated sockets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class Looper(Protocol):
-    """The part of the keeper (background thread) that the system runs: a loop that does due work and waits for sockets."""
+    """The methods of the keeper (background thread) that `System` calls in a loop: do the work that is due, and wait for
+    sockets."""
 
     selector: selectors.BaseSelector
 
@@ -75,9 +76,9 @@ class System:
             return _dial_unix(local.ensure(endpoint.local), timeout)
 
     def readable(self, sock: socket.socket, seconds: float) -> bool:
-        """Wait until a socket has something to read, at most ``seconds`` seconds. Return False if nothing has come by then.
+        """Wait until a socket is readable, at most ``seconds`` seconds; return False if it is not readable by then.
 
-        Python's own poll is used, because signals do not extend its time limit.
+        The time limit holds even if signals arrive during the wait.
         """
         poll = select.poll()
         poll.register(sock, select.POLLIN)

@@ -38,7 +38,7 @@ def context(options: Mapping[str, Any]) -> ssl.SSLContext:
     """Return the TLS settings for one connection, from options named ``ssl_...`` as in redis-py.
 
     The certificate and host name are verified unless the options turn that off. The certificate files are read again for each
-    connection, so that renewed certificates are used. Raises OSError for files that cannot be used.
+    connection, so that renewed certificates are used. Raises OSError if a certificate file cannot be read.
     """
     try:
         made = ssl.create_default_context(

@@ -53,7 +53,7 @@ def _seconds(text: str, what: str) -> float:
 
 
 def from_url(url: str) -> Endpoint:
-    """Return the endpoint of a URL. Raises ConfigError, without any part of the URL that may be a password.
+    """Return the endpoint of a URL. Raises ConfigError if the URL is invalid; the message never contains a password.
 
     The forms are ``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS),
     ``unix://[user:password@]/path[?db=n]``, ``local://``;

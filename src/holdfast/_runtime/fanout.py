@@ -1,7 +1,9 @@
-"""Connections to several servers, used by one thread at a time, which asks all servers together: slow ones delay nobody.
+"""A set of connections to several servers. One thread uses it at a time, sends requests to all servers at once, and counts the
+replies.
 
-The connections are like those of the keeper (`_net.pipelined_connection`): pipelined, opened by helper threads, never blocking.
-Here the calling thread itself runs them while it waits for answers.
+As the keeper (background thread) does, it uses pipelined connections that never block (`_net.pipelined_connection`). So a
+server that does not answer delays no request to another server. The calling thread reads and writes on the connections while it
+waits.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from holdfast._runtime.process import Process
 
 RECENT_S = 0.02
-"""Seconds without use after which unread data is read from the sockets before the next request, at one more system call."""
+"""Seconds without use after which waiting data is read from the sockets before the next request, to notice a connection that
+the server has closed."""
 
 TURN_S = 0.1
 """Seconds to wait for a fanout that another thread is using; after that, another fanout is opened."""
@@ -35,9 +38,10 @@ OWED_S = 0.2
 
 
 class Fanout:
-    """A set of connections, one to each of several servers.
+    """A set of connections, one to each of several servers, used by one thread at a time.
 
-    ``send_until_answered``: function that makes the keeper send a request until it is answered.
+    ``send_until_answered``: function that has the keeper (background thread) send a request again and again until it is
+    answered.
     """
 
     def __init__(self, endpoints: tuple[Endpoint, ...], send_until_answered: Callable[[GiveBack], None]) -> None:
@@ -46,10 +50,11 @@ class Fanout:
         self.selector = selectors.DefaultSelector()
         self.mutex = threading.RLock()  # unused here, but the connections need one
         self._turn = threading.Lock()
-        """Lock held by the user of the connections: a calling thread, a helper that has just opened one, or the keeper.
+        """Lock held by the thread that uses the connections: a calling thread, a helper thread that has just opened a
+        connection, or the keeper (background thread).
 
-        Nobody waits long for this lock, because a signal handler or a finaliser may have interrupted the very thread that holds
-        it.
+        No thread waits for this lock without a time limit, because a signal handler or a finaliser may have interrupted the
+        very thread that holds it.
         """
         self._calls: deque[Callable[[], None]] = deque()
         self._poke_out, self._poke_in = socket.socketpair()
@@ -74,10 +79,11 @@ class Fanout:
             pass  # the pipe is full, so the thread will wake; or it is closed
 
     def _tend(self) -> bool:
-        """Run the queued calls. Return False if another thread is using the fanout, which then runs them when it is done.
+        """Run the queued calls, and return True. Return False if another thread is using the connections; that thread runs the
+        calls when it is done.
 
-        A connection may open only after the outcome is decided. Requests that wait for it, such as a vote or its undo, are
-        still sent.
+        A call may come from a connection that opens only after the caller's result is decided. The requests that wait for the
+        connection, such as a vote or the withdrawal of a vote, are still sent.
         """
         while self._calls:
             if not self.take():
@@ -101,10 +107,10 @@ class Fanout:
         return self._turn.acquire(timeout=wait)
 
     def poll(self, poll: Poll) -> None:
-        """Send the requests of a poll to the servers, and count the answers. The calling thread has reserved the fanout
-        by `take`.
+        """Send the requests of a poll, one to each server, and count the answers until the poll is decided or its time is over.
 
-        If an exception interrupts the poll, the fanout must be closed.
+        The calling thread has reserved the connections by `take`. If an exception interrupts the poll, the caller must close
+        them.
         """
         try:
             self._poll(poll)
@@ -151,9 +157,9 @@ class Fanout:
         return any(link.busy for link in self._links)
 
     def look(self) -> bool:
-        """Read the replies that have arrived, unless another thread is using the fanout.
+        """Read the replies that have arrived, unless another thread is using the connections.
 
-        Return True while a reply is outstanding.
+        Return True while a reply is missing.
         """
         if self.take():
             try:
@@ -212,7 +218,8 @@ class Fanout:
 
 
 class _Count:
-    """The counter of the replies to one poll, which passes each reply on to `Poll.counter` until the outcome is decided."""
+    """The reader of the replies to one poll: it passes each reply to `Poll.counter` until that counter has decided the
+    outcome."""
 
     def __init__(self, poll: Poll, send_until_answered: Callable[[GiveBack], None]) -> None:
         self._tally = poll.counter
@@ -283,8 +290,11 @@ class FanoutPool:
                 self._looks = keeper
 
     def _look(self, keeper: Keeper) -> None:
-        """Read late answers, since a failed request may be an undo that must be sent again, and no thread may poll for a long
-        time."""
+        """Read replies that arrive after the polls, in the keeper (background thread).
+
+        If a request such as the withdrawal of a vote has failed, it must be sent again, and it may take long until a thread
+        uses these connections next.
+        """
         with keeper.mutex:
             self._looks = None
         # A thread that uses a fanout now reads its late answers itself, and schedules this again.

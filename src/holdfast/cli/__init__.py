@@ -1,9 +1,9 @@
 """The command line: ``holdfast SUBCOMMAND ...``.
 
-A subcommand is a line in `COMMANDS` and a module with ``configure(parser)`` and ``main(args) -> exit code``. The module
-is imported only when its subcommand is called, because a lock before every cron job has to start quickly. If the module
-sets ``TAKES_COMMAND = True``, the words after the first ``--`` are not parsed. They are passed as the list
-``args.command``, which is None if there is no ``--``.
+Each subcommand has a line in `COMMANDS`, and a module with the functions ``configure(parser)`` and ``main(args) -> exit code``.
+The module is imported only when its subcommand is called, so that each subcommand starts quickly. If the module sets
+``TAKES_COMMAND = True``, the words after the first ``--`` are not parsed. They are in the list ``args.command``, which is None
+if there is no ``--``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Retries of a command that waits for a lock while the server does not answer in time.
+"""Retries of a subcommand that waits for a lock, if the server does not answer in time.
 
-On an overloaded machine, a running server looks as if it were down, because its answers are late. A refused connection, a
-wrong password and an unknown host are other errors, and they end a command at once.
+On an overloaded machine, a running server may look as if it were down, because its answers come late; so the subcommand tries
+again. It does not try again after a refused connection, a wrong password or an unknown host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ PAUSE = 0.25
 class Patience:
     """The time limit of a command that waits for a lock, across retries while the server does not answer.
 
-    ``wait``: seconds, or None to wait without limit. ``tell`` is called with a message at the first retry only.
+    ``wait``: seconds for all tries together; None: no limit. ``tell``: function that prints a message; it is called at the
+    first retry only.
     """
 
     def __init__(self, wait: float | None, tell: Callable[[str], None]) -> None:

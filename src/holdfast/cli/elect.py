@@ -1,7 +1,7 @@
 """``holdfast elect [options] NAME [-- CMD...]``: campaign in an election, and lead; with ``--observe``, print who leads.
 
-A given command runs while this candidate leads, as ``holdfast run`` runs a command under a lock: the command has ended before
-another candidate can lead. Without a command, a line is printed for each change of this candidate's own role.
+If a command is given, it runs while this candidate leads, and it has ended before another candidate can lead. Without a
+command, a line is printed whenever this candidate begins or ceases to lead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TAKES_COMMAND = True
 
 POLL = 0.5
-"""Seconds of one wait for the loss of the term; a signal that arrives just before a wait is handled only after that wait."""
+"""Maximum seconds between two checks for signals, while this candidate leads."""
 
 _AS_IF_NOT_GIVEN: dict[str, Any] = {
     "shell": None,

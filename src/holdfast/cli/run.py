@@ -1,7 +1,10 @@
 """``holdfast run [options] NAME -- CMD...``: run a command under a lock.
 
-The steps are: check the options; fork the guardian (`holdfast._local.guardian.parent`), while this process has one thread and
-holds no lock; acquire the lock; run the command (`holdfast.cli.supervise`); release the lock.
+The steps are:
+
+1. Check the options. 2. Fork the guardian, a process that starts and ends the command (`holdfast._local.guardian.parent`). At
+this time, this process has only one thread, and holds no lock. 3. Acquire the lock. 4. Run the command, and watch the lease
+(`holdfast.cli.supervise`). 5. Release the lock.
 """
 
 from __future__ import annotations
@@ -167,9 +170,9 @@ def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
 
 
 def _are_free(descriptors: int) -> bool:
-    """Return whether this number of file descriptors can be opened now.
+    """Return True if this number of file descriptors can be opened now.
 
-    If descriptors ran out later, the process might hold a lock that it cannot renew, or have run the command already.
+    If the process ran out of file descriptors later, it could hold a lock that it cannot renew.
     """
     opened: list[int] = []
     try:
@@ -286,10 +289,10 @@ class Run:
         return code
 
     def _locked(self) -> int:
-        """Acquire the lock and run the command; acquire again if the lease expired before the start. Return the exit code.
+        """Acquire the lock, run the command, and return the exit code.
 
-        On an overloaded machine, the server's answers come late, and a lease may expire between the grant and the start; then
-        nothing has run. When --wait is over, the lock is tried one last time, since it may be free.
+        On an overloaded machine, the lease may expire before the command is started. In that case, the lock is acquired again.
+        When the time of --wait has passed, the lock is tried one last time, without waiting.
         """
         began, patience = program.clock(), Patience(self.args.wait, self.notice)
         while True:
@@ -345,9 +348,10 @@ class Run:
         return result
 
     def _acquire(self, stack: contextlib.ExitStack, wait: float | None) -> Lease:
-        """Acquire the lock, waiting for ``wait`` seconds (None: without limit), and return its lease.
+        """Acquire the lock, waiting for up to ``wait`` seconds (None: without limit), and return its lease.
 
-        With --verbose, the first attempt does not wait: if the lock is busy, the error names the holder, which is printed.
+        The lock is released when ``stack`` is closed. With --verbose, the first attempt does not wait; if the lock is busy, its
+        holder is printed, and the second attempt waits.
         """
         args = self.args
         options = {name: value for name in ("prefix", "max_ttl") if (value := getattr(args, name)) is not None}
@@ -423,7 +427,8 @@ class Run:
 
 
 _last_signal: list[bool] = []
-"""One entry if this process must end by SIGINT, as the command did (True: together with its process group), else none."""
+"""A list with one entry if this process must end by SIGINT, as the command did; otherwise empty. The entry is True if the whole
+process group must end."""
 
 
 def _leave(code: int) -> NoReturn:
@@ -435,8 +440,9 @@ def _leave(code: int) -> NoReturn:
 def _die() -> None:
     """End this process by SIGINT if Ctrl-C has ended the command; called at the very end of the process.
 
-    A shell ends the loop or script around `holdfast run` only if the process died of SIGINT; exit code 130 is not enough. A
-    command that had the terminal was the only one to get the signal, so the rest of our process group gets it here.
+    A shell ends the loop or script around ``holdfast run`` only if the process died of SIGINT; exit code 130 is not enough. If
+    the command's group was in the foreground, only that group got the signal. In that case, send SIGINT to this process's whole
+    group.
     """
     if _last_signal:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

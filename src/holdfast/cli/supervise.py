@@ -1,8 +1,9 @@
 """Supervise the command of ``holdfast run`` between acquire and release: its signals, its terminal and its lease.
 
-The guardian (`holdfast._local.guardian.parent`), a process of its own, starts the command and ends it in time. The supervisor
-tells the guardian when the lease ends, and decides how the command ends when the lease is lost. If the guardian itself is
-killed or stopped, the supervisor kills the command and all its descendants.
+The command is started by the guardian (`holdfast._local.guardian.parent`), a process of its own. After each renewal, this
+process sends the guardian the new end of the lease; the guardian kills the command before that time. If the lease is lost, this
+process has the guardian end the command at once. If the guardian itself is killed or does not answer, this process kills the
+command and all its descendants.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """Receiver of the signals to forward to the command; while ``raising`` is True, a signal raises `Interrupted` instead."""
+    """Receiver of the signals to forward to the command. While ``raising`` is True, a signal raises `Interrupted` and is not
+    forwarded."""
 
     def __init__(self) -> None:
         self.raising = False
@@ -100,10 +102,10 @@ class Signals:
         return program.noted_signals(self.wake)
 
     def take_continued(self) -> bytes:
-        """Return the signals that arrived since the last call, after waiting for the SIGCONT that ended a stop.
+        """Return the signals that arrived since the last call, as bytes, after this process was stopped and continued.
 
-        The kernel may deliver SIGCONT to another thread, which records it a little later. SIGCONT is missing in the result if
-        the process could not be stopped in the first place.
+        The method waits up to CONTINUED_WITHIN seconds for SIGCONT, because another thread may record that signal a little
+        later. If the process could not be stopped, the result has no SIGCONT.
         """
         taken, deadline = self.take(), program.clock() + CONTINUED_WITHIN
         while signal.SIGCONT not in taken and (left := deadline - program.clock()) > 0:
@@ -138,8 +140,8 @@ class Terms(NamedTuple):
 class Result:
     """The outcome of one run of the command.
 
-    ``cause``: why the supervisor ended the command, empty if it ended by itself. ``status``: the wait status, or None if the
-    command was never started or its status is unknown.
+    ``cause``: reason why the supervisor ended the command; empty if the command ended by itself. ``status``: the wait status of
+    the command; None if it was never started or its status is unknown.
     """
 
     def __init__(self) -> None:
@@ -199,7 +201,8 @@ class Supervisor:
         self.kill_at = self.doom = math.inf
         """Monotonic times, in seconds, by which the guardian process must have sent SIGKILL to the command.
 
-        ``kill_at`` follows from the end of the lease, ``doom`` from a SIGTERM that the supervisor has requested.
+        ``kill_at`` is shortly before the end of the lease. ``doom`` is the grace time after a SIGTERM that the supervisor has
+        requested. Infinity: no such time.
         """
         self.overdue_at = math.inf
 
@@ -257,10 +260,10 @@ class Supervisor:
         self.overdue_at = program.clock() + self.terms.max_runtime
 
     def _forward(self, signals: bytes) -> None:
-        """Forward signals to the command, but not a terminating signal that comes twice within `TWICE` seconds.
+        """Forward signals to the command, but forward a terminating signal only once if it comes twice within `TWICE` seconds.
 
-        timeout(1) sends each signal twice, to this process and to its group. Many commands treat a second signal as an order to
-        end at once.
+        timeout(1) sends its signal to this process and also to the process group, so the signal comes twice. Many commands
+        would end without cleaning up after a second signal.
         """
         now = program.clock()
         for signum in signals:
@@ -281,7 +284,7 @@ class Supervisor:
         self.result.status = status
 
     def _heard_stopped(self, signum: int) -> None:
-        """Handle a stop of the command: if the terminal caused the stop, stop our own process group, too, so that the
+        """Handle a stop of the command: if the terminal caused it (Ctrl-Z), stop this process's own group, too, so that the
         shell notices."""
         if signum not in STOPS:
             return  # kill -STOP by another process, which continues the command itself
@@ -301,7 +304,8 @@ class Supervisor:
         self.guard.signal(signal.SIGCONT)
 
     def _heard_late(self, _: int = 0) -> None:
-        """Handle a lease that expired before the command started: nothing has run, so the caller may acquire the lock again."""
+        """Handle the guardian's message that the lease expired before the command was started. The caller may acquire the lock
+        again."""
         self.result.late = self.over = True
 
     def _heard_ending(self, _: int = 0) -> None:

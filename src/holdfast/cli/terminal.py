@@ -1,9 +1,10 @@
 """Lend the terminal of ``holdfast run`` to the command's process group and take it back; let Ctrl-Z stop both groups.
 
-The command has a process group of its own, but the shell's job is the group of `holdfast`. So every stop and continue of
-one group is repeated for the other. If both stdin and stdout are the terminal, the command gets the terminal at once. In
-``holdfast run ... | less`` the command does not get it, because less, in the shell's job, reads the keys. If the command
-reads the terminal nevertheless, the kernel stops the command with SIGTTIN, and `holdfast` then lends it the terminal.
+The command is in a process group of its own, while the shell knows only the process group of `holdfast`. So when one of the two
+groups is stopped or continued, `holdfast` does the same to the other. If stdin and stdout are both the terminal, the command's
+group becomes the foreground group at once. Otherwise, as in ``holdfast run ... | less``, the group of `holdfast` and less stays
+in the foreground. If the command then reads from the terminal, the kernel stops it with SIGTTIN, and `holdfast` makes the
+command's group the foreground group.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ class Terminal:
 
 
 def stop_job(signum: int) -> None:
-    """Stop our own process group with this signal, as the terminal does; return when the group is continued.
+    """Stop this process's own process group with the signal ``signum``; return when the group is continued (SIGCONT).
 
-    In an orphaned process group, which no shell could continue, the kernel discards the signal and the function returns
-    at once. The caller notices this because no SIGCONT arrives.
+    If the group is orphaned (no shell could continue it), the kernel discards the signal, and the function returns at once
+    without a SIGCONT.
     """
     before = signal.signal(signum, signal.SIG_DFL)
     try:

@@ -1,8 +1,8 @@
 """The file to which ``holdfast acquire`` writes its ticket: readable by its owner only, and never partly written.
 
-Before the lock is requested, the ticket is written and synced to a new file beside the named one. So the ticket is on
-disk whenever this process is killed. Once the lock is held, the new file is renamed, and replaces an earlier ticket;
-otherwise it is removed.
+Before the lock is requested, the ticket is written to a new file in the same directory, and synced to disk. So the ticket of a
+held lock is on disk even if this process is killed. Once the lock is held, the new file is renamed to the given name, and
+replaces an earlier ticket. If the lock is not acquired, the new file is removed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The doctor: checks whether a server is fit for locks, and tells the remedy for each problem.
 
-`examine` queries the server and judges the replies; ``holdfast doctor`` prints the findings. The doctor writes only to
-keys of its own on the server, and removes them. If a managed server refuses a command, the finding is a note, not a problem.
+`examine` queries the server and judges the replies; ``holdfast doctor`` prints the findings. The doctor writes only to keys of
+its own on the server, and removes them afterwards. If a hosted server forbids a command such as CONFIG, the finding is a note,
+not a problem.
 
 targets   the servers to check, and names of locks that can be tried there
 probe     the commands sent to a server, and the trial of a lock (`facts` has the replies)
@@ -31,8 +32,8 @@ __all__ = ["Finding", "Report", "examine"]
 
 @dataclass(frozen=True)
 class Report:
-    """The findings of `examine`. ``servers``: findings by the address of each server; ``together``: those about
-    several servers."""
+    """The findings of `examine`. ``servers``: the findings about each server, by its address; ``together``: the findings about
+    all servers."""
 
     servers: dict[str, list[Finding]]
     together: list[Finding]
@@ -53,9 +54,9 @@ class Report:
 def examine(client: object, *, ttl: float = 30.0, replicas: int = 0, prefix: str = "hf:") -> Report:
     """Check whether a server is fit for locks, or several servers for one lock.
 
-    ``client``: a sync or asyncio client, a URL, or a list of these. For a Cluster, all primaries are checked. ``ttl``:
-    the shortest lease in use, in seconds; ``replicas``, ``prefix``: the values that locks will use. Blocks for some
-    tenths of a second. Raises ConfigError.
+    ``client``: a sync or asyncio client, a URL, or a list of these. For a Cluster, all primaries are checked. ``ttl``: the
+    shortest lease in use, in seconds. ``replicas``, ``prefix``: the values that the locks will have for these options. Blocks
+    for some tenths of a second. Raises ConfigError if an argument is invalid.
     """
     clients = list(client) if isinstance(client, list | tuple) else [client]
     replicas = options.whole_number(replicas, "replicas")

@@ -164,10 +164,10 @@ def clock(line: Line, facts: Facts) -> None:
 
 
 def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
-    """Try a lock with two made-up processes: one acquires it, the other waits, and the lock is handed over.
+    """Try a lock with two invented process ids: one acquires it, the other waits, and the lock is handed over.
 
-    The notification of the holder that another process waits is tried, too. The lock has keys of its own, which are
-    removed at the end. Refused operations are stored in ``facts``.
+    The message that tells the holder of the waiter is tried, too. The lock has keys of its own, which are removed at the end.
+    Operations that the server refuses are recorded in ``facts``.
     """
     names = place.names(terms.prefix)
     keys, inbox_name = names.keys, channel(start(terms.prefix), names.ours)
@@ -209,8 +209,10 @@ def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
 
 
 def _acknowledged(line: Line, terms: Terms) -> int | str | None:
-    """Return the number of replicas that have the last write; the error text if WAIT is refused; None if ``terms``
-    needs none."""
+    """Return the number of replicas that have acknowledged the last write.
+
+    Return the error text if the server refuses WAIT, and None if ``terms`` requires no replicas.
+    """
     if not terms.replicas:
         return None
     reply = line.ask("WAIT", terms.replicas, 1000)
@@ -218,8 +220,11 @@ def _acknowledged(line: Line, terms: Terms) -> int | str | None:
 
 
 def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: dict[str, str]) -> Blocking | None:
-    """Open a second connection, and subscribe it (command ``how``) to the channel ``inbox``. Return None if that is
-    refused, or for a client object, whose own connections are not tested."""
+    """Open a second connection, and subscribe it to the channel ``inbox`` with the command ``how`` (SUBSCRIBE or SSUBSCRIBE).
+
+    Return None if the server refuses the command; the error is recorded in ``refused``. Return None also if requests must go
+    through the user's client, because its connections cannot be opened here.
+    """
     if endpoint.client is not None:
         return None
     connection = Blocking(endpoint, PATIENCE)

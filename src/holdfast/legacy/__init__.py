@@ -4,7 +4,7 @@
 The locks of this module are for threads; `holdfast.legacy.aio` has the same names for asyncio. ``docs/legacy.md``
 explains the dangers of such locks.
 
-_shared      the common part of the sync and asyncio APIs
+_shared    the common part of the sync and asyncio APIs
 _migrating   one lock composed of a new and an old one
 """
 
@@ -201,8 +201,9 @@ class Migrating(Base[MigratingLease]):
     """The lock for a migration: a `TimestampLock` and a `holdfast.Lock` in one.
 
     Its holder excludes clients that use only one of the two. It acquires the new lock first, then the key of the old one, and
-    releases them in the reverse order. When one of them is lost, the whole lease is lost. The new lock is renewed while held,
-    the old one only by `MigratingLease.renew`: without that call, the lease lasts ``ttl`` seconds.
+    releases them in the reverse order. When one of them is lost, the whole lease is lost. The new lock is renewed automatically
+    while it is held. The old lock is renewed only by `MigratingLease.renew`. Without that call, the lease ends after ``ttl``
+    seconds.
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``, ``local://``).

@@ -1,7 +1,7 @@
-"""A migrating lock, composed of a new lock, acquired first, and an old (timestamp) lock, acquired second and released first.
+"""The lock for a migration: it acquires a new lock and then an old (timestamp) lock, and releases them in the reverse order.
 
-The algorithm is written once, as coroutines that send no request themselves. They await the methods of the two locks,
-which may return at once (threads), suspend (asyncio), or be simulated.
+The algorithm is written once, as coroutines that await the methods of the two locks. In the sync API, these methods never
+suspend. In the asyncio API, they suspend while they wait for the server.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Both(NamedTuple, Generic[New, Old]):
 async def take(new: Half[New], old: Half[Old], wait: float | None, clock: Callable[[], float]) -> Both[New, Old]:
     """Acquire the new lock, then the old one, within ``wait`` seconds (None: without limit). Raises LockTimeout.
 
-    Clients that know the new lock wait for it in the order of their arrival. Only the holder of the new lock tries to
-    acquire the old one.
+    Clients of the migration lock wait for the new lock, in the order of their arrival. Only the holder of the new lock tries to
+    acquire the old one. ``clock``: function that returns the monotonic time in seconds.
     """
     until = None if wait is None else clock() + wait
 
@@ -83,7 +83,7 @@ async def _undo(new: Half[New], old: Half[Old], first: New, second: Old | None) 
 
 
 def at_once(operation: Coroutine[Any, Any, T]) -> T:
-    """Run an operation on locks whose methods return at once (sync API), so that it never suspends, and return its result."""
+    """Run a coroutine that never suspends, because it awaits only methods of the sync API, and return its result."""
     try:
         operation.send(None)
     except StopIteration as stop:

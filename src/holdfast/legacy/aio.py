@@ -197,8 +197,9 @@ class Migrating(Base[MigratingLease]):
     """The lock for a migration: a `TimestampLock` and a `holdfast.Lock` in one.
 
     Its holder excludes clients that use only one of the two. It acquires the new lock first, then the key of the old one, and
-    releases them in the reverse order. When one of them is lost, the whole lease is lost. The new lock is renewed while held,
-    the old one only by `MigratingLease.renew`: without that call, the lease lasts ``ttl`` seconds.
+    releases them in the reverse order. When one of them is lost, the whole lease is lost. The new lock is renewed automatically
+    while it is held. The old lock is renewed only by `MigratingLease.renew`. Without that call, the lease ends after ``ttl``
+    seconds.
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``,

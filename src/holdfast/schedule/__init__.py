@@ -1,8 +1,8 @@
 """Schedules: jobs that run once per tick (scheduled time), however many processes serve them.
 
-`timetable` computes when a job is due, and `definition` stores a job's options on the server. `schedule` has the jobs
-and the common base of the sync and asyncio APIs, `sync` and `aio`. `run` has the object that tells a job function about
-its run. `_core.schedule.loop` decides which ticks a process claims.
+`timetable` computes the ticks of a job, and `definition` stores a job's options on the server. `schedule` has the jobs, and the
+code that the sync API (`sync`) and the asyncio API (`aio`) share. `run` has the object that a job function receives, with the
+facts about its run. `_core.schedule.loop` decides which ticks a process runs.
 """
 
 from holdfast.schedule.command import Command, JobFailed

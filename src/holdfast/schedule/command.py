@@ -1,7 +1,8 @@
 """Commands as jobs: `Command` runs a program in its own process group, and never longer than its lease lasts.
 
-The guardian process (`holdfast._local.guardian.parent`) ends the command before the lease expires, when the run is cancelled,
-and at once when this process is killed. So the command and all its children have ended before another process runs the job.
+The guardian, a process of its own (`holdfast._local.guardian.parent`), starts the command. It ends the command before the lease
+expires, when the run is cancelled, or when this process is killed. So the command and all its children have ended before
+another process runs the job.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 _LOOK = 0.1  # seconds between two checks of the lease and of cancellation
 _ASK, _PATIENCE, _SILENCE = 0.3, 0.2, 10.0
-"""Seconds of silence after which the guardian process is asked for a sign of life, and two time limits for its answer.
-After a missed deadline, the guardian process has `_PATIENCE` seconds for the answer; otherwise `_SILENCE` seconds."""
+"""Seconds after its last answer at which the guardian process is sent a ping, and two time limits, in seconds, for the answer.
+If the guardian has missed a deadline, it must answer within `_PATIENCE`; otherwise within `_SILENCE`."""
 _LINES, _LONGEST = 5, 4096  # number of last lines kept; bytes after which a longer line is split
 _SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) if c != "\t"})
 """Table that replaces control characters by "?", since a terminal might obey them when it shows the history."""
@@ -39,15 +40,15 @@ class Command:
     """A command as a job: ``jobs.add(Command(["./backup.sh"]), Every(3600), name="backup")``.
 
     Its environment contains ``HOLDFAST_JOB``, ``HOLDFAST_SCHEDULED`` (Unix seconds), ``HOLDFAST_FENCE`` and
-    ``HOLDFAST_ATTEMPT``. URLs of servers with a password are removed. Exit code 0 is success. The last lines printed are the
-    result, or the error.
+    ``HOLDFAST_ATTEMPT``. Variables that contain a server's URL with a password are removed. If the exit code is 0, the run has
+    succeeded, and its result is the last lines that the command printed. Otherwise these lines are the run's error.
 
     Args:
         argv: the command and its arguments, run without a shell; for a shell pass ``["/bin/sh", "-c", "..."]``.
         env: environment variables to add.
         directory: working directory of the command; None: that of this process.
         kill_after: seconds from SIGTERM to SIGKILL when the command has to end.
-        pass_url: keep a URL with a password in the command's environment.
+        pass_url: True: keep server URLs with a password in the command's environment.
         echo: function called with each line that the command prints.
     """
 

@@ -1,7 +1,8 @@
-"""Read a schedule from a TOML file into a `Plan`; errors name the file and the key.
+"""Read a schedule from a TOML file into a `Plan`. Errors name the file and the key.
 
-``[schedule]`` has options of `Schedule`. Each ``[jobs.NAME]`` has ``cron`` or ``every``, ``command`` or ``python``, and options
-of the job. Durations are seconds, or text such as ``"500ms"``, ``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``.
+The table ``[schedule]`` has options of `Schedule`. Each table ``[jobs.NAME]`` has ``cron`` or ``every`` (when the job runs),
+``command`` or ``python`` (what it runs), and options of the job. Durations are numbers of seconds, or text such as ``"500ms"``,
+``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``.
 """
 
 from __future__ import annotations
@@ -180,8 +181,11 @@ def _what(table: _Table) -> Command | Callable[..., Any]:
 
 
 def imported(target: str) -> Any:
-    """Import and return the object that ``package.module:name`` names; the current directory is searched last.
-    Raises ConfigError if there is no such module or name. Errors that the module itself raises are not caught."""
+    """Import and return the object that ``target``, a text ``package.module:name``, names. The current directory is searched
+    last.
+
+    Raises ConfigError if there is no such module or name. Errors that the module itself raises are passed on.
+    """
     module, _, name = target.partition(":")
     if not module or not name:
         raise ConfigError(f"{target!r}: write it as module:name", parameter="target")

@@ -1,7 +1,8 @@
-"""The origin of a job: a name for the code that it runs, which shows when two programs use the same job name.
+"""The origin of a job: a text that identifies the code that the job runs.
 
-A path would differ between hosts, and between releases that have their own directories; the name of the module and of the
-function does not. The arguments of a command count unchanged, including paths.
+If two processes declare the same job name with different origins, they run different programs under one name. The origin of a
+function consists of the names of its module and of the function. It contains no path, because paths differ between hosts and
+releases. The origin of a command consists of its arguments, unchanged.
 """
 
 from __future__ import annotations

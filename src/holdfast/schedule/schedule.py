@@ -177,7 +177,7 @@ class BaseSchedule:
         """Decorator: run the function at the times of a cron expression, by the clock of time zone ``tz``.
 
         ``name``: the job's name, by default the function's. ``jitter``: maximum delay of a tick in seconds; all processes
-        compute the same delay. ``options``: those of `Options`. Raises ConfigError.
+        compute the same delay. ``options``: those of `Options`. Raises ConfigError if an option is invalid.
         """
 
         def declare(function: F) -> F:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 class Stopping:
     """A signal handler that stops a schedule. Runs have ``wait`` seconds to end after the first signal, none after the second.
 
-    SIGHUP stops the schedule, too, so that the end of a terminal or session does not cut runs short. A closing terminal may
-    send SIGHUP twice, once by the shell and once by the kernel, so a second one is ignored. Under nohup, SIGHUP stays ignored.
+    SIGHUP is handled like the first signal, so that runs may finish when a terminal is closed. A second SIGHUP is ignored,
+    because the shell and the kernel may both send one. If SIGHUP was ignored at the start, as under nohup, it stays ignored.
     """
 
     def __init__(self, stop: Callable[[float], None], wait: float) -> None:

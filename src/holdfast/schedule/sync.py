@@ -36,8 +36,8 @@ class Schedule(BaseSchedule):
         one of its features.
         concurrency: maximum number of runs at the same time in this process.
         prefix: start of the keys on the server.
-        strict: refuse to start if another process serves a different function under the name of one of the jobs. Otherwise
-            a warning is logged, and the definition that was declared last counts.
+        strict: refuse to start if another process serves a different function under the name of one of the jobs. Otherwise a
+            warning is logged, and the definition that was declared last is used.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -105,10 +105,10 @@ class Schedule(BaseSchedule):
             self._mutex.release()
 
     def stop(self, finish_within: float = 10.0) -> None:
-        """Claim no more ticks (scheduled times), and wait until the runs have ended.
+        """Start no more runs, and wait until the present runs of this process have ended.
 
-        Runs have ``finish_within`` seconds to finish. After that they are told to end, and a run that goes on nevertheless
-        keeps its lease until it ends.
+        Runs have ``finish_within`` seconds to finish. After that they are cancelled. A run that goes on nevertheless keeps its
+        lease until it ends.
         """
         service = self._service
         if service is not None and service.process is current():

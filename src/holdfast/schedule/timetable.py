@@ -1,6 +1,7 @@
-"""Timetables, which compute when a job is due: `Cron` and `Every`. All processes compute the same ticks.
+"""Timetables, which compute the ticks (scheduled times) of a job: `Cron` and `Every`.
 
-The computation is arithmetic on Unix seconds. A tick is identified by its scheduled time. Nothing in this module reads a clock.
+All processes compute the same ticks, because the computation uses only Unix seconds that the caller passes. Nothing in this
+module reads a clock.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ _FIELDS = {
 class Timetable:
     """The ticks (scheduled times) of one job, in order; base class of `Cron` and `Every`.
 
-    ``jitter``: maximum delay of a tick in seconds. The delay is computed from ``salt`` and the tick, so that all processes
-    agree and jobs that are due together are spread. A delayed tick never passes the next one.
+    ``jitter``: maximum delay of a tick in seconds; 0: none. The delay is computed from the tick and ``salt``, a text that
+    differs for each job. So all processes compute the same delay, and jobs with the same ticks get different delays. A tick is
+    never delayed beyond the next tick.
     """
 
     kind: ClassVar[str]
@@ -126,11 +128,12 @@ class Every(Timetable):
 
 
 class Cron(Timetable):
-    """A cron expression of five fields, or six with seconds first, or ``@daily`` etc., by the clock of a time zone.
+    """A cron expression of five fields, or of six fields with seconds first, or ``@daily`` etc., in a time zone.
 
-    When the zone's clock is changed, ticks follow Debian's cron. A job with fixed hours and minutes runs once: right after the
-    change if its time is skipped, and the first time if it comes twice. A job whose hour or minute field begins with ``*``
-    follows the clock: it does not run during a missing hour, and runs again during a repeated one.
+    When the zone's clock is changed, ticks (scheduled times) follow the rules of Debian's cron. A job with fixed hours and
+    minutes runs once: if the clock skips its time, the job runs right after the change; if the clock shows its time twice, the
+    job runs the first time. A job whose hour or minute field begins with ``*`` does not run during a skipped hour, and runs in
+    both passes of a repeated hour.
     """
 
     kind = "cron"
@@ -154,8 +157,8 @@ class Cron(Timetable):
             return math.inf
 
     def _next_once(self, t: float) -> float:
-        """Return the next tick after ``t`` for a job that runs once per scheduled time, even if the clock shows that
-        time twice."""
+        """Return the next tick after ``t`` (Unix seconds) of a job that runs once per scheduled time, even if the zone's clock
+        shows that time twice."""
         for shown in self._due(self._shows(t)):
             tick = self._moment(shown)
             if tick > t:  # otherwise the clock shows a due time for the second time

@@ -1,10 +1,12 @@
 """The descendants of a process: find, signal and reap them, whatever group, session or parent they have now.
 
-A child subreaper (Linux, prctl(2)) becomes the parent of each descendant whose own parent has ended. So a subreaper has no more
-children (ECHILD) exactly when all its descendants have ended. The kernel ensures this, while a listing of processes may miss
-one. The only exception are orphans in a foreign PID namespace that a descendant has joined (nsenter): the first process of that
-namespace becomes their parent. Listings only serve to find the processes to signal. If some descendants are spared, two methods
-have to agree. macOS has no subreaper. On macOS, only a command's process group can be watched.
+On Linux, the process makes itself a child subreaper (prctl(2)): when the parent of a descendant ends, the subreaper becomes the
+descendant's parent. So all descendants have ended when wait(2) reports ECHILD. This is safer than a listing of processes, which
+may miss a process that is just being forked. Listings are used only to find the processes to signal. There is one exception: a
+descendant that joins another PID namespace (nsenter) may leave orphans there, and they become children of that namespace's
+first process.
+
+macOS has no subreaper. On macOS, only a command's process group can be watched.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ def become_subreaper() -> bool:
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent ends.
 
-    The kernel watches the parent's thread, so the parent must have only one. An exec of a setuid program cancels this.
+    The kernel does so when the thread that forked this process ends, so the parent must have only one thread. The exec of a
+    setuid program cancels the request.
     """
     _prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -126,7 +129,7 @@ _own_proc: dict[int, bool] = {}
 def own_proc() -> bool:
     """Return True if /proc shows the PID namespace of this process.
 
-    It shows an outer PID namespace, for example, after ``unshare --pid`` without --mount-proc.
+    Return False, for example, after ``unshare --pid`` without --mount-proc, because /proc then shows an outer PID namespace.
     """
     me = os.getpid()  # a fork may be in another namespace
     if me not in _own_proc:
@@ -181,9 +184,9 @@ def children() -> list[Process] | None:
 def descendants() -> list[Process] | None:
     """Return all descendants of this process, parents before their children; None if they cannot be determined.
 
-    A process that is forked, or changes its parent, at this moment may be missing. If /proc does not show this PID namespace,
-    or no file descriptor is free to read it, only the children are returned. Once these are killed, their children become
-    children of this process.
+    A process that is being forked, or that changes its parent, during the call may be missing. If /proc does not show this PID
+    namespace, or no file descriptor is free to read /proc, the result has only the direct children. When these are killed,
+    their own children become children of this process.
     """
     found = children()
     if not found or not own_proc():
@@ -231,10 +234,10 @@ def _listed(parent: int | str) -> Iterator[int]:
 
 
 def _searched() -> Callable[[int], Iterable[int]]:
-    """Return a function like that of `_children_of`, for a kernel without lists of children.
+    """Return a function that yields the pids of a process's children, for a kernel whose /proc has no lists of children.
 
-    It searches the parents of all processes. Processes that /proc hides (hidepid: those of other users, and those that protect
-    their memory) show no parent. The kernel is asked which of them are children of this process; their own children stay
+    The function reads the parent of every process from /proc. The mount option hidepid hides processes of other users there.
+    For hidden processes, the kernel is asked whether they are children of this process; the children of hidden processes stay
     unknown.
     """
     me, families = os.getpid(), dict[int, set[int]]()
@@ -250,10 +253,8 @@ def _searched() -> Callable[[int], Iterable[int]]:
 
 
 def _translated() -> list[int] | None:
-    """Return the pids of the children, translated from a /proc of an outer PID namespace, where their pids differ.
-
-    Return None if /proc is not of that kind.
-    """
+    """Return the pids of the children in the PID namespace of this process, if /proc shows an outer namespace with other pids;
+    else None."""
     try:
         ours = _numbers("self")
         if ours[-1] != os.getpid() or not os.path.exists("/proc/thread-self/children"):  # noqa: PTH110
@@ -285,11 +286,11 @@ def _probed() -> list[int] | None:
 
 
 def _newest_number() -> int:
-    """Return the pid that was assigned last, or is assigned next; 0 if it cannot be determined.
+    """Return a pid near the newest one that the kernel has assigned; 0 if it cannot be determined.
 
-    A kernel with CONFIG_CHECKPOINT_RESTORE answers for the caller's PID namespace, whatever /proc is mounted. Otherwise the id
-    of a new thread is used, because threads and processes share one sequence of ids. On a busy machine it takes a while until
-    that thread runs, and the caller may have to kill a process before the end of a lease.
+    A kernel with CONFIG_CHECKPOINT_RESTORE reports the newest pid of the caller's PID namespace, whatever /proc is mounted. On
+    other kernels, the function starts a thread and returns its id, because threads and processes share one sequence of ids.
+    That is slower on a busy machine.
     """
     try:
         with open("/proc/sys/kernel/ns_last_pid", "rb") as file:  # noqa: PTH123
@@ -349,10 +350,11 @@ def reap(pid: int) -> bool:
 
 
 class Orphans:
-    """The second line of defence behind a guardian: if the guardian is killed, end its descendants.
+    """A watch over the descendants of a guardian. If the guardian itself is killed, they become children of this process, which
+    ends them.
 
-    They become children of this process. Create this object before the fork of the guardian. Other children of this process are
-    left alone: those from before (``exec holdfast run`` in a shell with jobs), their orphans, and orphans that become its
+    Create this object before the fork of the guardian. Children of this process that do not descend from the guardian are left
+    alone: children that it had before, such as jobs of a shell that executed ``exec holdfast run``, and orphans that become its
     children because it is process 1.
     """
 
@@ -365,9 +367,11 @@ class Orphans:
             self.note(0, probe=True)
 
     def note(self, guardian: int, *, probe: bool = False) -> None:
-        """Reap other children that have ended, and remember the living ones. Call this while the guardian ``guardian`` lives.
+        """Reap children of this process that have ended, except the guardian, and record the living ones as not descending from
+        it.
 
-        ``probe``: True: remember them even if that requires asking the kernel about many pids.
+        Call this while the guardian, whose pid is ``guardian``, lives. ``probe``: True: if /proc cannot be read, ask the kernel
+        about each possible pid, which is slow; False: do nothing in that case.
         """
         if not self.subreaper:
             return

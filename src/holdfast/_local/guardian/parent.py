@@ -1,10 +1,9 @@
-"""The guardian of a command: `launch` forks it, `spawn` starts it as a program.
+"""The guardian of a command: a process that starts the command and kills it before the lease ends, unless the lease is renewed.
 
-`Guard` is the parent's side of the channel, `_Guardian` the guardian's side. The guardian is a dead man's switch. The parent
-sends it the end of the lease, again with each renewal. If that time comes before the parent has sent a later one, the guardian
-ends the command by itself. This happens when the server is unreachable, or the parent is stopped, swapped out, or hangs. So the
-command is dead before another client can hold the lock. The guardian is the command's parent, so no started command is ever
-unguarded.
+`launch` forks the guardian, and `spawn` starts it as a program. `Guard` is the owner's side of the channel between the two, and
+`_Guardian` is the guardian's side. After each renewal, the owner sends the guardian the new end of the lease. If no message
+comes in time, the guardian ends the command by itself. That happens when the server is unreachable, or when the owner hangs or
+is stopped. So the command has ended before another client can hold the lock.
 """
 
 from __future__ import annotations
@@ -65,23 +64,26 @@ class Report(NamedTuple):
 
 
 class Guard:
-    """The parent's end of the channel to a guardian. No method blocks except `take_over` and `close`.
+    """The owner's end of the channel to a guardian, the process that runs a command. Only `take_over` and `close` block.
 
-    Messages to the guardian: ``deadline TERM_AT KILL_AT``, ``start FOREGROUND GRACE KEEP_DAEMONS NAME=VALUE ...``,
-    ``signal N``, ``term GRACE``, ``kill``, ``ping``. Messages from it: ``pid N``, ``failed ERRNO``, ``stopped SIGNAL``,
-    ``exited STATUS``, ``late`` (not started, because the deadline had passed; a new deadline and ``start`` may follow),
-    ``ending`` (the deadline passed: TERM or KILL was sent), ``left`` (processes that outlive the command were sent
-    TERM), ``daemon PID NAME`` (one of them is a daemon), ``refused PID NAME`` (a process that may not be signalled),
-    ``stuck PID NAME`` (a process that survives KILL), ``gone`` (all descendants have ended), ``pong``. Each message is
-    a line. Times are seconds of `_local.guardian.program.clock`. After `NAMED` processes of one name, PID is 0 for all
-    others.
+    Each message is a line. Times are seconds of `_local.guardian.program.clock`.
+
+    Messages to the guardian: ``deadline TERM_AT KILL_AT``, ``start FOREGROUND GRACE KEEP_DAEMONS NAME=VALUE ...``, ``signal
+    N``, ``term GRACE``, ``kill``, ``ping``.
+
+    Messages from the guardian: ``pid N``, ``failed ERRNO``, ``stopped SIGNAL``, ``exited STATUS``, ``late`` (not started,
+    because the deadline had passed; a new deadline and ``start`` may follow), ``ending`` (the deadline passed: TERM or KILL was
+    sent), ``left`` (processes that outlive the command were sent TERM), ``daemon PID NAME`` (one of them is a daemon),
+    ``refused PID NAME`` (a process that may not be signalled), ``stuck PID NAME`` (a process that survives KILL), ``gone`` (all
+    descendants have ended), ``pong``. At most `NAMED` processes of the same NAME are reported with their PIDs; all further ones
+    are reported together, with PID 0.
     """
 
     def __init__(self, channel: int, pid: int, orphans: descendants.Orphans | None, stuck: int = -1) -> None:
-        """Store the channel to the guardian with process id ``pid``.
+        """Store the file descriptor of the channel to a guardian, and the guardian's pid.
 
-        ``orphans``: watches for the guardian's descendants, which become children of this process if the guardian is killed.
-        None: the program that forked the guardian does so, and writes the survivors to the pipe ``stuck``.
+        ``orphans``: object that kills the guardian's descendants if the guardian is killed. None: the program that forked the
+        guardian kills them, and reports survivors through the pipe with the file descriptor ``stuck``.
         """
         self.channel, self.pid, self.orphans, self._stuck = channel, pid, orphans, stuck
         self.dead = False
@@ -104,11 +106,12 @@ class Guard:
         self._send(f"deadline {term_at!r} {kill_at!r}")
 
     def start(self, variables: str, *, grace: float, foreground: bool = False, keep_daemons: bool = False) -> None:
-        """Have the guardian start the command. ``variables``: ``NAME=VALUE`` for its environment, several with a space
-        between them.
+        """Have the guardian start the command.
 
-        ``foreground``: give the terminal on stdin to the command's group. ``grace``: seconds from TERM to KILL, if the
-        guardian ends the command by itself. ``keep_daemons``: let daemons live if the command ends normally.
+        ``variables``: ``NAME=VALUE`` pairs for the command's environment, separated by spaces. ``foreground``: True: make the
+        command's process group the foreground group of the terminal on stdin. ``grace``: seconds from TERM to KILL, if the
+        guardian ends the command by itself. ``keep_daemons``: True: when the command ends normally, do not kill the daemons
+        that it has started.
         """
         if self.orphans is not None:
             self.orphans.note(self.pid, probe=True)
@@ -127,10 +130,10 @@ class Guard:
         self._send("kill")
 
     def ask(self, every: float) -> None:
-        """Send a ping if the last answer is older than ``every`` seconds, since a stopped guardian lets the command outlive its
-        lease.
+        """Send a ping to the guardian if its last answer is older than ``every`` seconds.
 
-        `asked` is finite until the answer arrives. A guardian that gets no processor time is as bad as a stopped one.
+        The time of the ping is in `asked` until the answer arrives. A guardian that does not answer, because it is stopped or
+        gets no processor time, could let the command outlive its lease.
         """
         now = guardian_program.clock()
         if self.asked == math.inf and now >= self._answered + every:
@@ -171,8 +174,8 @@ class Guard:
     def take_over(self, tell: Callable[[str, int, str], None]) -> None:
         """Kill the guardian and all descendants of the command, and wait until they have ended.
 
-        Call this when the guardian is dead or does not answer. ``tell`` is called for each survivor with "refused" or "stuck",
-        its pid and its name.
+        Call this when the guardian is dead or does not answer. ``tell(kind, pid, name)`` is called for each process that does
+        not end: the kind is "refused" if it may not be signalled, "stuck" if it survives KILL.
         """
         if self.orphans is not None:
             self.orphans.end(self.pid, lambda word, process: tell(word, process.pid, process.name()))
@@ -203,9 +206,10 @@ class Guard:
             pass
 
     def _hear_stuck(self, tell: Callable[[str, int, str], None]) -> None:
-        """Read the reports of survivors until the guardian's program has ended, and pass each to ``tell``.
+        """Read the lines about processes that do not end until the guardian's program has ended, and pass each line to
+        ``tell``.
 
-        The end of file may never come, because a fork of this process may hold the pipe open.
+        The end of file is not awaited, because a fork of this process may hold the pipe open.
         """
         poll = select.poll()
         poll.register(self._stuck, select.POLLIN)
@@ -225,10 +229,10 @@ class Guard:
             ended = ended or not data
 
     def _send_child(self, *signals: int) -> None:
-        """Send signals to the guardian or its program, unless other code has reaped it, so that its pid may be another
-        process's.
+        """Send signals to the child process: the guardian, or the program that forked it.
 
-        The kernel reaps it if this process ignores SIGCHLD. A host program that waits for any child reaps it, too.
+        Nothing is sent if the child has been reaped, because its pid may then belong to another process. The kernel reaps it if
+        this process ignores SIGCHLD; other code that waits for any child may reap it, too.
         """
         for signum in signals:
             if descendants.is_child(self.pid):
@@ -247,8 +251,9 @@ class Guard:
 def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
     """Fork the guardian of a command. Call this while the process has only one thread and holds no lock.
 
-    The guardian has its own process group, so that ``kill -9 -PGID`` of the parent's job spares it. It stays in the same
-    session, so that the command can use the terminal. It ignores every signal that can be ignored.
+    The guardian is in a process group of its own, so that a SIGKILL to this process's group does not kill the guardian. It
+    stays in the session of this process, so that the command can use the terminal. The guardian ignores every signal that can
+    be ignored.
     """
     ignored = _ignored()
     orphans = descendants.Orphans()
@@ -269,11 +274,10 @@ def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
 
 
 def spawn(argv: Sequence[str], env: Mapping[str, str], *, output: int, directory: str | None = None) -> Guard:
-    """Start the guardian as a program, as a process with threads must: it must not continue in a fork of itself.
+    """Start the guardian as a new program, for a process that has threads and therefore must not fork without exec.
 
-    This is 20 ms slower than `launch`. The command's stdin is empty, its stdout and stderr are ``output``; it starts in
-    ``directory``. Raises OSError. The program forks the guardian and waits for its end, so that this process does not become
-    the parent of orphans.
+    This takes 20 ms longer than `launch`. The command's stdin is empty. ``output``: file descriptor of its stdout and stderr.
+    ``directory``: its working directory; None: that of this process. Raises OSError if the program cannot be started.
     """
     import subprocess
 
@@ -311,10 +315,10 @@ parent.program(*sys.argv[2:])
 
 
 def program(channel: str, stuck: str, *argv: str) -> NoReturn:
-    """Run the program that `spawn` starts: fork the guardian, wait until it has ended, and end the processes that it has left.
+    """Run the program that `spawn` starts: fork the guardian, wait until it has ended, and kill its remaining descendants.
 
-    For each survivor, write a line ``refused PID NAME`` or ``stuck PID NAME`` to the file descriptor ``stuck``. The program
-    never ends before these processes.
+    For each descendant that survives, write a line to the file descriptor ``stuck``: ``refused PID NAME`` if it may not be
+    signalled, ``stuck PID NAME`` if it survives KILL. The program exits only when all descendants have ended.
     """
 
     def tell(word: str, process: descendants.Process) -> None:
@@ -353,9 +357,9 @@ def program(channel: str, stuck: str, *argv: str) -> NoReturn:
 
 
 def _ignored() -> set[int]:
-    """Return the signals that the user had set to be ignored, as nohup does; the command must ignore them, too.
+    """Return the signals that this process ignored from its start, as under nohup. The command must ignore them, too.
 
-    Python itself ignores PIPE and XFSZ, so these two do not count.
+    SIGPIPE and SIGXFSZ are left out, because Python itself ignores them.
     """
     pythons = {signal.SIGPIPE, getattr(signal, "SIGXFSZ", signal.SIGPIPE)}
     return {s for s in guardian_program.MASKABLE if s not in pythons and signal.getsignal(s) is signal.SIG_IGN}
@@ -562,11 +566,11 @@ class _Guardian:
                 self._tell_of("refused", process)
 
     def _term_outsiders(self, now: float) -> None:
-        """Send TERM, once, to the descendants outside the command's group.
+        """Send TERM, once, to the descendants outside the command's process group.
 
-        While the parent of such a process lives, passing TERM on is its task, as timeout(1), su(1) and another holdfast
-        do; a shell does not. After half of the grace time, living parents no longer matter. Another guardian and its
-        descendants get no TERM: that guardian's parent sends it once, with a grace time of its own.
+        A descendant whose parent is alive is skipped at first, because programs such as timeout(1) and su(1) pass TERM on to
+        their children. After half of the grace time, such descendants get TERM too. Another guardian and its descendants get no
+        TERM from here: they get it from the ``holdfast run`` that started that guardian.
         """
         guarded: set[int] = set()
         for process in self._others():  # parents come before their children
@@ -636,9 +640,8 @@ class _Guardian:
     def _only_daemons(self) -> bool:
         """Return True if some processes are left, and all of them are daemons or descendants of daemons.
 
-        A listing may miss a process that is just being forked, and an empty listing proves nothing. So two successive listings
-        must show the same processes. No process may have ended between them, because in a chain of forks each process forks the
-        next and ends. The second listing decides: until a third one, a process that both have shown may have ended.
+        One listing of the processes may miss a process that is just being forked. So the result is True only if two successive
+        listings show the same processes, and none of them ended in between.
         """
         found = self.group.others()
         self.group.reap()  # processes that have ended meanwhile count, too

@@ -1,14 +1,14 @@
-"""The guardian: a small process between a parent and a command, so that no process of the command outlives the parent.
+"""The guardian: a small process between an owner and a command, so that no process of the command outlives the owner.
 
-A process that is killed with -9 cannot clean up, and PR_SET_PDEATHSIG reaches only its direct child. So the command's parent is
-a separate process, which nobody has a reason to kill. All orphans among its descendants become its children
-(`holdfast._local.guardian.descendants`). The guardian waits for the end of file on a channel that only the guarded parent holds
-open: however that parent ends, the kernel closes the channel.
+The process that wants to run a command (the owner) forks the guardian, and the guardian starts the command. If a process in
+between ends, its children become children of the guardian (`holdfast._local.guardian.descendants`). Only the owner holds the
+other end of the guardian's channel open. When the owner ends, even by SIGKILL, the kernel closes that end. The guardian then
+reads the end of file, and kills the command with all its descendants.
 
-As a program, ``python *PROGRAM [--remove DIR] -- CMD...``, the guardian guards a private server. Its stdin is the channel. On
-the end of file, or on SIGTERM, it kills CMD and its descendants, and removes DIR. If CMD ends by itself, the program exits at
-once with CMD's code (128 + the signal for a signal). A copy of the program stays to remove DIR when the parent closes the
-channel, so that the logs of a server that did not start can be read until then.
+As a program, ``python *PROGRAM [--remove DIR] -- CMD...``, the guardian guards a private server. The channel is its stdin. On
+the end of file, or on SIGTERM, the program kills CMD and its descendants, and removes DIR. If CMD ends by itself, the program
+exits at once with CMD's exit code, or with 128 + the signal that ended CMD. A forked copy of the program then stays until the
+owner closes the channel, and removes DIR. Until then, the owner can read the logs in DIR.
 
 `holdfast._local.guardian.parent` builds the guardian of ``holdfast run`` from the same parts. This module imports only a small
 part of the standard library.
@@ -47,10 +47,10 @@ NAME = "hf-guardian"
 
 
 def kill_margin(lease: float) -> float:
-    """Return the seconds before the end of a lease at which a command that is still running is killed.
+    """Return how many seconds before the end of a lease a command that is still running must be killed.
 
-    Finding and killing all descendants takes a few milliseconds, or a few hundred on a machine with many more runnable
-    processes than processors.
+    The margin is needed to find and kill all descendants. That takes a few milliseconds, or a few hundred milliseconds on an
+    overloaded machine.
     """
     return min(0.5, lease / 10)
 
@@ -72,11 +72,11 @@ def send(group: int, signum: int) -> None:
 
 
 def alive(group: int) -> bool:
-    """Return True if a process group has a running member; used on systems without a subreaper.
+    """Return True if a process group has a member that is not a zombie; used on systems without a subreaper, such as macOS.
 
-    A zombie does not count: where no process reaps orphans, as in many containers, it stays forever. A listing without a member
-    of an existing group proves nothing, however. A member may have been forked meanwhile, or /proc may belong to another PID
-    namespace. So a group counts as ended only if two listings show the same zombies, and no other member.
+    Zombies are ignored, because they stay forever in a container whose process 1 does not reap them. One listing of the
+    processes may miss a member that is being forked, or may come from a /proc of another PID namespace. So the result is False
+    only if two successive listings show the same zombies of the group, and no other member.
     """
     try:
         os.killpg(group, 0)
@@ -108,8 +108,8 @@ def exit_code(status: int) -> int:
 class Group:
     """A command as the leader of its own process group, with all its descendants inside and outside the group.
 
-    Only `reap` reaps processes. The leader stays a zombie until no other process is left, so that its pid, which is also the id
-    of the group, cannot be given to another process.
+    The method `reap` reaps the processes that have ended, but reaps the leader last. Until then the leader stays a zombie, so
+    that the kernel does not give its pid, which is also the id of the group, to another process.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Group:
         self.ends = 0
         """Number of descendants reaped so far.
 
-        If it has not grown, no chain of forking processes has moved on to a new process.
+        While it does not grow, no process has forked another one and then ended.
         """
         self._reaped = False
 
@@ -143,7 +143,8 @@ class Group:
     ) -> None:
         """Fork and execute the command, which does not begin before ``announce(pid)`` has returned.
 
-        ``tty``: terminal in whose foreground the group is put, or -1. ``ignored``: signals that the command ignores.
+        ``tty``: file descriptor of the terminal whose foreground process group the command becomes; -1: none. ``stdin``: file
+        descriptor that becomes the command's stdin. ``ignored``: signals that the command starts out ignoring.
         """
         go_read, go_write = os.pipe()
         self._report, report = os.pipe()
@@ -218,11 +219,7 @@ class Group:
         self.gone = pid < 0
 
     def _others_live(self) -> bool:
-        """Return True if other processes are alive after the leader has ended; reap processes that have ended.
-
-        Return False also if that cannot be determined. In that case, or if a listing has missed a process, the kernel still
-        reports that there are children.
-        """
+        """Reap processes that have ended, and return True if processes other than the leader are seen alive."""
         while True:
             others = [process.pid for process in descendants.children() or () if process.pid != self.pid]
             ended = [pid for pid in others if descendants.reap(pid)]
@@ -255,9 +252,10 @@ def _execute(
     stdin: int,
     ignored: Collection[int],
 ) -> NoReturn:
-    """Run in the new process: become the leader of a group, wait for the permission to begin, and execute the command.
+    """Execute the command in the forked process, as leader of a new process group, after one byte has come from the pipe
+    ``go``.
 
-    The permission is a byte from the pipe ``go``. The errno of a failed exec is written to the pipe ``report``.
+    If the exec fails, write its errno to the pipe ``report``.
     """
     try:
         os.setpgid(0, 0)
@@ -285,9 +283,9 @@ def _execute(
 
 
 def rename() -> None:
-    """Rename this process to hf-guardian for ps, pgrep and pkill, so that ``pkill -9 -f "holdfast run"`` spares it.
+    """Rename this process to hf-guardian in ps, pgrep and pkill, so that ``pkill -9 -f "holdfast run"`` does not kill it.
 
-    The process overwrites its arguments in its own memory. Executing a program under another name would take 20 ms.
+    The function overwrites the process's arguments in memory.
     """
     try:
         with open("/proc/self/comm", "w") as file:  # noqa: PTH123
@@ -304,7 +302,7 @@ def rename() -> None:
 
 
 def retreat(keep: Collection[int] = ()) -> int:
-    """Ignore all signals, close all file descriptors above 2 except ``keep``, and return one that is readable after a signal.
+    """Ignore all signals, and close all file descriptors above 2 except ``keep``. Return one that is readable after a signal.
 
     The caller has blocked all signals.
     """
@@ -341,7 +339,8 @@ def noted_signals(wake: int) -> bytes:
 
 
 def empty_hands(*descriptors: int) -> None:
-    """Replace these standard streams by /dev/null, so that the guardian keeps no pipe open that the command has closed."""
+    """Replace these file descriptors by /dev/null, so that the guardian does not keep a pipe open that the command has
+    closed."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in descriptors:
         os.dup2(null, fd)

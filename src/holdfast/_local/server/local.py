@@ -1,7 +1,7 @@
 """``local://``: the server of this user on this machine, started if it is not running.
 
-Usually the server is running, and `paths.socket_path` and a connect suffice. Only if the connect is refused, `ensure` imports
-the code that starts a server.
+If the server is already running, a client only needs its socket path (`paths.socket_path`). If the client cannot connect, it
+calls `ensure`, which starts the server.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ def ensure(url: str = "local://", timeout: float = 10.0) -> str:
     """Return the path of the socket of the running local server, which is started if necessary.
 
     ``timeout``: maximum seconds for the start. Call this again whenever a connection to the socket fails, because the server
-    may have ended. Raises ConfigError for a bad URL or directory, or if there is no server program; ServerError if the server
-    does not start.
+    may have ended. Raises ConfigError if the URL or its directory is invalid, or if there is no server program. Raises
+    ServerError if the server does not start in time.
     """
     path = socket_path(url)
     if not listening(path):

@@ -1,11 +1,10 @@
 """The socket path of this user's server on this machine, and the check whether the server listens.
 
-``local://`` is the server in ``/tmp/holdfast-<uid>``, ``local:///path`` the one in that directory. The directory
-depends only on the user, never on the environment: a cron job and a terminal of the same user have different
-environments, and must exclude each other. All data of the server is in this directory, too. It need not survive a
-reboot, because no holder does.
+``local://`` is the server in ``/tmp/holdfast-<uid>``, ``local:///path`` the one in that directory. The directory depends only
+on the user, and not on environment variables, so that a user's cron jobs and terminals use the same server. The directory also
+has the server's data. The data need not survive a reboot, because no holder of a lock survives a reboot.
 
-Every command that uses ``local://`` imports this module, so it stays light and does not import pathlib.
+Every command that uses ``local://`` imports this module, so the module does not import pathlib, which is slow.
 """
 
 from __future__ import annotations
@@ -67,9 +66,9 @@ def _directory(url: str) -> str:
 
 
 def _check(directory: str) -> None:
-    """Raise ConfigError if other users than this one may use the directory.
+    """Raise ConfigError if a user other than this one may write to the directory.
 
-    Any user may create a directory in /tmp, and the owner of the directory decides who gets a lock.
+    Otherwise, another user could create the directory in /tmp first, and run a false server there.
     """
     try:
         status = os.lstat(directory)

@@ -1,7 +1,7 @@
-"""PrivateServer: a server for one test, demo or benchmark, which ends with its owner in any case.
+"""PrivateServer: a server for one test, demo or benchmark, which ends when its owner (the process that started it) ends.
 
-The server is a child of the guardian program, which waits for the end of file on a channel that only the owner holds
-open. So the server ends, and its directory is removed, even when the owner is killed with -9.
+The guardian program runs the server. It waits for the end of file on a channel that only the owner holds open. So the server
+ends, and its directory is removed, even if the owner is killed by SIGKILL.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _PATIENCE = 10.0  # seconds that a server may take to start, on a loaded machine
 
 
 class PrivateServer:
-    """A running server for one owner. Several such servers do not affect each other.
+    """A running server that this process has started for itself, and that ends with this process.
 
-    ``args``        further settings, as on the server's command line: ``"--maxmemory", "10mb"``
+    ``args``        more settings, as on the server's command line: ``"--maxmemory", "10mb"``
     ``port``        False: a Unix socket only; True: a free port on 127.0.0.1; a number: that port
     ``appendonly``  keep data in an append-only file, over `kill` and `restart`; otherwise `restart` loses all data
     ``password``    password of the default user; None: a random one if there is a port, to which every user of this
@@ -38,8 +38,8 @@ class PrivateServer:
     ``binary``      another server program than the one that is found
 
     ``url``, ``pid`` (of the server itself), ``socket`` (path; there always is one), ``port`` (None without TCP) and
-    ``directory`` tell how to reach the server; ``address`` is the URL without the password.
-    Raises ConfigError if there is no server program, ServerError if the server does not start.
+    ``directory`` are attributes that tell how to reach the server; ``address`` is the URL without the password. Raises
+    ConfigError if there is no server program, ServerError if the server does not start.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class PrivateServer:
         os.kill(self.pid, signal.SIGCONT)
 
     def restart(self) -> None:
-        """Start the server again at the same address; if it is still running, kill it first.
+        """Start the server again at the same address, after killing it if it is still running.
 
         Its data survives only with ``appendonly``.
         """
@@ -181,10 +181,9 @@ class PrivateServer:
         return settings | ({"requirepass": self._password} if self._password else {})
 
     def _wait_until_ready(self, log: Path, before: int) -> int:
-        """Wait until the server answers on its Unix socket, and return its process id. ``before``: size of the log at the
-        start.
+        """Wait until the server answers on its Unix socket, and return its process id.
 
-        The answer can only come from this server: the Unix socket belongs to no other, and is bound after the port.
+        ``before``: size of the log, in bytes, when the server was started, so that an error shows only later lines.
         """
         assert self._guardian is not None
         deadline = time.monotonic() + _PATIENCE
@@ -225,7 +224,7 @@ def _new_directory() -> Path:
 def _free_port() -> int:
     """Return a free TCP port below the range from which the kernel assigns ports to outgoing connections.
 
-    A connection might use a port of that range between two starts of the server.
+    A connection of another program might use a port of that range while the server restarts.
     """
     while True:
         port = 10_000 + secrets.randbelow(22_000)

@@ -18,15 +18,18 @@ IDLE = 600.0
 """Default seconds without use after which a local server ends; HOLDFAST_LOCAL_IDLE of the starting process overrides it."""
 
 _KEPT = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""The only environment variables of the starting process that the server gets.
+"""Environment variables that are passed from the starting process to the server.
 
-The server outlives that process, and other variables may contain secrets.
+All others are left out, because they may contain secrets, and the server outlives that process.
 """
 
 
 def start(directory: str, timeout: float) -> None:
-    """Start the local server in ``directory`` and wait until it listens, at most ``timeout`` seconds. Errors: see
-    `local.ensure`."""
+    """Start the local server in ``directory`` and wait until it listens, at most ``timeout`` seconds.
+
+    Raises ConfigError if there is no server program, or if the directory is unsafe; ServerError if the server does not start in
+    time.
+    """
     deadline = time.monotonic() + timeout
     arguments = [repr(_idle()), binary.find()]
     place = Path(directory)
@@ -64,8 +67,9 @@ def _idle() -> float:
 def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
     """Wait until no other process is starting the server, or until monotonic time ``deadline``.
 
-    Otherwise ten processes might start ten programs, of which nine find the directory in use. This only saves work: the
-    supervisor's lock keeps servers apart. So the wait is limited, because the process that starts the server may be suspended.
+    ``turn``: file descriptor of the file to lock. The wait avoids that ten processes start ten programs, of which nine end
+    because the directory is in use. If the wait ends at the deadline, there is still only one server, because the supervisor
+    (the program that starts it) locks the directory.
     """
     while time.monotonic() < deadline and not paths.listening(path):
         try:

@@ -3,14 +3,13 @@
 It runs alone, as ``python -I -S supervisor.py DIR REPORT_FD IDLE SERVER``, and imports nothing of holdfast, so that it
 starts quickly and stays small. The module `start` runs it; other modules of this package also use `Connection`.
 
-A lock (flock) on the directory decides which supervisor may run there. This process holds the lock, and the server
-inherits it. While either of them lives, no other process can start a server there. So no two servers ever share an
-append-only file.
+The supervisor locks the directory (flock), and the server inherits that lock. While the supervisor or its server is running, no
+other supervisor can start a server in the directory. So two servers never write to the same append-only file.
 
-The server binds ``boot.sock``. When the server answers, that is renamed to ``server.sock``, the path that clients use.
-Before an unused server is stopped, the socket is renamed back. A client that has connected before is noticed, and keeps
-the server alive. A client that comes later finds no socket, and waits for the next server. So a stop for disuse never
-disconnects a client.
+The server binds the socket ``boot.sock``. Once the server answers, the supervisor renames the socket to ``server.sock``, the
+path that clients use. Before the supervisor stops an unused server, it renames the socket back to ``boot.sock``, and then
+counts the clients. A client that connected before the renaming keeps the server running. A client that comes after the renaming
+finds no socket, and starts the next server. So no client is disconnected by the stop of an unused server.
 """
 
 # Importing pathlib would double the start time of this program:
@@ -172,9 +171,8 @@ class Supervisor:
     def settings(self) -> list[str]:
         """Return the server's options: no TCP, no eviction of leases, and leases that survive a crash of the server.
 
-        With ``appendfsync no``, the server hands every change to the kernel before it answers; ``everysec`` delays that
-        while the disk is slow. It may lose more data in a power failure, but that ends all holders too, because they
-        are on this machine.
+        With ``appendfsync no``, the server passes every change to the kernel before it answers, so a crash of the server loses
+        nothing. A power failure may lose recent changes. It also ends all holders, because they run on this machine.
         """
         return [
             *("--port", "0", "--unixsocket", self.path(BOOT), "--unixsocketperm", "700"),
@@ -294,10 +292,10 @@ def leases(server: Connection) -> bool:
 
 
 def spawn(command: list[str], keep: int) -> int:
-    """Start the server as a child that inherits the directory's lock, and return its pid. ``keep``: file descriptor of the
-    lock.
+    """Start the server as a child process that inherits the directory's lock, and return its pid.
 
-    On Linux the server ends with this process. Otherwise nobody would stop it when it is unused.
+    ``keep``: file descriptor of the lock. On Linux, the kernel kills the server when this process ends, because no other
+    process would stop the server when it is unused.
     """
     try:
         import ctypes  # imported before the fork, so that the child does as little as possible

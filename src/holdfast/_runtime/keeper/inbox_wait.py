@@ -1,7 +1,9 @@
-"""Wait for a hand-over by watching the inbox's socket in the waiting thread, which is quicker than being woken by the keeper.
+"""Wait for a hand-over in the waiting thread itself, by watching the socket of the keeper's inbox.
 
-The keeper lends the socket of its inbox, and does not watch it meanwhile. The thread only peeks (MSG_PEEK) and reads nothing,
-so nothing needs to be undone wherever an interrupt comes. The keeper reads the messages when it has the socket back.
+The keeper (background thread) receives notifications on one connection for each server, its inbox. It lends the inbox's socket
+to a waiting thread, and does not watch the socket meanwhile. The waiting thread looks at the arrived bytes (MSG_PEEK) without
+reading them, so an interrupt of that thread loses no message. When the keeper has the socket back, it reads the messages. This
+is quicker than waking the waiting thread from the keeper.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.thread import Keeper
 
 AGAIN = 0.05
-"""Seconds that a waiter waits for its outcome before it asks to borrow the socket again, so that the keeper can read
+"""Seconds between two attempts of a waiter to borrow the socket. In between, the keeper (background thread) can read
 messages."""
 
 DIGITS = 20
@@ -65,8 +67,11 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
 
 
 def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None) -> Outcome | None:
-    """Wait as `Slot.take` does, for a waiter in the server's queue, but faster if the keeper can lend its inbox
-    socket."""
+    """Wait for the outcome of a waiter in the server's queue, until monotonic time ``until`` (None: without limit).
+
+    Return TimedOut if the time is up, and None if the waiter was woken to look at other state. If the keeper can lend its
+    inbox's socket, the calling thread watches that socket, which is faster than `Slot.take`.
+    """
     slot = waiter.attempt.slot
     assert isinstance(slot, Slot)
     slot.waits = slot.waits or (threading.get_ident(), clock())
@@ -88,7 +93,8 @@ def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None
 
 
 def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
-    """Poll the socket and the slot. Return True if the socket is readable, False if the slot has an outcome or time is up."""
+    """Poll the socket and the slot. Return True if the socket is readable, False if the slot has an outcome or monotonic time
+    ``until`` has passed."""
     here, alarm = os.pipe()
     try:
         poll = select.poll()
@@ -109,9 +115,8 @@ def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
 def _seen(token: str, sock: socket.socket) -> int | None:
     """Return the fence of the hand-over to ``token``, if that message is in the unread bytes of the socket; otherwise None.
 
-    A message that only resembles a hand-over has no effect, because the keeper drops it. If the bytes contain a revocation, the
-    result is None: the keeper must read that first. Otherwise an older lease of this process, which the hand-over shows to be
-    lost, would be reported without the name of the person that broke it.
+    Return None also if the bytes contain a revocation of a lease, because the keeper (background thread) must read that message
+    first: it has the reason why the lease was lost.
     """
     try:
         data = sock.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)

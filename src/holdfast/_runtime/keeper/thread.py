@@ -1,8 +1,8 @@
 """The keeper: one background thread per process that renews leases, listens for hand-overs and refreshes waiters.
 
-`_core.lock.node` decides what the keeper sends to a server; this module has the thread and its sockets. The keeper
-never waits for one server while another needs it. It depends on no event loop, so a program that blocks its loop keeps
-its locks.
+`_core.lock.node` decides which requests the keeper sends to a server; this module has the thread and its sockets. The thread
+does not block on any single server. It does not use the program's event loops, so leases are renewed even while a program
+blocks its event loop.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class _Reference(weakref.ref[Any]):
 
 
 class Keeper:
-    """The keeper: a thread, its selector, and its nodes (the state for each server).
+    """The keeper: a thread that renews leases and receives notifications, its selector, and the state for each server (its
+    nodes).
 
     Other threads may call only the methods in the first part of this class.
     """
@@ -90,9 +91,9 @@ class Keeper:
     def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:
         """Renew a lease until `forget` is called for it.
 
-        ``hurry``: False: do not wake the keeper, because the lease was just handed over and waking would delay the waiter. The
-        keeper wakes in time by itself. If this grant proves that an older lease of this process is lost, that lease's owner is
-        notified before this returns.
+        ``hurry``: False: do not wake the keeper thread now, because that would delay the waiter to which the lease was just
+        handed over; the keeper wakes in time by itself. If the grant of this lease shows that an older lease of this process is
+        lost, the older lease's owner is notified before the method returns.
         """
         with self.mutex:
             node = self._node(endpoint)
@@ -108,9 +109,11 @@ class Keeper:
             self.safely(self.report, lost)
 
     def gone(self, endpoint: Endpoint, key: bytes, sent: float) -> None:
-        """Note that a server does not have this key, according to the reply to a request sent at monotonic time ``sent``.
+        """Handle the information that a server does not have this lock's key, from the reply to a request sent at monotonic
+        time ``sent``.
 
-        If this process has a lease of the key, the lease is lost, and its owner is notified before this returns.
+        If this process has a lease of the key that was granted earlier, the lease is lost, and its owner is notified before the
+        method returns.
         """
         with self.mutex:
             lost = self._node(endpoint).renewing.gone(key, sent)
@@ -134,9 +137,9 @@ class Keeper:
             return self._node(endpoint).local_queue(spec)
 
     def quorum_queue(self, kind: type[QuorumNodes], endpoints: tuple[Endpoint, ...], spec: Spec) -> LocalQueue:
-        """Return the local queue, in which threads and tasks of this process wait, of a lock over several servers.
+        """Return the local queue of a lock over several servers, in which the threads and tasks of this process wait.
 
-        ``kind``: the class `QuorumNodes`, passed because processes that use one server do not import it.
+        ``kind``: the class `QuorumNodes`. It is a parameter, so that processes that use a single server need not import it.
         """
         with self.mutex:
             quorum_nodes = self._quorum_nodes.get(endpoints)
@@ -147,9 +150,9 @@ class Keeper:
             return quorum_nodes.local_queue(spec)
 
     def register_waiter(self, endpoint: Endpoint, waiter: Waiter) -> bool:
-        """Register a waiter for notifications. Return True if its inbox is subscribed already.
+        """Register a waiter for notifications from this server. Return True if the process is already subscribed there.
 
-        Otherwise the waiter's slot gets None once the inbox is subscribed.
+        Return False if it is not; the waiter's slot then gets None once the subscription is made.
         """
         now = self.clock()
         with self.mutex:
@@ -179,9 +182,9 @@ class Keeper:
             abort_wait(self._node(endpoint).waiting if isinstance(endpoint, Endpoint) else None, attempt, error)
 
     def lend_socket(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
-        """Lend the socket for notifications to a waiter, which then watches it.
+        """Lend the socket for a server's notifications to a waiter, which then watches it.
 
-        Return None if it is not the only waiter, or if the socket cannot be lent.
+        Return None if other waiters need the socket too, or if it cannot be lent.
         """
         with self.mutex:
             node = self._node(endpoint)
@@ -190,9 +193,9 @@ class Keeper:
             return inbox.lend_socket(waiter) if only and inbox is not None else None
 
     def return_socket(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
-        """Note that a waiter no longer watches the socket that the keeper has lent to it.
+        """Take back the socket that the keeper has lent to a waiter, because the waiter no longer watches it.
 
-        ``soon``: False: do not wake the keeper, because the waiter has its lock, and the wake-up would disturb it. The keeper's
+        ``soon``: True: wake the keeper, so that it watches the socket at once. False: the waiter has its lock; the keeper's
         next regular wake-up, within a second, is early enough.
         """
         with self.mutex:
@@ -209,9 +212,9 @@ class Keeper:
             self.wake_by(waiter.refresh_at)
 
     def subscribe(self, endpoint: Endpoint, listener: Subscriber) -> bool:
-        """Notify a listener of messages from this server. Return True if its inbox is subscribed already.
+        """Notify a listener of messages from this server, from now on. Return True if the process is already subscribed there.
 
-        Otherwise the listener is woken once the inbox is subscribed.
+        Return False if it is not; the listener is then woken once the subscription is made.
         """
         with self.mutex:
             node = self._node(endpoint)
@@ -227,9 +230,10 @@ class Keeper:
             self._node(endpoint).listeners.pop(listener.listener_id, None)
 
     def coalescer(self, endpoint: Endpoint, key: bytes, loop: int) -> Coalescer:
-        """Return the coalescer (group of waiters that share one load) of a key, for one event loop, or for all threads (0).
+        """Return the coalescer (group of callers that share one load) of a key.
 
-        Each loop has its own, because a blocked loop must not delay other waiters.
+        ``loop``: id of the event loop of the callers; 0: the callers are threads. Each loop has a coalescer of its own, so that
+        a blocked loop does not delay callers elsewhere.
         """
         # Imported here, because programs with plain locks do not need it.
         from holdfast._core.single_flight.coalesce import Coalescer
@@ -259,10 +263,11 @@ class Keeper:
         self._poke()
 
     def refer(self, owner: Any, on_collected: Callable[[], None]) -> Callable[[], Any]:
-        """Return a weak reference to an owner. When the owner is garbage-collected, the thread calls ``on_collected`` soon.
+        """Return a weak reference to the owner of a lease. If the owner is garbage-collected, the keeper calls ``on_collected``
+        before its next renewal.
 
-        The call comes before the thread's next renewal. CPython ignores what signal handlers raise during garbage collection,
-        and runs them in any Python code. So no Python code runs at that moment, not even to wake the thread.
+        The thread is not woken at the moment of the collection, because that needs Python code. CPython could run a signal
+        handler in such code and then ignore its exception, such as a KeyboardInterrupt.
         """
         reference = _Reference(owner, self._collected.append)
         reference.on_collected = on_collected
@@ -275,9 +280,9 @@ class Keeper:
             self.wake_by(self._later[-1][0])
 
     def end_loops(self, timeout: float) -> None:
-        """End the operations in closed event loops, in at most ``timeout`` seconds.
+        """End the operations whose event loop was closed, in at most ``timeout`` seconds.
 
-        Call this before `stop`, which sends the requests that these operations leave.
+        Call this before `stop`. The clean-up of these operations queues requests, such as releases, which `stop` then sends.
         """
         if self.loops:
             done = threading.Event()
@@ -329,18 +334,19 @@ class Keeper:
         return self._links[-1]
 
     def moved(self, endpoint: Endpoint, place: Any) -> None:
-        """Close connections to this endpoint that do not lead to ``place``, where a new connection has found the primary.
+        """Close the connections to this endpoint that lead to an old primary.
 
-        ``place``: None: close all of them.
+        ``place``: address of the present primary, which a new connection has found; None: close all connections to the
+        endpoint.
         """
         for link in self._links:
             if isinstance(link, PipelinedConnection) and link.serves(endpoint):
                 link.leave_for(place)
 
     def wake_by(self, at: float) -> None:
-        """Wake the thread by monotonic time ``at``, even if it would sleep longer. The caller holds the mutex.
+        """Make the thread wake up at monotonic time ``at`` at the latest. The caller holds the mutex.
 
-        An uncontended acquire rarely wakes the thread, because an earlier lease has already caused an earlier wake-up.
+        Usually the thread is due to wake earlier anyway, for another lease. Then this method does nothing.
         """
         if at < self._wake_at:
             self._wake_at = at

@@ -1,9 +1,9 @@
 """``holdfast demo``: demonstrate locks with real processes and servers; each show takes less than twenty seconds.
 
-A show (one demonstration) is a line in `SHOWS` and a module of the same name with ``main(*, as_json) -> exit code``,
-imported when it is called. The module `show` is common to all shows. Every printed line is computed from what has just
-happened, and the verdict is computed from the same facts, so a show can fail. `stage` starts processes and talks to them;
-`actors` has the code that the processes run; `scenes` has the scenes of the tour.
+A show is one demonstration. It has a line in `SHOWS`, and a module of the same name with a function ``main(*, as_json) -> exit
+code``. A show measures what its processes do, prints the measured facts, and checks them; if a check fails, the exit code is
+not 0. `show` has the code that all shows share. `stage` starts the processes and sends them orders, and `actors` has the code
+that the processes run. `scenes` has the scenes of the tour.
 """
 
 from __future__ import annotations

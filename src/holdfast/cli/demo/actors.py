@@ -1,8 +1,8 @@
-"""The processes of ``holdfast demo tour``, started as ``python -m holdfast.cli.demo.actors ROLE ...``; helpers for other demos.
+"""The processes of ``holdfast demo tour``, started as ``python -m holdfast.cli.demo.actors ROLE ...``.
 
-Each process does what user code would do, prints its results as lines of JSON, and ends when its stdin ends, so that no process
-is left if the demo is killed. The server's URL is in HOLDFAST_URL. Times are seconds of the monotonic clock, which all
-processes of a machine share.
+Each process uses holdfast as a user's program would, and prints its results as lines of JSON. It ends when its stdin ends, so
+that no process is left if the demo is killed. The server's URL is in HOLDFAST_URL. Times are seconds of the monotonic clock,
+which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def hear() -> str:
 def count(url: str, name: str, times: str) -> None:
     """Run a counting process: for each line on stdin, add 1 to a key ``times`` times, with GET and SET.
 
-    A line has two words: ``locked`` (count under the lock) or another word (without a lock), and the key.
+    The second word of a line is the key. If the first word is ``locked``, each addition is made while the lock is held,
+    otherwise without the lock.
     """
     redis = client(url)
     redis.ping()  # connect before the measurement

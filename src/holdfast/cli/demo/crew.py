@@ -1,7 +1,8 @@
-"""The processes of ``holdfast demo schedule``. Each serves a schedule, and for comparison runs a job by a plain timer.
+"""The processes of ``holdfast demo schedule``. Each process serves a schedule; for comparison, it also runs a job by a plain
+timer.
 
-The clock of each process, ``time.time()``, is wrong by some seconds. A process appends a record of each run to a list
-on the server, with the true time of the machine's clock.
+The clock of each process, ``time.time()``, is set wrong by some seconds. For each run, the process appends a record to a list
+on the server, with the correct time.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Paper:
 
 
 def serve(url: str, name: str, key: str, skew: str) -> None:
-    """Run a process of the demo: serve the schedule, run the plain timer job, and start each job that a line on stdin names.
+    """Run a process of the demo: serve the schedule, run the timer's job, and call ``run_now`` for each job name read from
+    stdin.
 
     ``skew``: seconds to add to this process's clock.
     """

@@ -1,8 +1,8 @@
 """``holdfast demo quorum``: a Redlock on five servers, some of which are stopped or lose their data; and a replica for
 comparison.
 
-Each scene returns facts, and its judge returns the checks. `members` has the code that the processes run. The scenes
-choose the faults; the processes and servers run in real time.
+Each scene causes one fault and returns the facts that it has measured; a function ``judge_...`` returns the checks of these
+facts. `members` has the code that the processes run.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class Cast:
         return facts
 
     def hold(self, process: Actor, name: str) -> Facts:
-        """Let a process wait for a lock, acquire and keep it; return its answer. Raises ShowError if the lock is not
-        acquired."""
+        """Let a process acquire and keep a lock, after waiting if it is busy; return the process's answer. Raises ShowError if
+        the lock is not acquired."""
         process.tell("hold", name)
         held = process.hear(2 * PATIENCE)
         if not held["taken"]:
@@ -275,7 +275,8 @@ def majority_away(cast: Cast) -> Facts:
 
 
 def _left(cast: Cast, name: str) -> list[int]:
-    """Wait up to `SLACK` seconds until late votes for the lock are undone; return the numbers of servers with votes left."""
+    """Wait up to `SLACK` seconds until no server has a vote for the lock any more; return the numbers (positions in the list)
+    of the servers that still have one."""
     deadline = time.monotonic() + SLACK
     time.sleep(0.1)  # the servers first process the requests that arrived while they were stopped
     while (left := cast.votes(name)) and time.monotonic() < deadline:

@@ -1,7 +1,8 @@
 """``holdfast demo stampede``: count the queries to a slow database when many callers want the same expired value.
 
-Each scene returns facts, and its judge returns the checks. The database is SQLite and counts its queries itself: a query is one
-statement that also adds 1 to a counter. The processes run this module with ``python -m``; see `shop`.
+Each scene returns the facts that it has measured, and a function ``judge_...`` returns the checks of these facts. The database
+is SQLite. It counts its queries: each query is one statement that also adds 1 to a counter. The calling processes run `shop`,
+by ``python -m`` with this module.
 """
 
 from __future__ import annotations
@@ -216,8 +217,8 @@ def killed(cast: Cast) -> Facts:
 
 
 def judge_killed(facts: Facts) -> list[Check]:
-    """Return the checks of scene 4: when the killed loader's lease ends, another caller queries, and all callers get
-    the price."""
+    """Return the checks of scene 4: the caller that loads the price is killed; when its lease ends, another caller queries the
+    database, and all get the price."""
     return [
         Check("exactly one more query", facts["queries"] == 2),
         Check("every caller has the price", facts["answers"] == PROCESSES * CALLERS),
@@ -276,8 +277,11 @@ SCENES = [
 
 
 def shop(url: str, path: str) -> None:
-    """Run a process of the demo: for each line on stdin (way, name, number of callers, start), let threads ask for the
-    price."""
+    """Run a process of the demo: for each line on stdin, let threads ask for a price at the same time.
+
+    A line has the way to protect the database, the name of the value, the number of threads, and the time at which they
+    start.
+    """
     database, plain = Database(path), client(url)
     plain.ping()  # connect before the measurement
     say(ready=True)
