@@ -493,6 +493,13 @@ def test_history_is_kept_as_long_as_the_job(schedule: Schedule) -> None:
     assert schedule.command("PTTL", JOB.log) > 10**9, "of a job that is seldom due, too"
 
 
+def test_the_end_of_a_run_is_written_down_with_its_text(schedule: Schedule) -> None:
+    assert granted(schedule.serve(base=schedule.start, ticks=(schedule.start + 1,), want=T1))
+    schedule.serve(end=(T1, "error"))
+    paused, (entry,) = schedule.look()[2], schedule.look()[5]
+    assert (paused, entry.split(b"\n")[1:]) == (0, [b"host", b"text"])
+
+
 def test_the_state_of_a_run_is_kept_for_a_while(schedule: Schedule) -> None:
     assert granted(schedule.serve(base=schedule.start, ticks=(schedule.start + 1,), want=T1))
     assert 600_000 <= schedule.command("PTTL", JOB.run(0)[1]) <= 2 * 600_000

@@ -134,7 +134,8 @@ def test_it_is_said_once(server: PrivateServer, caplog: pytest.LogCaptureFixture
             Lock(client, name)
         Lock(redis.Redis(connection_pool=client.connection_pool), name)
     (record,) = caplog.records
-    assert "Tunnelled" in record.getMessage()
+    assert "cannot open connections of Tunnelled and" in record.getMessage()
+    assert record.getMessage().endswith("and the client's time limits apply")
     assert (record.name, record.levelname) == ("holdfast.wire", "INFO")
 
 

@@ -29,6 +29,13 @@ def test_a_record_is_read_as_it_was_written() -> None:
     assert control_records.read(json.dumps(GOOD)) == ("h", 7, "night shift", (), {})
 
 
+@pytest.mark.parametrize(("sign", "more"), [("", 1), ("-", 0)])
+def test_a_number_in_a_record_is_no_longer_than_one_of_64_bits(sign: str, more: int) -> None:
+    for digits, is_read in ((control_records.DIGITS + more, True), (control_records.DIGITS + more + 1, False)):
+        text = json.dumps(GOOD)[:-1] + f', "of a later release": {sign}{"9" * digits}}}'
+        assert (control_records.read(text) is not None) is is_read
+
+
 def test_a_record_has_room_for_what_fits_and_no_more() -> None:
     waits = [{**WAIT, "id": f"{n:x}"} for n in range(200)]
     text = control_records.write(GOOD, waits)

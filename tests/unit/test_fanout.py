@@ -13,7 +13,7 @@ import pytest
 from holdfast._core.requests import Command, Unknown
 from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.drivers import aio_quorum
-from holdfast._runtime.fanout import FanoutPool, _Count
+from holdfast._runtime.fanout import Fanout, FanoutPool, _Count
 
 
 def test_the_keeper_looks_again_after_each_poll_that_leaves_something_owed() -> None:
@@ -31,6 +31,14 @@ def test_the_keeper_looks_again_after_each_poll_that_leaves_something_owed() -> 
             assert len(due) == 1
             due.pop()()
         assert due == []
+
+
+def test_a_forked_child_closes_also_what_wakes_a_poll() -> None:
+    fanout = Fanout((Endpoint(),), lambda _give_back: None)
+    assert {fanout._poke_in, fanout._poke_out} <= set(fanout.sockets())
+    for each in fanout.sockets():
+        each.close()
+    fanout.selector.close()
 
 
 def test_what_fails_after_the_decision_is_repeated_by_the_keeper() -> None:

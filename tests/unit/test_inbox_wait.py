@@ -13,7 +13,7 @@ import pytest
 from holdfast._clock import clock
 from holdfast._core.requests import TimedOut
 from holdfast._net.endpoint import Endpoint
-from holdfast._runtime.keeper.inbox_wait import Slot, _listen, _seen
+from holdfast._runtime.keeper.inbox_wait import Slot, _listen, _seen, wait
 from holdfast._runtime.keeper.thread import Keeper
 from unit.driver import spec
 
@@ -95,6 +95,15 @@ def test_a_thread_listens_until_something_is_there_or_time_is_up() -> None:
         teller.join()
         theirs.sendall(message(f"1 {TOKEN} 17"))
         assert _listen(Slot(), ours, clock() + 3600)
+
+
+def test_time_is_up_for_who_listens_until_then() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        lent = [ours]
+        keeper: Any = SimpleNamespace(lend_socket=lambda *_: lent.pop(), return_socket=lambda *_, **__: None)
+        waiter: Any = SimpleNamespace(attempt=SimpleNamespace(slot=Slot(), token=TOKEN))
+        assert isinstance(wait(keeper, Endpoint(), waiter, clock() + 0.01), TimedOut)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
 from holdfast._core.requests import CallUser, Now, RandomFraction, Sleep
 from holdfast._core.transaction import GROWTH, LONGEST_PAUSE, TRIES, Changed, GivenUp, longest_pause, persist
+from holdfast._net.client_pipeline import is_command
 
 
 class World:
@@ -115,3 +117,13 @@ def test_any_other_error_ends_it() -> None:
     with pytest.raises(KeyError, match="the user's"):
         world.run(once=once)
     assert (world.tries, world.pauses) == (1, [])
+
+
+def test_what_is_a_command_of_a_pipeline() -> None:
+    Pipeline = type(redis.Redis().pipeline())  # noqa: N806  # a class
+    assert [is_command(Pipeline, name) for name in ("get", "execute_command", "pipeline", "raise_first_error")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
