@@ -233,6 +233,12 @@ def test_a_writer_becomes_a_reader_and_lets_the_readers_in(box: Box) -> None:
     assert change(box, token("a", ALL)) == 0
 
 
+def test_a_writer_that_becomes_a_reader_keeps_its_longer_lease(box: Box) -> None:
+    read(box, token("a", ALL), ttl=4 * LEASE)
+    assert change(box, token("a", ALL)) == 1
+    assert box.redis.pttl(LOCK) > 3 * LEASE
+
+
 def test_a_writer_that_became_a_reader_releases_one_permit(box: Box) -> None:
     """Its token still names all permits. While another reader holds the lock, a waiting writer is not granted."""
     box.listen("c")

@@ -258,6 +258,16 @@ def test_a_condition_on_a_lost_lease(server: PrivateServer, look: redis.Redis, n
         condition.wait(0.01)
 
 
+def test_taken_anew_after_its_lease_was_released(server: PrivateServer, name: str) -> None:
+    lock = RLock(server.url, name)
+    assert lock.acquire()
+    assert lock.lease is not None
+    lock.lease.release()
+    assert lock.acquire()
+    lock.release()
+    assert not lock.locked()
+
+
 def test_what_a_callback_of_a_loop_takes_belongs_to_the_thread(server: PrivateServer, name: str) -> None:
     lock = RLock(server.url, name)
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast._core.quorum.votes import ServerSet
+from holdfast._core.quorum.votes import HeldElsewhere, ServerSet, VoteRound, Yes
+from holdfast._core.requests import Answer
 from holdfast.doctor.facts import Facts
 from holdfast.doctor.nodes import Node, skews, vote
 
@@ -31,6 +32,17 @@ def test_who_votes(node: Node, votes: bool, why: str) -> None:
     found, said = vote(node, PANEL)
     assert found is votes
     assert why in said
+
+
+@pytest.mark.parametrize(
+    ("yes", "held", "left"), [(1, (0.5,), 0.5), (0, (0.5, 0.7), 0.7), (1, (0.5, 0.3), 0.3), (0, (0.5,), None)]
+)
+def test_a_majority_is_free_when_enough_that_said_no_are(yes: int, held: tuple[float, ...], left: float | None) -> None:
+    votes = VoteRound(PANEL)
+    answers = [Yes(b"r", 1, 2, 0, others=False)] * yes + [HeldElsewhere(b"r", seconds, 1, "p", "m", 0) for seconds in held]
+    for number, answer in enumerate(answers):
+        votes.on_answer(number, Answer(answer, 0.0, 0.0))
+    assert votes.remaining() == left
 
 
 def test_a_clock_is_compared_with_those_of_the_others() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 
+from holdfast._api.sync_transaction import Transaction
 from holdfast._core.requests import CallUser, Now, RandomFraction, Sleep
 from holdfast._core.transaction import GROWTH, LONGEST_PAUSE, TRIES, Changed, GivenUp, longest_pause, persist
 from holdfast._net.client_pipeline import is_command
+from holdfast.errors import ConfigError
 
 
 class World:
@@ -127,3 +130,13 @@ def test_what_is_a_command_of_a_pipeline() -> None:
         False,
         False,
     ]
+
+
+def test_the_same_key_is_watched_once_by_whatever_url_of_the_server() -> None:
+    def watch() -> None:
+        Transaction("redis://localhost", "key")._claim("me")
+        Transaction("redis://localhost:6379", "another key")._claim("me")
+        with pytest.raises(ConfigError, match="inside another one"):
+            Transaction("redis://localhost:6379", "key")._claim("me")
+
+    contextvars.copy_context().run(watch)
