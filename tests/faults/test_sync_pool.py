@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -22,7 +22,7 @@ from holdfast._local.server.process import PrivateServer
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import command
 from holdfast._net.sync_connection import Connection
-from holdfast._net.sync_pool import OWN, Pool, _SharedConnection
+from holdfast._net.sync_pool import OWN, Pool, _Request, _SharedConnection
 from holdfast._net.system import System
 from holdfast._net.url import from_url
 
@@ -180,6 +180,22 @@ def test_a_connection_with_an_answer_to_nothing_is_not_used_again() -> None:
         assert server.recv(100) == PING
         assert server.recv(100) == b"", "it is closed"
     assert lane.over
+
+
+def test_who_reads_for_others_waits_as_long_as_the_oldest_request_may() -> None:
+    lane = _SharedConnection(Endpoint(), System())
+    mine, *others = (_Request(PING, 5.0, threading.Lock()) for _ in range(3))
+    mine.answered, firsts = True, list[_Request]()
+
+    def once(_connection: object, first: _Request) -> None:
+        firsts.append(first)
+        lane._in_flight.clear()
+
+    lane.connection, lane._send_and_receive = cast("Any", object()), once  # type: ignore[method-assign,assignment]
+    lane._in_flight.extend(others)
+    lane._turn.acquire()
+    lane._lead(mine)
+    assert firsts == others[:1]
 
 
 def test_who_finds_a_connection_dead_closes_the_idle_ones(new_server: NewServer) -> None:

@@ -466,6 +466,16 @@ def test_a_loss_ends_a_coroutine_and_is_told_to_a_thread(server: PrivateServer, 
     with pytest.raises(ValueError, match="on its own account") as caught:
         once(server.url, name, keep=60, ttl=0.6, errors=ValueError).run(told)
     assert "lost its lease" in caught.value.__notes__[0]
+
+    def lost() -> None:
+        running = Once.current()
+        once(server.url, name, keep=60).forget()
+        until(lambda: not running.remaining())
+        running.check()
+
+    with pytest.raises(LeaseLost) as error:
+        once(server.url, name, keep=60, ttl=0.6, errors=LeaseLost).run(lost)
+    assert not hasattr(error.value, "__notes__"), "it says so already"
     assert once(server.url, name, keep=60).run(Count()).how == "ran"
 
 
@@ -542,19 +552,29 @@ def test_a_call_inside_itself(server: PrivateServer, name: str, busy: Literal["r
 def test_a_forked_child_ends_nothing(server: PrivateServer, name: str) -> None:
     job = once(server.url, name, keep=60)
     done, write = os.pipe()
+    said: list[bytes] = []
 
     def forking() -> str:
+        running = Once.current()
         if not os.fork():
-            return "child"
-        os.read(done, 1)
+            return said_by(running.check)
+        said.append(os.read(done, 1000))
         with pytest.raises(InProgress):
             in_thread(job.run, str).result(5)
         return "parent"
 
+    def said_by(check: Callable[[], None]) -> str:
+        try:
+            check()
+        except NotHeld as error:
+            return str(error)
+        return "nothing"
+
     outcome = job.run(forking)
-    if outcome.value == "child":
-        os.write(write, b".")
+    if outcome.value != "parent":
+        os.write(write, outcome.value.encode())
         os._exit(0)
+    assert b"belongs to the process that forked this one" in said[0]
     os.wait()
     os.close(done)
     os.close(write)

@@ -74,7 +74,8 @@ def test_starts_on_a_unix_socket_and_leaves_nothing() -> None:
             assert client.info("server")["process_id"] == server.pid
         assert stat.S_IMODE(server.directory.stat().st_mode) == 0o700
         assert stat.S_IMODE(Path(server.socket).stat().st_mode) == 0o700
-        assert stat.S_IMODE((server.directory / "server.log").stat().st_mode) == 0o600
+        for file in ("server.log", "server.conf"):
+            assert stat.S_IMODE((server.directory / file).stat().st_mode) == 0o600
         assert listening_addresses(server.pid) == set()
     assert not running(server.pid)
     assert not server.directory.exists()

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast._core.requests import Refused
+from holdfast._net import sentinel
 from holdfast._net.endpoint import DEFAULT_TIMEOUT, Endpoint
 from holdfast._net.resolve import from_client, resolve
 from holdfast._net.sentinel import Sentinel
@@ -336,3 +338,19 @@ def test_clients_of_the_other_face_are_refused_with_the_way_out() -> None:
     assert caught.value.parameter == "client"
     with pytest.raises(ConfigError, match=r"for this one use holdfast$"):
         resolve(redis.Redis(), "asyncio")
+
+
+def test_a_server_that_sentinels_name_in_vain_is_asked_once_and_within_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = list[float]()
+
+    def doubt(_found: Endpoint, limit: float) -> str:
+        limits.append(limit)
+        return "it is a replica"
+
+    monkeypatch.setattr(sentinel, "_doubt", doubt)
+    found = Sentinel("main", [Endpoint(host="s1"), Endpoint(host="s2")], {})
+    found._ask = lambda _watcher, _limit: ("h", 1)  # type: ignore[method-assign,assignment]
+    with pytest.raises(Refused, match="it is a replica"):
+        found.find(0.2)
+    (limit,) = limits
+    assert 0.05 <= limit <= 0.2

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import socket
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any, cast
 
@@ -196,6 +199,37 @@ def test_a_keeper_with_nothing_left_to_send_takes_no_turn_more() -> None:
     assert keeper.before_wait() == 0
     assert len(turns) == 1
     keeper.run()
+
+
+def test_closing_waits_for_the_last_answer_and_no_longer() -> None:
+    keeper, thens = Keeper("aaaaaaaaaaaa", no_record, Absent()), list[Callable[[object, float], None]]()
+    calls = [Command(("PING",), 1.0)] * 2
+    node = SimpleNamespace(
+        address="",
+        inbox=None,
+        close=lambda _error: None,
+        farewell=lambda: ([], calls),
+        commands=SimpleNamespace(call=lambda _call, then: thens.append(then)),
+    )
+    keeper._nodes[Endpoint()] = cast("Any", node)
+    keeper._farewell(30)
+    for then in thens:
+        assert not keeper._stopping
+        then(b"PONG", 0.0)
+    assert keeper._stopping
+    keeper._nodes.clear()
+    keeper.run()
+
+
+def test_a_forked_child_closes_the_sockets_that_are_open() -> None:
+    """One may have been closed before the process forked, and not been forgotten yet."""
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    process = Process()
+    process._pools[Endpoint()] = cast("Any", SimpleNamespace(sockets=lambda: [theirs, ours]))
+    process.let_go()
+    assert os.path.samestat(os.fstat(ours.fileno()), Path(os.devnull).stat())
+    ours.close()
 
 
 def test_a_keeper_whose_turns_fail_takes_no_more_than_twenty_in_a_second(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.rendezvous.barrier import Broken, Participant, _outcome, _Over, _Passed, _read, _Waiting
+from holdfast._core.rendezvous.barrier import Broken, Participant, _Occupied, _outcome, _Over, _Passed, _read, _Waiting
+from holdfast._lua import codes
 
 
 def participant() -> Participant:
@@ -15,6 +16,8 @@ def participant() -> Participant:
 
 def test_how_long_the_others_are_waited_for() -> None:
     assert _read([0, 1000, 7]) == _Waiting(1.0, 7)
+    assert _read([codes.OCCUPIED, 1500]) == _Occupied(1.5)
+    assert _read([codes.OCCUPIED, -2]) == _Occupied(0.0), "the server has no time for it, as for a key without an expiry"
 
 
 def test_who_passes_has_a_number() -> None:

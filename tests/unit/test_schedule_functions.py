@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import holdfast
 import holdfast.aio
-from holdfast.schedule import Every
+from holdfast._core import control_records
+from holdfast.schedule import Every, definition
 
 URL = "redis://nobody.is.asked"
 
@@ -80,3 +81,23 @@ def test_a_prefix_that_cannot_be_one_is_refused(prefix: Any) -> None:
     with pytest.raises(holdfast.ConfigError, match="prefix must") as caught:
         holdfast.Schedule(URL, "jobs", prefix=prefix)
     assert caught.value.parameter == "prefix"
+
+
+@pytest.mark.parametrize("option", ["ttl", "min_runtime", "grace", "max_runtime"])
+def test_no_time_is_negative(option: str) -> None:
+    with pytest.raises(holdfast.ConfigError, match=option):
+        holdfast.Schedule(URL, "jobs").add(print, Every(1), name="job", **{option: -0.5})
+
+
+class Named:
+    """A timetable with any text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def test_a_definition_is_as_long_as_it_may_be() -> None:
+    longest = control_records.LONGEST - len(definition.write(cast("Any", Named("")), definition.DEFAULTS))
+    assert len(definition.write(cast("Any", Named("x" * longest)), definition.DEFAULTS)) == control_records.LONGEST
+    with pytest.raises(holdfast.ConfigError, match="4097 bytes"):
+        definition.write(cast("Any", Named("x" * (longest + 1))), definition.DEFAULTS)
