@@ -1,20 +1,21 @@
-"""The queue of one process for a lock: its threads and tasks wait here, and one of them asks the server for all.
+"""The queue of one process for a lock: its threads and tasks wait in it, and one of them asks the server for all.
 
-The attempt with the turn holds the lock, or asks the server for it. The lease is handed on along the queue, each time with the
-next of the fences that the server has reserved for this process.
+One attempt at a time has the turn: it holds the lock, or asks the server for the lock. When the holder releases the lock, the
+next attempt in the queue gets the lease without a request to the server (the lock is handed on). The server reserves several
+fences for this process with each grant, and each new holder gets the next of them.
 
-The queue changes under the mutex, and only holdfast's own code runs there. A change records which attempt has the turn;
-`wake_changed` wakes that attempt after the mutex is released. If `wake_changed` is interrupted, the next caller repeats it. A
-signal handler or finaliser may run in the middle of a change, in the thread that makes the change: its own changes are then
-postponed.
+This queue is changed only while the keeper's mutex is held, and no code of the user runs meanwhile. A change lists the
+attempts to wake in `untold`, and `wake_changed` wakes them after the mutex is released. If a signal interrupts `wake_changed`,
+the next call wakes the rest. A signal handler or finaliser may run in the middle of a change, in the same thread. Its own
+changes are then postponed until that change is complete.
 
-If the server has lost a lease (FLUSHDB, DEL), the process relies on the lease until its next renewal. So the first waiter in
-the queue, and a caller that does not wait, have the lease renewed early, at most once a second. If the lease turns out to be
-lost, its owner is notified first, and only then the next waiter asks the server for the lock.
+The server may lose the lock (FLUSHDB, DEL), and this process learns of the loss only from the reply to a renewal. So the lease
+is renewed early, at most once a second, while an attempt waits, or if an attempt without a wait finds the lock held. If the
+lease is lost, its owner is notified first. Then the next waiter asks the server for the lock.
 
-Waiters of other processes are not starved. Once such a waiter is known, the lease is handed on only a limited number of times,
-and for a limited time, before it is released to the server. Lock cohorting: D. Dice, V. Marathe, N. Shavit, "Lock Cohorting",
-PPoPP 2012.
+Waiters of other processes must not starve. Once this process knows of such a waiter, it hands the lock on at most
+``max_passes`` times and for at most ``max_pass_time`` seconds. Then it releases the lock on the server. Source: D. Dice, V.
+Marathe, N. Shavit, "Lock Cohorting", PPoPP 2012.
 """
 
 from __future__ import annotations
@@ -34,48 +35,59 @@ if TYPE_CHECKING:
     from holdfast._core.lock.records import HeldLease, Waiter
 
 PASS_LIMIT_S = 1.0
-"""Seconds after which a lease is always released to the server, since the message that another process waits may be lost."""
+"""Seconds after the server's grant from which the lock is not handed on inside this process any more, but released to the
+server.
+
+The message that another process waits for the lock may have been lost, so no longer time is safe.
+"""
 
 USEFUL_LEFT_S = 1.0
-"""Seconds that a lease must have left to be handed on (or half of its ttl, if less); otherwise it is renewed first."""
+"""Minimum seconds for which a lease must still be valid to be handed on; half of its ttl, if that is less.
+
+A lease that is valid for less time is renewed first.
+"""
 
 UNREAD_CHECK_EVERY_S = 0.0002
-"""Seconds between two checks for unread messages that other processes wait: in a busy process the keeper reads them 5 ms
-late."""
+"""Minimum seconds between two checks, at a release, for unread messages that another process waits for the lock.
+
+The keeper (background thread) reads messages too, but up to 5 ms late in a busy process.
+"""
 
 MORE_FENCES = 1000
-"""Maximum number of fences to request at once if no reserved fence is left and no other process waits.
+"""Maximum number of fences to request in one renewal if no reserved fence is left and no other process waits.
 
-The number requested is that of the fences used since the lock was acquired: more would run ahead of the server's clock.
+The number requested is the number of times that the lock was handed on since its grant, but at least `BLOCK`. With a greater
+number, the fences would run ahead of the server's clock, from which they are made.
 """
 
 
 class _KeeperTurn:
-    """The type of `KEEPER_TURN`, which stands in `LocalQueue.turn_of` while the keeper thread releases the lock."""
+    """The type of `KEEPER_TURN`: the value of `LocalQueue.turn_of` while the keeper (background thread) releases the lock.
+    """
 
 
 KEEPER_TURN = _KeeperTurn()
 
 
 class Question(Struct):
-    """An early renewal of a lease, which checks whether the lease still exists on the server."""
+    """A renewal of a lease that is sent before it is due, to check whether the lease still exists on the server."""
 
     __slots__ = __match_args__ = ("token", "at", "unanswered", "enough", "callers")
 
     def __init__(self, token: str, at: float, unanswered: int, enough: int) -> None:
         self.token = token
         self.at = at
-        """Monotonic time, in seconds, at which this renewal was requested; replies to earlier renewals do not count."""
+        """Monotonic time, in seconds, at which this renewal was requested. Replies to earlier renewals are ignored."""
         self.unanswered = unanswered
-        """Number of servers that have not replied yet."""
+        """Number of servers that have not replied to this renewal yet."""
         self.enough = enough
-        """Number of further confirmations that prove that the lease still exists."""
+        """Number of further servers that must confirm the lease, to prove that the lease still exists."""
         self.callers: list[Attempt] = []
-        """Attempts that wait for the reply only, not for the lock."""
+        """Attempts that wait until the reply to this renewal has arrived, and do not wait for the lock."""
 
 
 class LocalQueue:
-    """The holder of a lock in this process, and the queue of the attempts that want the lock. All methods are thread-safe."""
+    """The attempt of this process that holds a lock, and the queue of its attempts that wait for the lock. Thread-safe."""
 
     __slots__ = (
         "__weakref__",
@@ -108,59 +120,78 @@ class LocalQueue:
     def __init__(self, node: QueuePort, prefix: bytes) -> None:
         self.node = node
         self.prefix = prefix
-        """Prefix of the inbox through which other processes notify this queue."""
+        """Key prefix of the inbox (pub/sub channel) through which other processes notify this queue that they wait."""
         self.mutex = node.mutex
         self.in_change = node.in_change
         self.clock = node.clock
         self.turn_of: Attempt | _KeeperTurn | None = None
-        """The attempt with the turn, which holds the lock or asks the server for it; `KEEPER_TURN`: the keeper releases it.
+        """The attempt with the turn: it holds the lock, or asks the server for the lock.
 
-        None: nobody has the turn.
+        `KEEPER_TURN`: the keeper (background thread) is releasing the lock. None: nobody has the turn.
         """
         self.queue: deque[Attempt] = deque()
-        """Attempts that wait for the turn (to hold the lock, or to ask the server for it), in order of arrival."""
+        """Attempts that wait for the turn (the right to hold the lock, or to ask the server for it), in order of arrival.
+        """
         self.untold: deque[tuple[Attempt, Outcome | None]] = deque()
-        """Attempts to wake after the change of this queue, each with its outcome; None: the attempt looks for its turn."""
+        """Attempts to wake after the current change of this queue, each with the outcome of its wait.
+
+        The outcome None makes the attempt read `Attempt.turn`.
+        """
         self.passing: Attempt | None = None
-        """Attempt that is handing the lock on."""
+        """Attempt whose release is in progress: it is about to hand the lock on to the next waiter.
+
+        None: no release is in progress.
+        """
         self.held_lease: HeldLease | None = None
-        """Lease that this process holds, or None. If no attempt has the turn, the lease lingers (is kept for quick reuse)."""
+        """Lease that this process holds; None: no lease.
+
+        If `turn_of` is None, the lease lingers: its holder has released it, and it is kept for quick reuse.
+        """
         self.fence = 0
-        """Last fence that an attempt of this process got."""
+        """Fence of the present or last holder in this process."""
         self.last = 0
-        """Last of the fences that the server has reserved for this process."""
+        """Highest of the fences that the server has reserved for this process."""
         self.passes = 0
         self.taken = 0.0
-        """Monotonic time, in seconds, at which the server granted the lock."""
+        """Monotonic time, in seconds, at which the server last granted the lock to this process."""
         self.asked = False
         """True if another process is known to wait for the lock."""
         self.crowded = False
-        """True if other clients waited when the lock was last acquired."""
+        """True if clients of other processes were waiting when the server last granted the lock to this process."""
         self.late_at = float("inf")
-        """Monotonic time, in seconds, of the earliest timeout among the waiters, or an earlier time."""
+        """Monotonic time, in seconds, at which the first timeout of a waiter passes, or an earlier time; infinity: no
+        timeouts.
+        """
         self.linger_until = self.next_look = 0.0
         self.question: Question | None = None
-        """Latest early renewal that a waiter caused, while it has no reply; None: there is none."""
+        """Latest early renewal (check of the lease) that a waiter caused, until its reply arrives; None: no reply is
+        outstanding.
+        """
         self.questioned_at = float("-inf")
-        """Monotonic time, in seconds, of the latest early renewal that a waiter caused."""
+        """Monotonic time, in seconds, at which a waiter last caused an early renewal (check of the lease); -infinity: never.
+        """
         self.question_at = float("inf")
-        """Monotonic time, in seconds, at which the first waiter next causes an early renewal; infinity: never."""
+        """Monotonic time, in seconds, of the next early renewal (check of the lease) for the first waiter; infinity: never.
+        """
         self.last_reply = NO_ANSWER
-        """Last reply of the server to an attempt of this process that had to wait."""
+        """Last reply of the server that another client holds the lock; `NO_ANSWER` before the first such reply."""
         self.trouble: Exception | None = None
-        """Error of the last request that this process sent for the lock; None: the server replied."""
+        """Error of the last request with which this process asked for the lock; None: the server replied to that request.
+        """
 
     @property
     def reachable(self) -> bool:
-        """Return True if the inbox is subscribed, so that other processes can notify this one that they wait."""
+        """Return True if the inbox (pub/sub channel) is subscribed through which other processes notify this one that they
+        wait.
+        """
         return self.node.reachable(self.prefix)
 
     # Entering the queue
 
     def retake(self, attempt: Attempt) -> Grant | None:
-        """Return a grant of the lease that lingers (is kept after release), if it fits the attempt.
+        """Return a grant of the lease that lingers: the last holder released the lease, and it is kept for quick reuse.
 
-        Return None if there is no such lease: the attempt then has to call `enter`.
+        Return None if no lease lingers, or the lease does not suit the attempt. The attempt then has to call `enter`.
         """
         held_lease = self.held_lease
         if held_lease is None or self.turn_of is not None or self.in_change():
@@ -180,9 +211,10 @@ class LocalQueue:
             return grant
 
     def enter(self, attempt: Attempt) -> Turn | None:
-        """Return the turn for an attempt: a grant, or permission to ask the server.
+        """Give the turn to an attempt, or append the attempt to this queue.
 
-        None: the attempt is queued, and is woken later.
+        Return a Grant if the attempt holds the lock now. Return AskServer if the attempt has to ask the server for the lock.
+        Return None if the attempt is queued: it is woken when it gets the turn.
         """
         with self.mutex:
             turn = self._enter(attempt)
@@ -190,9 +222,9 @@ class LocalQueue:
         return turn
 
     def received(self, attempt: Attempt) -> Turn | None:
-        """Return the turn (grant, error, or permission to ask the server) that a woken attempt got.
+        """Return the result that a woken attempt got from this queue: a grant, an error, or the permission to ask the server.
 
-        Return None if the attempt got none; it has then left the queue.
+        Return None if the attempt got no result, for example because its time is up. The attempt has then left the queue.
         """
         with self.mutex:
             turn = attempt.turn
@@ -204,7 +236,10 @@ class LocalQueue:
             return turn if self.turn_of is attempt or isinstance(turn, Failed) else None
 
     def busy(self, attempt: Attempt) -> Busy | None:
-        """Return Busy for an attempt that does not wait, if this process holds the lock. None: the server has to be asked."""
+        """Return Busy if another attempt of this process holds the lock. Return None if the server has to be asked.
+
+        Attempts that do not wait call this method.
+        """
         with self.mutex:
             held_lease = self.held_lease
             if held_lease is None or held_lease.lost or self.turn_of is attempt or not isinstance(self.turn_of, Attempt):
@@ -215,10 +250,12 @@ class LocalQueue:
             return Busy(left, self.last, held_lease.token.partition(".")[0], False)
 
     def start_question(self, attempt: Attempt, now: float) -> bool:
-        """Check with the server, by an early renewal, whether the held lease still exists, for an attempt that does not wait.
+        """Renew the held lease early, so that an attempt that does not wait learns whether the lease still exists on the
+        server.
 
-        Return True if the attempt has to wait for the reply; `Attempt.until` is brought forward once the reply confirms the
-        lease. Return False if the last check is less than a second old, so that none is started.
+        Return True if a reply is outstanding, for which the attempt has to wait. The reply sets `Attempt.until`, the end of
+        the wait, to the present time. Return False if no renewal was started, because the last one is less than a second old
+        or there is no lease.
         """
         with self.mutex:
             question = self.question
@@ -232,9 +269,10 @@ class LocalQueue:
             return True
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
-        """Note the result of a renewal made at monotonic time ``made``. ``known``: True if the server confirmed the lease.
+        """Note the result of a renewal that was requested at monotonic time ``made``.
 
-        If the lease is lost, its owner must have been notified before this call.
+        ``known``: True if the server confirmed the lease; False if it did not reply or the lease is lost. If the lease is
+        lost, the caller must have notified its owner before this call.
         """
         with self.mutex:
             question = self.question
@@ -251,23 +289,30 @@ class LocalQueue:
         self.wake_changed()
 
     def is_asking(self) -> bool:
-        """Return True if an attempt of this process is asking the server for the lock, and its event loop is not closed."""
+        """Return True if an attempt of this process is asking the server for the lock, and the attempt's event loop is not
+        closed.
+        """
         who = self.turn_of
         slot = who.slot if isinstance(who, Attempt) else None
         return isinstance(who, Attempt) and self.held_lease is None and not (slot is not None and slot.gone())
 
     def has_lease(self, attempt: Attempt) -> bool:
-        """Return True if the process holds the lock for this attempt."""
+        """Return True if this process holds the lock and ``attempt`` has the turn, so is its holder."""
         return self.turn_of is attempt and self.held_lease is not None
 
     def fences_wanted(self) -> int:
-        """Return the number of fences to request with the next renewal: 0 while reserved fences are left."""
+        """Return the number of fences to reserve with the next renewal; 0 while a reserved fence is unused."""
         if self.fence < self.last:
             return 0
         return BLOCK if self.asked else min(MORE_FENCES, max(BLOCK, self.passes))
 
     def note_more_fences(self, attempt: Attempt, held_lease: HeldLease, held: Held, sent: float) -> Grant:
-        """Note the fences and the time by which the server extended a lease. Return the attempt's grant with the next fence."""
+        """Note a renewal that extended the lease and may have reserved fences.
+
+        Return the attempt's grant with the next fence.
+
+        ``held``: the server's reply. ``sent``: monotonic time, in seconds, at which the request was sent.
+        """
         with self.mutex:
             held_lease.deadline = max(held_lease.deadline, sent + held_lease.ttl - margin(held_lease.ttl))
             if held.last != self.last:
@@ -275,9 +320,9 @@ class LocalQueue:
             return self._grant(attempt, held_lease, self.clock(), renewed=True)
 
     def drop_lease(self) -> AskServer:
-        """Drop the local lease, which is lost, and return the permission to ask the server.
+        """Drop the lease that this process believed to hold, because it is lost. Return the permission to ask the server.
 
-        The keeper releases the lease on the server, because a late renewal may have extended it there.
+        The keeper (background thread) also releases the lease on the server, where a late renewal may have extended it.
         """
         with self.mutex:
             if self.held_lease is not None:
@@ -286,13 +331,16 @@ class LocalQueue:
             return AskServer()
 
     def note_lease(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Note the lease that was created from the attempt's grant, as the lease that this process holds."""
+        """Note that this process holds ``held_lease``, which was created from the grant of ``attempt``.
+
+        Do nothing if the attempt does not have the turn any more.
+        """
         if self.turn_of is attempt:
             with self.mutex:
                 self.held_lease, self.asked = held_lease, self.asked or self.node.asked_for(held_lease.token)
 
     def note_grant(self, attempt: Attempt, grant: Grant) -> None:
-        """Note that the server has granted the lock to the attempt that asked for it."""
+        """Note the server's grant of the lock to the attempt that asked for it: its fences and its time."""
         with self.mutex:
             self.fence, self.last, self.taken, self.passes, self.trouble = grant.fence, grant.last, grant.taken, 0, None
             # Waiters behind this attempt in the server's queue have notified an earlier holder, and must not be starved. A
@@ -303,11 +351,11 @@ class LocalQueue:
     # Leaving the queue
 
     def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
-        """Hand the lock on inside this process, after its holder has released it.
+        """Hand the lock on to the next waiter of this process, after its holder has released it.
 
-        Return True if the next waiter has the lock, or the lease lingers (is kept for quick reuse). Return False if the caller
-        has to release the lock on the server, and then to call `on_released`. Return None if another thread or a signal handler
-        released it first.
+        Return True if there is nothing left to do: the next waiter has the lock, or the lease lingers (is kept for quick
+        reuse). Return False if the caller has to release the lock on the server, and then to call `on_released`. Return None
+        if another thread or a signal handler has released the lock first.
         """
         nested = self.in_change()  # True in a signal handler that may have interrupted a change of the queue
         with self.mutex:
@@ -330,15 +378,17 @@ class LocalQueue:
         return kept
 
     def give_back(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Have the keeper thread release the lock, for a holder that cannot wait for the release."""
+        """Have the keeper (background thread) release the lock on the server, for a holder that cannot wait for the reply.
+        """
         with self.mutex:
             if self.turn_of is attempt:
                 self._give_back(held_lease)
 
     def on_released(self, attempt: Attempt | None = None) -> None:
-        """Let the next waiter ask the server: the lock was released there, or was not acquired.
+        """Let the next waiter ask the server for the lock: this process has released the lock, or has failed to acquire it.
 
-        ``attempt``: the attempt that held the lock or asked the server; None: the keeper thread released the lock.
+        ``attempt``: the attempt that had the turn (held the lock or asked the server); None: the keeper thread released the
+        lock.
         """
         if self.in_change():
             self.node.later(partial(self.on_released, attempt))
@@ -361,10 +411,10 @@ class LocalQueue:
         self.wake_changed()
 
     def withdraw(self, attempt: Attempt) -> None:
-        """Remove an attempt that gives up, even if it just got the lock. The next waiter gets the lock, or asks the server for
-        it.
+        """Remove an attempt that gives up, even if it has just got the lock.
 
-        The caller removes everything that the attempt left on the server.
+        If the attempt had the turn, the next waiter gets the lock, or asks the server for it. The caller removes everything
+        that the attempt left on the server.
         """
         if self.in_change():
             self.node.later(partial(self.withdraw, attempt))
@@ -384,9 +434,10 @@ class LocalQueue:
         self.wake_changed()
 
     def pass_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """Pass the position in the server's queue from an attempt that stops waiting to the next waiter of this process.
+        """Move the server-queue position of an attempt that stops waiting to the next waiter of this process.
 
-        Return False if there is no waiter, or the position is lost.
+        Return True if the next waiter has the position now, and waits on the server. Return False if there is no next waiter,
+        or the server no longer has the position.
         """
         if self.in_change():
             return False
@@ -396,16 +447,20 @@ class LocalQueue:
         return bequeathed
 
     def pass_abandoned_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """Pass on the position in the server's queue as `pass_place_on` does, for an attempt whose event loop was closed.
+        """Move the server-queue position of an attempt whose event loop was closed to the next waiter of this process.
 
-        The caller holds the mutex.
+        Return True if the next waiter has the position now. Return False if there is no next waiter, or the server no longer
+        has the position. The caller holds the mutex.
         """
         bequeathed = self._pass_place_on(attempt, place)
         self.wake_changed()
         return bequeathed
 
     def close(self, error: WireError) -> None:
-        """Fail all waiters with ``error``, because this process stops. The caller holds the mutex."""
+        """End the wait of all attempts in this queue with ``error``, because this process stops.
+
+        The caller holds the mutex.
+        """
         while self.queue:
             self._fail(self.queue[0], error)
         self.wake_changed()
@@ -422,9 +477,10 @@ class LocalQueue:
         return True
 
     def failed(self, attempt: Attempt, error: Exception) -> None:
-        """Let the next waiter ask the server, after an attempt could not reach it.
+        """Let the next waiter ask the server, after ``attempt`` asked the server and failed with ``error``.
 
-        Waiters without a timeout fail with the same error. The other waiters try for themselves.
+        Waiters without a timeout fail with the same error. Waiters with a timeout ask the server themselves, one after the
+        other.
         """
         with self.mutex:
             if self.turn_of is attempt:
@@ -437,10 +493,10 @@ class LocalQueue:
     # Waking waiters
 
     def wake_changed(self) -> None:
-        """Wake the attempts whose state has changed, with the mutex released.
+        """Wake the attempts in `untold`, each while the mutex is released.
 
-        A closed event loop may destroy its tasks when it is woken, and their clean-up uses this queue. Waking an attempt twice
-        is harmless.
+        The mutex must be free, because waking an attempt of a closed event loop may destroy tasks whose clean-up uses this
+        queue. An attempt may be woken twice, which is harmless.
         """
         while self.untold:
             if self.in_change():
@@ -462,16 +518,19 @@ class LocalQueue:
     # Called by the node with the mutex held
 
     def on_asked(self) -> None:
-        """Note that another process waits for the lock; a lingering lease is released at once."""
+        """Note that another process waits for the lock.
+
+        If the lease lingers (is kept for quick reuse), have it released at once.
+        """
         self.asked = True
         if self.turn_of is None and self.held_lease is not None:
             self._give_back(self.held_lease)
 
     def on_time(self, now: float) -> float:
-        """Release a lease that has lingered long enough, and wake the waiters whose time is up.
+        """Release a lease that has lingered (was kept for quick reuse) long enough, and wake the waiters whose time is up.
 
-        Drivers wake these waiters, too, but their timers stop while the machine sleeps. Return the monotonic time, in seconds,
-        of the next call; infinity: none is needed.
+        Drivers wake these waiters, too, but the timers of drivers stop while the machine sleeps. Return the monotonic time, in
+        seconds, at which to call this method again; infinity: no call is needed.
         """
         if self.turn_of is None and self.held_lease is not None and now >= self.linger_until:
             self._give_back(self.held_lease)
@@ -514,10 +573,10 @@ class LocalQueue:
         return None
 
     def _question_due(self, now: float, until: float | None = None) -> float:
-        """Renew the lease early, for the first waiter, if the lease has not been confirmed for a second.
+        """Renew the lease early for the first waiter, unless the lease was granted or renewed within the last second.
 
-        Return the time of the next check. A lock that is handed on quickly causes no renewal. ``until``: end of the attempt's
-        wait; for an attempt that waits for less than a second, the check is made at once. Times are monotonic, in seconds.
+        Return the monotonic time, in seconds, of the next check. ``until``: monotonic time at which the waiter stops waiting;
+        None: never. If that is less than a second away, the lease is renewed even after a recent grant or ordinary renewal.
         """
         known = self.questioned_at
         if self.held_lease is not None and (until is None or until > now + QUESTION_EVERY_S):
@@ -528,9 +587,9 @@ class LocalQueue:
         return known + QUESTION_EVERY_S
 
     def _put_question(self, now: float) -> bool:
-        """Start an early renewal, to learn whether the lease still exists on the server.
+        """Have the lease renewed early, to learn whether it still exists on the server.
 
-        Return False if there is no lease to renew.
+        Return False if this process holds no lease that can be renewed.
         """
         held_lease = self.held_lease
         if held_lease is None or held_lease.lost or held_lease.over or not isinstance(self.turn_of, Attempt):
@@ -548,8 +607,8 @@ class LocalQueue:
             self.queue.remove(attempt)
 
     def _nudge(self) -> None:
-        """Wake the attempt with the turn again, or let the keeper begin the release again, since an interrupt may have
-        prevented it."""
+        """Repeat a step that an interrupt may have prevented: wake the attempt with the turn, or begin the keeper's release.
+        """
         if isinstance(self.turn_of, Attempt) and self.turn_of.turn is not None:
             self._give(self.turn_of, self.turn_of.turn)
         elif self.turn_of is KEEPER_TURN and self.held_lease is not None:
@@ -575,14 +634,16 @@ class LocalQueue:
         return True
 
     def _hand_on(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Give the lock of a withdrawn attempt to the next waiter, or have the keeper release it."""
+        """Hand the lock of an attempt that gives up on to the next waiter, or have the keeper (background thread) release it.
+        """
         if not self._may_keep(attempt.spec, held_lease, now := self.clock()) or not self._pass(held_lease, now):
             self._give_back(held_lease)
 
     def _pass_over(self) -> None:
-        """Give the turn (to hold the lock, or to ask the server) to the next waiter if the event loop of its owner is closed.
+        """Move the turn to the next waiter if the event loop of the attempt with the turn is closed.
 
-        If the owner has already received the lock, nothing is done.
+        The turn is the right to hold the lock or to ask the server for it. If that attempt's caller has already received the
+        lock, nothing is changed.
         """
         attempt, held_lease = self.turn_of, self.held_lease
         if not isinstance(attempt, Attempt) or attempt.slot is None or not attempt.slot.gone():
@@ -617,10 +678,11 @@ class LocalQueue:
         return True
 
     def _grant(self, attempt: Attempt, held_lease: HeldLease, now: float, *, renewed: bool = False) -> Grant:
-        """Return the attempt's grant with the next fence; fence 0: the server must first add fences or time to the lease.
+        """Return a grant of the held lease for the attempt, with the next reserved fence.
 
-        ``renewed``: True if the lease was renewed just now, so that any time left is enough; otherwise a slow server would be
-        asked again and again.
+        The grant has fence 0 if the server must be asked first: no reserved fence is left, or the lease is valid for too short
+        a time. ``renewed``: True if the lease was renewed just now. Any remaining time is then enough, since another renewal
+        would bring no more.
         """
         fence, left = 0, held_lease.deadline - now
         if self.fence < self.last and (left >= min(USEFUL_LEFT_S, held_lease.ttl / 2) or (renewed and left > 0)):
@@ -633,7 +695,7 @@ class LocalQueue:
         return Grant(attempt, fence, now, held_lease.deadline, held_lease=held_lease)
 
     def _give_back(self, held_lease: HeldLease) -> None:
-        """Have the keeper thread release a lease that no attempt of this process wants."""
+        """Give the turn to the keeper (background thread), which releases a lease that no attempt of this process uses."""
         self.turn_of = KEEPER_TURN
         self.node.give_back(self, held_lease)
         self.held_lease = None
@@ -649,9 +711,10 @@ class LocalQueue:
         self._give(heir, AskServer(place))
 
     def _next(self) -> Attempt | None:
-        """Return the first waiter whose event loop is open; None if there is none. Remove the waiters before it from the queue.
+        """Return the first waiter whose event loop is open; None if there is none.
 
-        The removed attempts are kept until the change is done, because dropping them may destroy their tasks.
+        Remove the waiters before it, whose event loops are closed. They stay in `untold` until the change of the queue is
+        complete, because dropping them may destroy their tasks.
         """
         while self.queue:
             first = self.queue[0]
@@ -662,9 +725,9 @@ class LocalQueue:
         return None
 
     def _give(self, attempt: Attempt, turn: Turn) -> None:
-        """Give an attempt the turn: a grant, or permission to ask the server.
+        """Give an attempt the turn, which is a grant or the permission to ask the server.
 
-        An interrupt may come between the steps; their order lets `withdraw` repair that.
+        An interrupt may come between two of these steps. Their order is such that `withdraw` then restores a consistent queue.
         """
         attempt.turn = turn
         self.turn_of = attempt

@@ -1,8 +1,8 @@
 """The records of a lock and of one acquisition, which all lock operations share.
 
-`Spec` describes a lock. An `Attempt` is one try to acquire the lock, and a `Waiter` is the attempt's position in the queue of
-the server. A `Grant` is the result of a successful attempt. A `Turn` is the result that an attempt gets from the queue of its
-process. A `HeldLease` is the lease, from its grant to its end.
+`Spec` describes a lock with its options. An `Attempt` is one try to acquire the lock. A `Waiter` is the position of an attempt
+in the server's queue. A `Grant` is the result of a successful attempt. A `Turn` is the result that an attempt gets from the
+queue inside its process. A `HeldLease` is the lease, from its grant to its end.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from holdfast._core.struct import Struct
 INFINITY = float("inf")
 
 CLAIM_AFTER_S = 0.05
-"""Seconds after a hand-over at which the short claim window is renewed to the full lease, unless the lock is released
-before."""
+"""Seconds from a hand-over to the renewal that extends the short claim window to a full lease.
+
+A lock that is released earlier is never renewed.
+"""
 
 BOUNDED = "max_hold has passed"
-"""Reason of the loss of a lease that was held for as long as ``max_hold`` allows."""
+"""Reason given for the loss of a lease that its holder has kept for ``max_hold`` seconds."""
 
 GRID = 16
-"""Number of time slots per second: renewals of leases longer than 8 s that fall into one slot are sent together."""
+"""Number of time slots per second into which renewals of leases longer than 8 s are put; one slot is sent in one request.
+"""
 
 
 S = TypeVar("S")
@@ -34,10 +37,10 @@ V = TypeVar("V")
 
 
 class cached_property(Generic[S, V]):  # noqa: N801 - as the one of functools
-    """A replacement of `functools.cached_property` without a mutex, like that of Python 3.12.
+    """A replacement for `functools.cached_property` that uses no mutex, like the one of Python 3.12.
 
-    The `cached_property` of Python 3.11 has a mutex. If another thread holds the mutex during a fork, the child waits forever.
-    Without a mutex, two threads may compute the same value.
+    The `cached_property` of Python 3.11 uses a mutex. If another thread holds this mutex during a fork, the child process
+    waits forever. Without the mutex, two threads may both compute the value, which is harmless.
     """
 
     def __init__(self, compute: Callable[[S], V]) -> None:
@@ -59,30 +62,33 @@ class cached_property(Generic[S, V]):  # noqa: N801 - as the one of functools
 
 
 def margin(ttl: float) -> float:
-    """Return the drift margin of a lease, in seconds, for clocks of different speed: 1% plus 2 ms (as in Redlock)."""
+    """Return the drift margin in seconds: the part of a lease that its holder does not use, since clocks differ in speed.
+
+    The margin is 1% of ``ttl`` plus 2 ms, as in Redlock.
+    """
     return ttl * 0.01 + 0.002
 
 
 def whole(believed: float) -> float:
-    """Return the full length, in seconds, of a lease of which ``believed`` seconds remain after `margin` was subtracted."""
+    """Return the length, in seconds, of a lease from which `margin` leaves ``believed`` seconds."""
     return (believed + 0.002) / 0.99
 
 
 class Permits(NamedTuple):
-    """The permits of a semaphore or read-write lock that one attempt acquires."""
+    """The permits that one attempt acquires of a semaphore or read-write lock."""
 
     scripts: Scripts
     kind: str
-    """Format of the permits on the server: 'semaphore 1' or 'rwlock 1'."""
+    """Format of the object on the server: "semaphore 1" or "rwlock 1"."""
     wanted: int
     limit: int | None
-    """Total number of permits; None: the number that other clients have set."""
+    """Total number of permits of the semaphore; None: the number that other clients have set on the server."""
     fixed: bool = False
     """True if the total number of permits can never change, as for a read-write lock."""
 
 
 class _Spec(NamedTuple):
-    """The fields of a `Spec`; the subclass adds the values computed from them."""
+    """The fields of a `Spec`, which adds the values that are computed from these fields."""
 
     name: str
     keys: tuple[bytes, bytes, bytes]
@@ -90,76 +96,92 @@ class _Spec(NamedTuple):
     renew: bool
     max_hold: float | None
     timeout: float
-    """Longest wait for one reply, in seconds: much less than the lease, so that there is time to ask again."""
+    """Maximum seconds to wait for one reply: much less than ``ttl``, so that there is time to send the request again."""
     linger: float = 0.0
-    """Seconds for which the lease is kept after its release, for quick reuse, unless another client wants the lock."""
+    """Seconds for which the lease is kept for quick reuse after its release, unless another client wants the lock; 0: not
+    kept.
+    """
     max_passes: int = 32
-    """Maximum number of times that the lock is handed on inside this process while other processes wait for it."""
+    """Maximum number of times in a row that the lock is handed on inside this process while other processes wait for it."""
     max_pass_time: float = 0.01
-    """Seconds for which the lock may be handed on inside this process while other processes wait for it."""
+    """Seconds after a grant for which the lock may be handed on inside this process while other processes wait for it."""
     replicas: int = 0
     """Number of replicas that must acknowledge the lock before it counts as acquired; 0: none."""
     guard: float = 0.0
-    """Seconds of quarantine, in which a server that may have lost its data grants no lock; 0: no quarantine."""
+    """Quarantine in seconds: for that long a server that may have lost its data grants no lock; 0: no quarantine."""
     progress_within: float | None = None
-    """Seconds without a call of ``progress()`` after which the holder counts as hung and loses the lease; None: never."""
+    """Maximum seconds between two calls of ``progress()``: later, the holder counts as hung and loses the lease; None: no
+    limit.
+    """
     yields: bool = False
-    """True if a wait for this lock may be ended with Deadlock, to break a cycle of waiters."""
+    """True if a wait for this lock may be ended with the error Deadlock, to break a cycle of waiters."""
     permits: Permits | None = None
     """Permits to acquire, of a semaphore or read-write lock; None: a plain lock with one holder."""
     home: bytes = b""
-    """Prefix of the keys of the holder's inbox and process record, for a lock whose ``key=`` does not show a prefix."""
+    """Key prefix of the holder's inbox and process record, if the lock's key (``key=``) does not show a prefix; otherwise
+    empty.
+    """
     label: str | None = None
-    """Label of the lock's user, shown to other processes; None: the label of the process."""
+    """Label (text for people) of the lock's user, shown to other processes; None: the label of the process is shown."""
 
 
 class Spec(_Spec):
-    """A lock with its options, as all operations on the lock see it. Times are in seconds."""
+    """A lock with its options, as all operations on the lock use it. All times are in seconds."""
 
     @property
     def key(self) -> str:
-        """Return the key of the lock as text, for messages."""
+        """Return the main key of the lock as text, for messages."""
         return self.keys[0].decode(errors="backslashreplace")
 
     @cached_property
     def granting(self) -> tuple[bytes, ...]:
-        """Return the keys for scripts that may grant the lock to any token: with the key of the quarantine, if there is one."""
+        """Return the keys for scripts that may grant the lock to any client: with ``quarantine=``, one key more than the
+        lock's own.
+        """
         return (*self.keys, guard_key(self.prefix)) if self.guard else self.keys
 
     @cached_property
     def prefix(self) -> bytes:
-        """Return the prefix under which the inbox, process record and quarantine key of this lock are stored."""
+        """Return the key prefix of the inbox and process record of this lock's users, and of the quarantine's key."""
         return self.home or prefix_of(self.keys[0])
 
     def signed(self, drawn: str) -> str:
-        """Return the random token ``drawn``, extended by `home` if set: scripts derive inbox and process record from the
-        result."""
+        """Return the random token ``drawn``, with `home` inserted if that is set.
+
+        Scripts read in the token under which prefix the holder's inbox and process record are.
+        """
         return drawn.replace(".", f"@{self.home.hex()}.", 1) if self.home else drawn
 
     def token(self, drawn: str) -> str:
-        """Return the token for an attempt: the random text ``drawn`` with the prefix (see `signed`) and `token_suffix`."""
+        """Return the token of a new attempt: the random text ``drawn``, the prefix in `home` if it is set, and `token_suffix`.
+        """
         return self.signed(drawn) + self.token_suffix
 
     @cached_property
     def guarded(self) -> tuple[int, ...]:
-        """Return the quarantine in milliseconds as the last script argument; an empty tuple without a quarantine."""
+        """Return the quarantine in milliseconds, as the last argument of a script; an empty tuple without a quarantine."""
         return (milliseconds(self.guard),) if self.guard else ()
 
     @cached_property
     def is_passable(self) -> bool:
-        """Return True if renewals may continue without limit (no ``max_hold``): only such a lease is handed on inside the
-        process."""
+        """Return True if a lease of this lock may be handed on inside the process.
+
+        That needs renewals without a time limit: ``renew`` is set, ``max_hold`` and ``progress_within`` are not.
+        """
         return self.renew and self.max_hold is None and self.progress_within is None
 
     @cached_property
     def token_suffix(self) -> str:
-        """Return the end of each token: ``~`` if the holder may keep the lock after release; for permits, ``*`` and their
-        number."""
+        """Return the text at the end of each token.
+
+        It is ``*`` and the number of permits for permits, ``~`` for a lock that may linger (be kept after its release),
+        otherwise empty.
+        """
         return f"*{self.permits.wanted}" if self.permits else "~" if self.linger else ""
 
     @cached_property
     def terms(self) -> tuple[str | int, ...]:
-        """Return the script arguments for permits (their format and limit); an empty tuple for a plain lock."""
+        """Return the script arguments that describe permits (format and limit); an empty tuple for a plain lock."""
         if self.permits is None:
             return ()
         return (self.permits.kind, "" if self.permits.limit is None else self.permits.limit)
@@ -170,15 +192,16 @@ class Spec(_Spec):
 
     @cached_property
     def renew_grid(self) -> int:
-        """Return the number of points in time per second at which renewals may be due, so that many renewals are sent
-        together."""
+        """Return the number of time slots per second to which renewal times are rounded, so that one request renews many
+        leases.
+        """
         return GRID << int(8 / self.ttl).bit_length()
 
     @cached_property
     def renew_part(self) -> float:
-        """Return the fraction of the lease after which it is renewed: a third, or up to an eighth less, depending on the key.
+        """Return the fraction of a lease after which it is renewed: between 7/24 and 1/3, depending on the key.
 
-        So leases that were acquired together are soon renewed at different times.
+        Leases that were acquired at the same time are thus renewed at different times.
         """
         return (1 - int.from_bytes(self.keys[0][-8:], "big") % 61 / 488) / 3
 
@@ -188,7 +211,7 @@ class Spec(_Spec):
 
 
 def answer_within(ttl: float) -> float:
-    """Return the seconds to wait for a reply about a lease of ``ttl`` seconds, so that enough time is left for retries."""
+    """Return the seconds to wait for a reply about a lease of ``ttl`` seconds: few enough that time is left for retries."""
     return max(ttl / 10, min(ttl / 3, 0.2))
 
 
@@ -197,7 +220,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def scripts(spec: Spec) -> Scripts:
-    """Return the server scripts for a lock: those of a plain lock, or those of its permits."""
+    """Return the server scripts for a lock: those for plain locks, or those for permits."""
     return MUTEX if spec.permits is None else spec.permits.scripts
 
 
@@ -209,79 +232,99 @@ class Tally(Protocol):
     ended: int
 
     def waits(self, attempt: Attempt, /) -> None:
-        """Count an attempt that begins to wait for another holder; repeated calls for one attempt count once."""
+        """Count an attempt that begins to wait because another client holds the lock.
+
+        Later calls for this attempt count nothing.
+        """
 
     def held(self, seconds: float, /) -> None:
-        """Count a lease that ended after it was held for this many seconds."""
+        """Note that a lease has ended, which was held for ``seconds`` seconds."""
 
 
 class Queue(Protocol):
-    """The queue of this process for one lock, as other modules use it; see `_core.lock.local_queue.LocalQueue`."""
+    """The queue inside this process for one lock, as other modules use it.
+
+    The class is `_core.lock.local_queue.LocalQueue`.
+    """
 
     trouble: Exception | None
-    """Error of the last request that this process sent for the lock; None: the server replied."""
+    """Error of the last request with which this process asked for the lock; None: the server replied to that request."""
 
     @property
     def prefix(self) -> bytes:
-        """Return the prefix of the inbox through which other processes notify this queue."""
+        """Return the key prefix of the inbox (pub/sub channel) through which other processes notify this queue that they wait.
+        """
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Return the mutex that guards the whole queue."""
+        """Return the mutex that protects this queue."""
 
     @property
     def turn_of(self) -> object:
-        """Return the attempt that has the turn, so holds the lock or asks the server for it; None: no attempt has it."""
+        """Return the attempt with the turn, which holds the lock or asks the server for it; None: no attempt has the turn.
+        """
 
     @property
     def held_lease(self) -> HeldLease | None:
-        """Return the lease that this process holds, or None; if no attempt has the turn, the lease lingers (is kept for
-        reuse)."""
+        """Return the lease that this process holds; None if it holds none.
+
+        If no attempt has the turn, the lease lingers: its holder has released it, and it is kept for quick reuse.
+        """
 
     @property
     def last(self) -> int:
-        """Return the last fence that the server has reserved for this lease."""
+        """Return the highest fence that the server has reserved for this process with its lease."""
 
     @property
     def question(self) -> object:
-        """Return the early renewal that checks whether the lease still exists on the server; None: none is under way."""
+        """Return the early renewal that checks whether the lease still exists on the server; None: no such check is under way.
+        """
 
     def retake(self, attempt: Attempt) -> Grant | None:
-        """Return a grant of the lease that lingers (is kept after release), if it fits; None: the attempt has to call
-        `enter`."""
+        """Return a grant of the lease that lingers: the last holder released the lease, and it is kept for quick reuse.
+
+        Return None if no lease lingers, or the lease does not suit the attempt. The attempt then has to call `enter`.
+        """
 
     def enter(self, attempt: Attempt) -> Turn | None:
-        """Return the turn for an attempt: a grant, or permission to ask the server.
+        """Give the turn to an attempt, or append the attempt to this queue.
 
-        None: the attempt is queued, and is woken later.
+        Return a Grant if the attempt holds the lock now. Return AskServer if the attempt has to ask the server for the lock.
+        Return None if the attempt is queued: it is woken when it gets the turn.
         """
 
     def answered(self, token: str, made: float, *, known: bool) -> None:
-        """Note the result of a renewal made at monotonic time ``made``. ``known``: True if the server confirmed the lease."""
+        """Note the result of a renewal that was requested at monotonic time ``made``.
+
+        ``known``: True if the server confirmed the lease; False if it did not reply or the lease is lost.
+        """
 
     def has_lease(self, attempt: Attempt) -> bool:
-        """Return True if this attempt has the turn and the process already holds the lock."""
+        """Return True if this process holds the lock and ``attempt`` has the turn, so is its holder."""
 
     def note_grant(self, attempt: Attempt, grant: Grant) -> None:
-        """Note that the server has granted the lock to the attempt that asked for it."""
+        """Note the server's grant of the lock to the attempt that asked for it: its fences and its time."""
 
     def note_lease(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Note the lease that was created from the attempt's grant, as the lease that this process holds."""
+        """Note that this process holds ``held_lease``, which was created from the grant of ``attempt``."""
 
     def pass_on(self, attempt: Attempt, held_lease: HeldLease, now: float) -> bool | None:
-        """Hand the lock on inside this process, after its holder has released it.
+        """Hand the lock on to the next waiter of this process, after its holder has released it.
 
-        Return True if the next waiter has the lock, or the lease lingers (is kept for quick reuse). Return False if the caller
-        has to release the lock on the server. Return None if another caller released it first.
+        Return True if there is nothing left to do: the next waiter has the lock, or the lease lingers (is kept for quick
+        reuse). Return False if the caller has to release the lock on the server. Return None if another caller has released
+        the lock first.
         """
 
     def give_back(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Have the keeper (background thread) release the lock, for a holder that cannot wait for the release."""
+        """Have the keeper (background thread) release the lock on the server, for a holder that cannot wait for the reply.
+        """
 
     def on_released(self, attempt: Attempt | None = None) -> None:
-        """Let the next waiter ask the server: the lock was released there, or was not acquired.
+        """Let the next waiter ask the server for the lock: this process has released the lock, or has failed to acquire it.
 
-        ``attempt``: the attempt that had the lock or asked the server; None: the keeper thread released the lock.
+        ``attempt``: the attempt that had the turn (held the lock or asked the server); None: the keeper thread released the
+        lock.
         """
 
     def on_collected(self, held_lease: HeldLease) -> None:
@@ -291,21 +334,23 @@ class Queue(Protocol):
         """
 
     def withdraw(self, attempt: Attempt) -> None:
-        """Remove an attempt that gives up, even if it just got the lock.
+        """Remove an attempt that gives up, even if it has just got the lock.
 
-        The next waiter gets the lock, or asks the server for it.
+        If the attempt had the turn, the next waiter gets the lock, or asks the server for it.
         """
 
     def pass_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """Pass the position in the server's queue from an attempt that stops waiting to the next waiter.
+        """Move the server-queue position of an attempt that stops waiting to the next waiter of this process.
 
-        Return False if there is no waiter, or the position is lost.
+        Return True if the next waiter has the position now, and waits on the server. Return False if there is no next waiter,
+        or the server no longer has the position.
         """
 
     def pass_abandoned_place_on(self, attempt: Attempt, place: Waiter) -> bool:
-        """Pass on the position in the server's queue as `pass_place_on` does, for an attempt whose event loop was closed.
+        """Move the server-queue position of an attempt whose event loop was closed to the next waiter of this process.
 
-        The caller holds the mutex.
+        Return True if the next waiter has the position now. Return False if there is no next waiter, or the server no longer
+        has the position. The caller holds the mutex.
         """
 
     def abort_wait(self, attempt: Attempt, error: Exception) -> bool:
@@ -315,12 +360,18 @@ class Queue(Protocol):
         """
 
     def on_asked(self) -> None:
-        """Note that another process waits for the lock; the caller holds the mutex."""
+        """Note that another process waits for the lock.
 
-    def on_time(self, now: float) -> float:
-        """Do the work of the timers that are due; return the monotonic time, in seconds, of the next timer.
+        If the lease lingers (is kept for quick reuse), have it released at once.
 
         The caller holds the mutex.
+        """
+
+    def on_time(self, now: float) -> float:
+        """Release a lease that has lingered (was kept for quick reuse) long enough, and wake the waiters whose time is up.
+
+        Return the monotonic time, in seconds, at which to call this method again; infinity: no call is needed. The caller
+        holds the mutex.
         """
 
 
@@ -357,48 +408,55 @@ class Attempt:
         self.spec = spec
         self.token = token
         self.may_be_on_server = may_be_on_server
-        """True if the server may store the lock or a position in its queue for this attempt."""
+        """True if the server may store the lock, or a position in its queue, under the token of this attempt."""
         self.maybe_in_flight = maybe_in_flight
-        """True if a copy of a request of this attempt may still be on its way to the server."""
+        """True if a copy of an earlier request of this attempt may still arrive at the server."""
         self.until = until
-        """Monotonic time, in seconds, at which the wait ends; None: never."""
+        """Monotonic time, in seconds, at which the attempt stops waiting; None: never."""
         self.waited = False
-        """True if the attempt has waited for other attempts of this process; an outage of the server is then tolerated."""
+        """True if the attempt has waited for other attempts of this process.
+
+        It then keeps trying while the server is unreachable.
+        """
         self.hasty = False
-        """True if the attempt never waits, because it runs in a signal handler, which cannot wait for the code that it
-        interrupted."""
+        """True if the attempt must never wait: it runs in a signal handler, and the interrupted code may hold the lock."""
         self.slot = slot
         self.local_queue = local_queue
-        """Queue of all attempts of this process for the lock; None: this attempt is in the server's queue only."""
+        """Queue of all attempts of this process for the lock; None: this attempt bypasses that queue, and asks the server
+        alone.
+        """
         self.turn: Turn | None = None
-        """Turn that the attempt got in the local queue: a grant, an error, or permission to ask the server; None: no turn
-        yet."""
+        """Result that the attempt got in the queue of its process: a grant, an error, or permission to ask the server; None:
+        none yet.
+        """
         self.tally = tally
         self.unclaimed: Any = None
-        """Lease that this attempt acquired, from its creation until the caller has received it; None: no lease.
+        """Lease that this attempt acquired, from its creation until the caller has received it; otherwise None.
 
-        Without this reference, an interrupt in between would drop the lease, and nobody could release the lock for its whole
-        ttl.
+        The reference keeps the lease from being dropped if the caller is interrupted meanwhile: a dropped lease cannot be
+        released, and blocks the lock for its ``ttl``.
         """
 
     def waits(self) -> None:
-        """Count in the lock's statistics that this attempt waits for another holder."""
+        """Count this attempt in the lock's statistics as one that waits because another client holds the lock."""
         if self.tally is not None:
             self.tally.waits(self)
 
     @property
     def outage_budget(self) -> float:
-        """Return the seconds for which an outage of the server is tolerated; infinity if the attempt has a deadline."""
+        """Return the seconds for which this attempt keeps trying while the server is unreachable; infinity if `until` is set.
+        """
         return float("inf") if self.until is not None else max(self.spec.ttl, 30.0)
 
     @property
     def introduction(self) -> Run[int] | None:
-        """Return the request that tells the server a candidate's name (`_core.election`); None: the attempt has no name."""
+        """Return the request that stores the candidate's name on the server, for an attempt of an election; otherwise None.
+        """
         return None
 
 
 class Waiter:
-    """The position of one attempt in the server's queue."""
+    """The position of one attempt in the server's queue, and what the server last said about it."""
 
     __slots__ = (
         "asked_under",
@@ -420,36 +478,43 @@ class Waiter:
         self.attempt = attempt
         self.awaits_inbox = False
         self.told: float | None = None
-        """Monotonic time, in seconds, at which the last request was sent that the server answered with "waiting"; None: none
-        yet."""
+        """Monotonic time, in seconds, at which the last request was sent to which the server replied "waiting"; None: no such
+        reply.
+        """
         self.busy = busy
-        """Last reply that said "waiting"."""
+        """The server's last reply that another client holds the lock."""
         self.refresh_at = 0.0
         self.requested_ttl = 0.0
-        """Lease, in seconds, that the latest refresh requested.
+        """Length of the lease, in seconds, that the latest refresh asked for.
 
-        An attempt that inherits the position may want another lease.
+        If another attempt has inherited this position, that attempt may want a lease of another length.
         """
         self.hint = 0
-        """Highest fence in a hand-over message that arrived before the reply that put this waiter into the queue; 0: none."""
+        """Highest fence in a hand-over message that arrived before the reply that put this waiter into the queue; 0: no such
+        message.
+        """
         self.hinted_at = -INFINITY
-        """Monotonic time, in seconds, of the last request that was sent because of a message."""
+        """Monotonic time, in seconds, of the last request to the server that a hand-over message caused; -infinity: no such
+        request.
+        """
         self.asked_under = 0
-        """How often the inbox had been subscribed when the last request was sent: a later subscription may have missed
-        messages."""
+        """Number of times that the inbox had been subscribed when the last request was sent.
+
+        If the number has grown since, messages may have been missed in between.
+        """
         self.in_flight = False
         self.last_contact = 0.0
         self.late = False
-        """True if the waiter was notified that its wait has ended."""
+        """True if the waiting attempt was woken because its wait has ended."""
         self.down: WireError | None = None
-        """Error because of which the server cannot be asked at present; None: it can be asked."""
+        """Error of the last request about this waiter; None: the server replied to that request."""
 
     def put(self, outcome: Outcome | None) -> None:
         assert self.attempt.slot is not None
         self.attempt.slot.put(outcome)
 
     def move_to(self, heir: Attempt) -> None:
-        """Move this position in the server's queue, with its token, to another attempt of the process."""
+        """Move this server-queue position, together with its token, from its attempt to another attempt of this process."""
         former = self.attempt
         if former is not heir:
             # An interrupt may come between any two of these steps: in this order, moving the place once more completes them.
@@ -463,7 +528,7 @@ class Waiter:
 
 
 class Grant(Struct):
-    """A granted lock: its token and fence, and the monotonic time until which its holder may rely on it."""
+    """A granted lock: its token, its fence, and the monotonic time until which the holder may rely on the lock."""
 
     __slots__ = __match_args__ = (
         "attempt",
@@ -494,22 +559,23 @@ class Grant(Struct):
         self.taken = taken
         self.deadline = deadline
         self.in_claim_window = in_claim_window
-        """True if the last holder handed the lock over: the lease is only the short claim window until its first renewal."""
+        """True if the last holder handed the lock over: until the first renewal, the lease is only the short claim window.
+        """
         self.queued = queued
-        """True if the attempt waited in the server's queue, or may have."""
+        """True if the attempt waited in the server's queue, or may have waited there."""
         self.last = last
-        """Last of the fences that the server reserved with this grant."""
+        """Highest of the fences that the server reserved for this process with the grant."""
         self.held_lease = held_lease
-        """Lease that another attempt of this process acquired before, and that was handed on with this grant; None: a new
-        lease."""
+        """Lease that another attempt of this process acquired, and that is handed on with this grant; None: the lease is new.
+        """
         self.whole: HeldLease | None = None
-        """Lease that consists of the votes of several servers; None: the lock is on one server."""
+        """The `QuorumLease`, if several servers granted the lock by their votes; None: the lock is on one server."""
 
 
 class AskServer(Struct):
     """The permission for an attempt to ask the server for the lock.
 
-    ``place``: inherited position in the server's queue, or None.
+    ``place``: server-queue position that the attempt inherits from another attempt of this process; None: no position.
     """
 
     __slots__ = __match_args__ = ("place",)
@@ -519,7 +585,9 @@ class AskServer(Struct):
 
 
 class Failed(Struct):
-    """The result for an attempt in the local queue if its process could not reach the server."""
+    """The result of an attempt that waited inside its process until another attempt could not reach the server, or the wait
+    was ended.
+    """
 
     __slots__ = __match_args__ = ("error",)
 
@@ -541,7 +609,10 @@ def nobody() -> None:
 
 
 class HeldLease:
-    """A lease that this process holds, from its grant to its end. ``lost``: reason why it was lost; empty while it is not."""
+    """A lease that this process holds, from its grant to its end.
+
+    ``lost``: the reason why the lease was lost; empty while it is not lost.
+    """
 
     __slots__ = (
         "asked_at",
@@ -573,18 +644,21 @@ class HeldLease:
         self.maybe_in_flight = grant.attempt.maybe_in_flight
         self.ttl = spec.ttl
         self.fence = grant.fence
-        """Fence of the grant. Each time the lease is handed on inside the process, the new holder gets a later fence."""
+        """Fence of the present holder. If the lock is handed on inside the process, the next holder gets a higher fence."""
         self.shares = spec.permits.wanted if spec.permits is not None and spec.permits.fixed else 0
-        """Number of permits that the lease holds, if the total number of permits is fixed; otherwise 0."""
+        """Number of permits that this lease holds of a read-write lock; 0 for other kinds of locks."""
         self.since = grant.taken
-        """Monotonic time, in seconds, of the grant."""
+        """Monotonic time, in seconds, at which the server granted the lease."""
         self.deadline = grant.deadline
         self.asked_at = 0.0
-        """Monotonic time, in seconds, at which the last renewal was requested (by the user or the keeper); also its sequence
-        number."""
+        """Monotonic time, in seconds, of the last request to renew the lease, by the user or by the keeper; also its sequence
+        number.
+        """
         self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold
         self.stalled_at = INFINITY if spec.progress_within is None else grant.taken + spec.progress_within
-        """Monotonic time, in seconds, at which the holder counts as hung unless it reports progress before."""
+        """Monotonic time, in seconds, from which the holder counts as hung unless it calls ``progress()`` before; infinity:
+        never.
+        """
         self.renew_at = INFINITY
         if spec.renew:
             after = (grant.deadline - grant.taken) * spec.renew_part
@@ -592,52 +666,66 @@ class HeldLease:
                 after = min(after, CLAIM_AFTER_S + 1 / spec.renew_grid)
             self.renew_at = self.due_at(grant.taken + after)
         self.local_queue: Queue | None = None
-        """Local queue of a lock on several servers; None: the lock is on one server, and its queue is found by the key."""
+        """Queue inside this process for a lock on several servers; None: the lock is on one server, whose node finds the queue
+        by key.
+        """
         self.label = spec.label
-        """Label of the lock object that holds the lease now; handing the lease on may change it."""
-        self.hint = ""
-        """Name of the person that broke the lock, according to a message; used once the server confirms the loss.
+        """Label (text for people) of the lock object that holds the lease now.
 
-        Empty: none.
+        The next holder in this process may have another label.
+        """
+        self.hint = ""
+        """Name of the person that broke the lock, according to an unconfirmed message; empty: no such message.
+
+        If the server confirms that the lease is lost, the reason of the loss contains this name.
         """
         self.question_at = INFINITY
-        """Monotonic time, in seconds, at which to ask the server whether the lease still exists; infinity: never."""
+        """Monotonic time, in seconds, at which to renew the lease early, to check that it still exists; infinity: never."""
         self.questioned_at = -INFINITY
-        """Monotonic time, in seconds, at which the server was last asked whether the lease still exists; -infinity: never."""
+        """Monotonic time, in seconds, of the last early renewal, which checks that the lease still exists; -infinity: never.
+        """
         self.lost = ""
         self.over = False
-        """True once the lease is released, or is no longer renewed and watched for another reason."""
+        """True once the lease is released, or for another reason is neither renewed nor watched any more."""
         self.owner: Callable[[], Owner | None] = nobody
-        """Weak reference to the object that is notified of a loss: an owner that the program has dropped is not kept alive."""
+        """Function that returns the object to notify of a loss of the lease; None if the program has dropped that object.
+
+        The reference to the object is weak, so that it does not keep the object alive.
+        """
 
     def remaining(self, now: float) -> float:
         """Return the seconds for which the holder may still rely on the lease; 0 if the lease has ended."""
         return 0.0 if self.lost or self.over else max(0.0, self.good_until - now)
 
     def due_at(self, at: float) -> float:
-        """Return the monotonic time, in seconds, of a renewal wanted at ``at``: rounded down, so that many share a request."""
+        """Return a renewal time close to monotonic time ``at``: the beginning of its time slot, so that one request renews
+        many leases.
+        """
         grid = self.spec.renew_grid
         return int(at * grid) / grid
 
     @property
     def good_until(self) -> float:
-        """Return the monotonic time, in seconds, until which the lease is valid without another renewal or progress report."""
+        """Return the monotonic time, in seconds, at which the lease ends unless it is renewed or the holder reports progress.
+        """
         return min(self.deadline, self.ends_at, self.stalled_at)
 
     @property
     def latest(self) -> float:
-        """Return the monotonic time, in seconds, at which the lease expires on the server, as far as is known."""
+        """Return the latest monotonic time, in seconds, at which the lease is known to expire on the server."""
         return self.deadline
 
     @property
     def wants_at(self) -> float:
-        """Return the monotonic time, in seconds, at which the keeper (background thread) has to renew or check the lease
-        next."""
+        """Return the monotonic time, in seconds, at which the keeper (background thread) next has to renew or to end the
+        lease.
+        """
         return min(self.renew_at, self.question_at, self.good_until)
 
     def progressed(self, now: float) -> None:
-        """Note that the holder reported progress; the keeper thread takes the new time into account when it next checks the
-        lease."""
+        """Note that the holder called ``progress()`` at monotonic time ``now``: it counts as hung ``progress_within`` seconds
+        later.
+        """
         if self.spec.progress_within is not None:
             self.stalled_at = now + self.spec.progress_within
 
@@ -647,19 +735,25 @@ class HeldLease:
 
     @property
     def stalled(self) -> bool:
-        """Return True if the lease was lost because its holder reported no progress; the server keeps it until it expires."""
+        """Return True if the lease was lost because its holder reported no progress.
+
+        The server keeps such a lease until it expires.
+        """
         return self.lost == self.why_stalled
 
     @property
     def why_over(self) -> str:
-        """Return the reason why a lease that is no longer valid by the monotonic clock was lost."""
+        """Return the reason of the loss of this lease, whose time is up by the monotonic clock of this process."""
         if self.stalled_at < min(self.deadline, self.ends_at):
             return self.why_stalled
         bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
         return BOUNDED if bounded else "its time ran out before a renewal was confirmed"
 
     def compatible_with(self, spec: Spec) -> bool:
-        """Return True if the lease can be handed on to an attempt for ``spec``: the ttl is equal and the options fit."""
+        """Return True if the lease can be handed on to an attempt for ``spec``.
+
+        Both must have the same ttl, and the lease must have the replicas and the quarantine that ``spec`` asks for.
+        """
         mine = self.spec
         fits = spec.is_passable and spec.ttl == self.ttl and spec.replicas <= mine.replicas
         fits = fits and spec.guard in {0.0, mine.guard}
@@ -671,7 +765,7 @@ class HeldLease:
         self.owner = nobody
 
     def lose(self, reason: str) -> bool:
-        """Mark the lease as lost for this reason. Return True for the first caller, which has to report the loss."""
+        """Mark the lease as lost for this reason. Return True for the first caller only, which has to report the loss."""
         if self.lost or self.over:
             return False
         self.lost = reason
@@ -682,22 +776,25 @@ class HeldLease:
         return self.owner()
 
     def lost_with_it(self) -> HeldLease | None:
-        """Return the lease that the user loses together with this one; None if enough other servers still grant it."""
+        """Return the lease whose loss the user is notified of; None if the user has lost nothing.
+
+        The vote of one server returns the lease on several servers once no majority is left.
+        """
         return self
 
     def giving_back(self, *, revoke: bool, timeout: float) -> Run[int]:
         """Return the request that releases the lock.
 
-        ``revoke``: True if a copy of the acquire request may still arrive, which the server must then refuse.
+        ``revoke``: True if a copy of the acquire request may still arrive: the server then refuses that copy.
         """
         how = "bury" if revoke else "release"
         return Run(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
 
     def note_request(self, now: float, ttl: float) -> float:
-        """Note that a lease of ``ttl`` seconds is about to be requested; return the monotonic time of the request.
+        """Note that a lease of ``ttl`` seconds is about to be requested. Return the monotonic time of the request.
 
-        That time is also the sequence number of the request, so it is higher than all before. If ``ttl`` is less than the time
-        that is left, the deadline is brought forward now: the reply may get lost.
+        That time is also the sequence number of the request, so it is higher than all before. If the lease becomes shorter by
+        the request, the deadline is brought forward at once, because the reply may get lost.
         """
         self.asked_at = max(now, self.asked_at + 2e-6)
         self.deadline = min(self.deadline, now + ttl - margin(ttl))
@@ -706,8 +803,7 @@ class HeldLease:
     def renewed(self, made: float, sent: float, ttl: float) -> None:
         """Note that the server confirmed a lease of ``ttl`` seconds.
 
-        ``made``: monotonic time at which the renewal was created, also its sequence number; ``sent``: monotonic time at which
-        it was sent.
+        ``made``: sequence number of the renewal. ``sent``: monotonic time, in seconds, at which the renewal was sent.
         """
         if made < self.asked_at:
             return  # a later request is under way or answered: its lease may be shorter, and the server follows the later one
@@ -718,11 +814,11 @@ class HeldLease:
 
 
 class Held(Protocol):
-    """An object that is held under a lease."""
+    """An object that exists as long as a lease is held, such as a lock's lease object; the keeper notifies it of a loss."""
 
     @property
     def held_lease(self) -> HeldLease:
-        """Return the lease."""
+        """Return the lease under which this object is held."""
 
     def notice_loss(self) -> None:
         """Notify the user that the lease is lost; called once."""
