@@ -1,8 +1,9 @@
 """Acquire a lock on one server: at once if the lock is free, otherwise after waiting in the server's queue.
 
-A free lock costs one round trip. An attempt joins the queue of a busy lock only once the inbox of its process (the channel for
-messages to it) is subscribed on that server, so that no hand-over can be missed. After that, nothing is sent for this attempt
-alone: `_core.lock.server_queue` sends one refresh for all waiters.
+The first request asks only whether the lock is free, and acquires a free lock in one round trip. If the lock is busy, the
+inbox of the process (the channel for messages to it) is subscribed next, so that no hand-over message can be missed. Then a
+second request puts the attempt into the server's queue. From then on, `_core.lock.server_queue` sends one refresh for all
+waiters of the process, and no request for this attempt alone.
 """
 
 from __future__ import annotations
@@ -34,27 +35,30 @@ from holdfast._core.requests import (
 from holdfast._core.retry import retry_idempotent
 
 RECALL_WITHIN_S = 0.25
-"""Seconds for which ``wait=0`` waits if the lock may only linger (be kept after its release): its holder is asked to release
-it."""
+"""Maximum seconds that ``wait=0`` waits if the holder may have released the lock and let it linger (keep it for quick reuse).
+
+The attempt asks such a holder to hand the lock over.
+"""
 
 _AGAIN: Answer[Reply] = Answer(Revoked(), 0.0, 0.0)
-"""Reply that makes an attempt start over under a new token, because it has lost its position in the queue."""
+"""The result of a wait that has lost its position in the queue: the attempt then starts over under a new token."""
 
 
 class KeyConflict(Exception):
-    """Raised if one of the lock's keys holds data that is not a lock of holdfast."""
+    """Raised if a key of the lock holds data that is not a lock of holdfast."""
 
 
 async def key_conflict(found: Conflict, spec: Spec) -> KeyConflict:
-    """Return the error for a key that is used for something else. The message says which kind of object uses the key."""
+    """Return the error for a lock whose key holds other data. Its message says which kind of object uses the key."""
     return KeyConflict(await explained(found, *spec.keys[:2], spec.timeout))
 
 
 async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
-    """Acquire the lock within ``wait`` seconds (None: without limit; 0: one try, never queued). Return Busy on a timeout.
+    """Acquire the lock within ``wait`` seconds. Return Busy if the lock was not free in this time.
 
-    Raises WireError if the server is unreachable or refuses, KeyConflict if a key of the lock holds other data. Unless a Grant
-    is returned, nothing of the attempt is left behind, even after a cancellation.
+    ``wait``: None: without limit; 0: try once, without joining the queue. Raises WireError if the server is unreachable or
+    replies with an error, and KeyConflict if a key of the lock holds other data. Unless a Grant is returned, everything that
+    the attempt left on the server is removed, even after a cancellation.
     """
     now = 0.0
     if wait is not None:
@@ -68,10 +72,10 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
 
 
 async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
-    """Acquire the lock before monotonic time `Attempt.until`. ``at_once``: True: try once, without waiting.
+    """Acquire the lock before monotonic time `Attempt.until`. Return Busy if that time has passed.
 
-    ``place``: None: ask first whether the lock is free. Otherwise join the queue at once, or continue at the position in the
-    server's queue that another attempt of this process has left.
+    ``at_once``: True: try once, without waiting. ``place``: None: ask first whether the lock is free. If ``place`` is not
+    None, join the queue at once, or keep waiting at the server-queue position that another attempt of this process has left.
     """
     busy = NO_ANSWER
     if place is None:
@@ -110,7 +114,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
 
 
 async def start_over(attempt: Attempt) -> None:
-    """Give the attempt a new token, after giving up the requests under the old one."""
+    """Give the attempt a new token, and have the server refuse late requests under the old one."""
     if attempt.maybe_in_flight:
         await give_up(attempt)
     attempt.token = attempt.spec.token(await NewToken())
@@ -120,11 +124,12 @@ async def start_over(attempt: Attempt) -> None:
 async def ask(
     attempt: Attempt, now: float, *, join: bool = False, at_once: bool = False, patient: bool = False, more: int = 0
 ) -> Answer[Reply]:
-    """Send the acquire request until the server replies. A transient refusal is retried until `Attempt.until`.
+    """Send the acquire request until the server replies.
 
-    ``at_once``: stop at monotonic time ``now`` plus `GRACE_S`. ``more``: number of further fences to reserve. ``join``: join
-    the queue if the lock is busy. ``patient``: True if the server has replied before, so that an outage is tolerated as well.
-    Otherwise a failed connection raises at once, and a request without a reply is sent twice more.
+    If the server replies with a transient error, the request is repeated until `Attempt.until`. ``join``: True: join the queue
+    if the lock is busy. ``at_once``: True: give up at monotonic time ``now`` plus `GRACE_S`. ``more``: number of further
+    fences to reserve for this process. ``patient``: True: repeat the request during an outage, too, because the server has
+    replied before. False: raise at once if the connection fails, and send a request without a reply only three times.
     """
     spec = attempt.spec
     give_up_at = attempt.until
@@ -162,7 +167,7 @@ async def ask(
 
 
 async def _introduce(attempt: Attempt) -> None:
-    """Tell the server the candidate's name, if the queued attempt has one. A failure is ignored: the name is not essential."""
+    """Send the candidate's name to the server, if the queued attempt belongs to an election. Errors are ignored."""
     call = attempt.introduction
     if call is not None:
         try:
@@ -172,15 +177,16 @@ async def _introduce(attempt: Attempt) -> None:
 
 
 async def _leave(attempt: Attempt, place: Waiter) -> None:
-    """Leave the queue, unless another attempt has inherited the queue position."""
+    """Leave the queue of the server, unless another attempt of this process has inherited the position."""
     if place.attempt is attempt:
         await UnregisterWaiter(place)
 
 
 async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = True) -> Grant | Busy | Answer[Reply]:
-    """Join the queue, unless the position in it is inherited, and wait for the hand-over.
+    """Join the server's queue, unless the attempt has inherited a position in it, and wait for the hand-over.
 
-    A returned Answer is never Busy; the caller evaluates it. ``patient``: as in `ask`, until the first reply.
+    Return a Grant, or Busy if the attempt's time is up. Return the server's reply (an Answer, never with Busy) if a request
+    brought the result; the caller evaluates it. ``patient``: as in `ask`, for the first request.
     """
     until = attempt.until
     attempt.waits()

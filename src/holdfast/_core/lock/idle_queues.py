@@ -9,14 +9,14 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 SPARE = 64
-"""Number of outdated keys that are tolerated before they are removed."""
+"""Number of dropped values whose keys may remain before the keys are removed."""
 
 
 class Loose(Generic[K, V]):
-    """A weak-value dictionary, like `weakref.WeakValueDictionary`, that runs no Python code when a value is dropped.
+    """A dictionary with weak references to its values, like `weakref.WeakValueDictionary`, but without callbacks.
 
-    CPython runs signal handlers in such code, and ignores what they raise: a Ctrl-C while a lock object is dropped would have
-    no effect.
+    Python runs such a callback when a value is dropped. A Ctrl-C that arrives in a callback has no effect, because CPython
+    ignores the exceptions of callbacks.
     """
 
     __slots__ = ("_full", "_refs")
@@ -24,16 +24,16 @@ class Loose(Generic[K, V]):
     def __init__(self) -> None:
         self._refs: dict[K, weakref.ref[V]] = {}
         self._full = SPARE
-        """Number of keys above which outdated keys are removed."""
+        """Number of keys above which the keys of dropped values are removed."""
 
     def get(self, key: K) -> V | None:
         ref = self._refs.get(key)
         return None if ref is None else ref()
 
     def setdefault(self, key: K, value: V) -> V:
-        """Return the value registered for the key; if there is none, register ``value`` and return it.
+        """Return the value of the key. If there is none, store ``value`` and return it.
 
-        A signal handler may have registered a value since the caller looked.
+        The key is looked up again here, because a signal handler may have stored a value since the caller looked.
         """
         there = self.get(key)
         if there is not None:

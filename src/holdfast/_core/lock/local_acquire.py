@@ -1,6 +1,7 @@
-"""Acquire a lock that threads and tasks of this process share.
+"""Acquire a lock that threads and tasks of one process share.
 
-An attempt waits in the local queue of the process. The first attempt in that queue then asks the server.
+Each attempt enters the queue inside its process (`_core.lock.local_queue`). One attempt at a time holds the lock, or asks the
+server for it; the others wait in that queue.
 """
 
 from __future__ import annotations
@@ -18,18 +19,25 @@ from holdfast._core.requests import Answer, NewToken, Now, TooFew, UnregisterWai
 
 
 class Strategy(NamedTuple):
-    """The functions that acquire and give up a lock on its server or servers."""
+    """The three functions with which a lock is acquired: one set for a single server, another one for servers that vote."""
 
     take: Callable[[Attempt, bool, float, Waiter | None], Coroutine[Any, Any, Grant | Busy]]
-    """Function that acquires the lock, as `_core.lock.acquire.take` does."""
+    """Function that asks the server or servers for the lock and waits; its parameters are those of `_core.lock.acquire.take`.
+    """
     again: Callable[[Attempt, HeldLease, int], Coroutine[Any, Any, Answer[Held] | None]]
-    """Function that extends a held lease and reserves the given number of fences; it returns None if the lease is lost."""
+    """Function that extends a held lease and reserves the given number of fences for its process.
+
+    It returns None if the lease is lost.
+    """
     give_up: Callable[[Attempt], Coroutine[Any, Any, None]]
-    """Function that removes everything that an attempt left on the server."""
+    """Function that removes everything that an attempt left on the server or servers."""
 
 
 async def again(attempt: Attempt, held_lease: HeldLease, more: int) -> Answer[Held] | None:
-    """Extend a held lease on one server and reserve ``more`` further fences. Return None if the lease is lost."""
+    """Extend a held lease on one server, and reserve ``more`` further fences for this process.
+
+    Return None if the lease is lost.
+    """
     asking = Attempt(attempt.spec, held_lease.token, maybe_in_flight=held_lease.maybe_in_flight, until=attempt.until)
     try:
         answer = await ask(asking, await Now(), patient=attempt.waited, more=more)
@@ -45,7 +53,12 @@ ON_ONE_SERVER = Strategy(take, again, give_up)
 
 
 async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy = ON_ONE_SERVER) -> Grant | Busy:
-    """Acquire the lock through the attempt's local queue within ``wait`` seconds, as `_core.lock.acquire.acquire` does."""
+    """Acquire the lock through the queue inside this process, within ``wait`` seconds (None: without limit; 0: without
+    waiting).
+
+    Return Busy if another client held the lock for that time. Raises WireError if the server is unreachable. ``strategy``:
+    functions that ask the server or servers for the lock.
+    """
     now = 0.0
     if wait is not None:
         now = await Now()
@@ -77,7 +90,10 @@ async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy = ON_
 
 
 async def abandon(attempt: Attempt, strategy: Strategy = ON_ONE_SERVER) -> None:
-    """Remove everything that an attempt left in the local queue and on the server, even a lock that it has acquired."""
+    """Remove everything that an attempt left in the queue of its process and on the server.
+
+    Release the lock if it was acquired.
+    """
     local_queue = attempt.local_queue
     if local_queue is None:
         return await strategy.give_up(attempt)
@@ -93,7 +109,7 @@ async def abandon(attempt: Attempt, strategy: Strategy = ON_ONE_SERVER) -> None:
 
 
 def local_queue_of(attempt: Attempt) -> LocalQueue:
-    """Return the local queue of an attempt, which must have one."""
+    """Return the queue inside this process that an attempt belongs to. The attempt must belong to one."""
     local_queue = attempt.local_queue
     assert isinstance(local_queue, LocalQueue)
     return local_queue
@@ -119,7 +135,11 @@ def _enter(attempt: Attempt, at_once: bool, now: float) -> Turn | Busy | None:
 
 
 def _look(attempt: Attempt) -> Turn | Busy:
-    """Return the turn (grant, error, or permission to ask the server) that a queued attempt got; or Busy if its time is up."""
+    """Return the result that an attempt got in the queue of its process: a grant, an error, or permission to ask the server.
+
+    Return Busy if the attempt's time is up. Raises the error of the attempt that asks the server, if the server does not
+    reply.
+    """
     local_queue = local_queue_of(attempt)
     attempt.waited = True
     with local_queue.mutex:
@@ -134,7 +154,10 @@ def _look(attempt: Attempt) -> Turn | Busy:
 
 
 async def _ask_for_more(attempt: Attempt, held_lease: HeldLease, strategy: Strategy) -> Turn:
-    """Ask the server to extend a held lease and to reserve more fences, because no fence or hardly any time is left."""
+    """Ask the server to extend a held lease and to reserve further fences, so that it can be handed on to this attempt.
+
+    The caller does so if no reserved fence is left, or the lease is valid for too short a time.
+    """
     local_queue = local_queue_of(attempt)
     answer = await strategy.again(attempt, held_lease, local_queue.fences_wanted())
     if answer is not None and not held_lease.lost:
@@ -144,10 +167,10 @@ async def _ask_for_more(attempt: Attempt, held_lease: HeldLease, strategy: Strat
 
 
 async def _ask_server(attempt: Attempt, turn: AskServer, at_once: bool, now: float, strategy: Strategy) -> Grant | Busy:
-    """Ask the server for the lock, on behalf of all attempts of this process.
+    """Ask the server for the lock. Meanwhile the other attempts of this process wait in its local queue.
 
-    ``turn``: permission to ask, perhaps with an inherited position in the server's queue. ``at_once``: ask once, without
-    waiting.
+    ``turn``: permission to ask, with the server-queue position that the attempt has inherited, if any. ``at_once``: True: ask
+    once, without waiting.
     """
     if attempt.local_queue is None:
         return await acknowledged(await strategy.take(attempt, at_once, now, None))

@@ -62,8 +62,7 @@ number, the fences would run ahead of the server's clock, from which they are ma
 
 
 class _KeeperTurn:
-    """The type of `KEEPER_TURN`: the value of `LocalQueue.turn_of` while the keeper (background thread) releases the lock.
-    """
+    """The type of `KEEPER_TURN`: the value of `LocalQueue.turn_of` while the keeper (background thread) releases the lock."""
 
 
 KEEPER_TURN = _KeeperTurn()
@@ -130,8 +129,7 @@ class LocalQueue:
         `KEEPER_TURN`: the keeper (background thread) is releasing the lock. None: nobody has the turn.
         """
         self.queue: deque[Attempt] = deque()
-        """Attempts that wait for the turn (the right to hold the lock, or to ask the server for it), in order of arrival.
-        """
+        """Attempts that wait for the turn (the right to hold the lock, or to ask the server for it), in order of arrival."""
         self.untold: deque[tuple[Attempt, Outcome | None]] = deque()
         """Attempts to wake after the current change of this queue, each with the outcome of its wait.
 
@@ -160,30 +158,25 @@ class LocalQueue:
         """True if clients of other processes were waiting when the server last granted the lock to this process."""
         self.late_at = float("inf")
         """Monotonic time, in seconds, at which the first timeout of a waiter passes, or an earlier time; infinity: no
-        timeouts.
-        """
+        timeouts."""
         self.linger_until = self.next_look = 0.0
         self.question: Question | None = None
         """Latest early renewal (check of the lease) that a waiter caused, until its reply arrives; None: no reply is
-        outstanding.
-        """
+        outstanding."""
         self.questioned_at = float("-inf")
         """Monotonic time, in seconds, at which a waiter last caused an early renewal (check of the lease); -infinity: never.
         """
         self.question_at = float("inf")
-        """Monotonic time, in seconds, of the next early renewal (check of the lease) for the first waiter; infinity: never.
-        """
+        """Monotonic time, in seconds, of the next early renewal (check of the lease) for the first waiter; infinity: never."""
         self.last_reply = NO_ANSWER
         """Last reply of the server that another client holds the lock; `NO_ANSWER` before the first such reply."""
         self.trouble: Exception | None = None
-        """Error of the last request with which this process asked for the lock; None: the server replied to that request.
-        """
+        """Error of the last request with which this process asked for the lock; None: the server replied to that request."""
 
     @property
     def reachable(self) -> bool:
         """Return True if the inbox (pub/sub channel) is subscribed through which other processes notify this one that they
-        wait.
-        """
+        wait."""
         return self.node.reachable(self.prefix)
 
     # Entering the queue
@@ -290,8 +283,7 @@ class LocalQueue:
 
     def is_asking(self) -> bool:
         """Return True if an attempt of this process is asking the server for the lock, and the attempt's event loop is not
-        closed.
-        """
+        closed."""
         who = self.turn_of
         slot = who.slot if isinstance(who, Attempt) else None
         return isinstance(who, Attempt) and self.held_lease is None and not (slot is not None and slot.gone())
@@ -378,8 +370,7 @@ class LocalQueue:
         return kept
 
     def give_back(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Have the keeper (background thread) release the lock on the server, for a holder that cannot wait for the reply.
-        """
+        """Have the keeper (background thread) release the lock on the server, for a holder that cannot wait for the reply."""
         with self.mutex:
             if self.turn_of is attempt:
                 self._give_back(held_lease)
@@ -607,8 +598,7 @@ class LocalQueue:
             self.queue.remove(attempt)
 
     def _nudge(self) -> None:
-        """Repeat a step that an interrupt may have prevented: wake the attempt with the turn, or begin the keeper's release.
-        """
+        """Repeat a step that an interrupt may have prevented: wake the attempt with the turn, or begin the keeper's release."""
         if isinstance(self.turn_of, Attempt) and self.turn_of.turn is not None:
             self._give(self.turn_of, self.turn_of.turn)
         elif self.turn_of is KEEPER_TURN and self.held_lease is not None:
@@ -634,8 +624,7 @@ class LocalQueue:
         return True
 
     def _hand_on(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Hand the lock of an attempt that gives up on to the next waiter, or have the keeper (background thread) release it.
-        """
+        """Hand the lock of an attempt that gives up on to the next waiter, or have the keeper (background thread) release it."""
         if not self._may_keep(attempt.spec, held_lease, now := self.clock()) or not self._pass(held_lease, now):
             self._give_back(held_lease)
 

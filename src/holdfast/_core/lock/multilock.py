@@ -1,8 +1,9 @@
 """Acquire several locks, all or none of them, in one order that all clients use, so that their waits never form a cycle.
 
-On one server, one run of a script acquires all locks that are free. An attempt waits for a busy lock in that lock's own queue.
-Meanwhile it holds the locks before it in the order, and none of those after it. (Ordered resources: J. W. Havender, "Avoiding
-deadlock in multitasking systems", IBM Systems Journal 7, 1968.)
+The locks are acquired one after the other, in this order. Neighbours in this order that are on one server are acquired with
+one script if all of them are free. At a busy lock, the attempt waits in that lock's queue. Meanwhile it holds all locks that
+come earlier in the order, and none that come later. Source: J. W. Havender, "Avoiding deadlock in multitasking systems", IBM
+Systems Journal 7, 1968.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ MULTI_ACQUIRE: Script[list[int]] = Script("lock/multi_acquire", read_list)
 MULTI_RELEASE: Script[list[int]] = Script("lock/multi_release", read_list)
 
 SHORTEST_WAIT_S = 0.001
-"""Minimum wait, in seconds, for one of the locks: an attempt that does not wait at all would overtake queued waiters."""
+"""Seconds to wait for one of the locks if the time is nearly up.
+
+A wait of 0 would not join the queue, and so might overtake waiters in it.
+"""
 
 
 class PartLost(Exception):
-    """Raised if a lock that was already acquired is lost during the wait for another one."""
+    """Raised if one of the locks is lost after it was acquired, while the attempt waits for another one."""
 
 
 class Blocked(Busy):
-    """The result of a timeout while one of the locks was busy; `part` is that lock."""
+    """The result that the time was up while one of the locks was busy. `part` is this lock."""
 
     part: Part
 
@@ -40,9 +44,9 @@ class Part(Protocol):
 
     attempt: Attempt
     home: Any
-    """Driver of the operations on this lock; None: the driver of the whole operation."""
+    """Driver (it carries out the requests) of the server that has this lock; None: the driver of the whole operation."""
     group: Hashable
-    """Key that is equal for locks that one script can acquire together; None: this lock is acquired alone."""
+    """Value that is equal for locks that one script can acquire together; None: a script acquires this lock alone."""
 
     def begin(self) -> None:
         """Start a new attempt to acquire this lock."""
@@ -51,47 +55,47 @@ class Part(Protocol):
         """Acquire this lock alone, within ``wait`` seconds (None: without limit; 0: one try)."""
 
     def hold(self, grant: Grant) -> None:
-        """Keep the lease of this grant, which is renewed from now on."""
+        """Keep the lease of this grant, and have it renewed from now on."""
 
     @property
     def lost(self) -> bool:
         """Return True if this lock was acquired and its lease is lost."""
 
     def undo(self) -> Coroutine[Any, Any, None]:
-        """Remove everything that the attempt left on the server and in this process, and release the lock if it was
-        acquired."""
+        """Release this lock if it was acquired, and remove what the attempt left on the server and in this process."""
 
     def hand_on(self) -> bool:
-        """Begin the release.
+        """Begin the release of this lock: hand it on to a waiter of this process, if there is one.
 
-        Return True if nothing is left to do: the lock was handed on in this process, or released before.
+        Return True if the lock need not be released on the server: it was handed on, or was released before.
         """
 
     def giving(self) -> tuple[str, bool, bool] | None:
-        """Return the data with which a script releases this lock; None: the lease is lost.
+        """Return the data that a script needs to release this lock; None: the lease is lost.
 
-        The values are the token, whether a copy of the acquire request may still arrive, and whether the lease has not expired.
+        The data are the token, whether a copy of the acquire request may still arrive, and whether the lease has not expired
+        yet.
         """
 
     def given_back(self, known: bool | WireError | None) -> Coroutine[Any, Any, Exception | None]:
-        """Finish the release, and return its error or None.
+        """Finish the release of this lock, and return its error, or None if it succeeded.
 
         ``known``: result for this lock of a script that released several locks: whether the lock was held, or an error. None:
-        no script has released this lock yet.
+        no script has tried to release this lock.
         """
 
 
 def in_order(several: Iterable[T], place: Callable[[T], Any]) -> list[T]:
-    """Return these locks sorted by ``place``, a key that is the same for all clients, so that all acquire them in this
-    order."""
+    """Return the locks sorted by the key function ``place``, which all clients share, so that all acquire them in one order."""
     return sorted(several, key=place)
 
 
 async def acquire(parts: Sequence[Part], wait: float | None) -> Blocked | None:
-    """Acquire all locks within ``wait`` seconds (None: without limit; 0: one try each). Return Blocked on a timeout.
+    """Acquire all locks within ``wait`` seconds. Return None on success, and Blocked if one of them was busy for too long.
 
-    ``parts`` must be in the order that all clients use. Unless None is returned, no lock is held afterwards, even after a
-    cancellation. If a lock is lost meanwhile, all locks are acquired again.
+    ``parts``: the locks, in the order that all clients use. ``wait``: None: without limit; 0: try each lock once. If one of
+    the locks is lost meanwhile, all locks are released and acquired again. Unless None is returned, no lock is held
+    afterwards, even after a cancellation.
     """
     until = None if wait is None else await Now() + wait
     while True:
@@ -111,7 +115,10 @@ async def acquire(parts: Sequence[Part], wait: float | None) -> Blocked | None:
 
 
 async def undo(parts: Sequence[Part]) -> None:
-    """Release or give up all locks, the last one first. An interrupt ends the clean-up of one lock, not of the others."""
+    """Release all locks, or give up the attempts to acquire them, the last one first.
+
+    If an interrupt ends the clean-up of one lock, the other locks are still cleaned up.
+    """
     if parts:
         try:
             await there(parts[-1].undo(), parts[-1].home)
@@ -120,7 +127,7 @@ async def undo(parts: Sequence[Part]) -> None:
 
 
 async def there(call: Coroutine[Any, Any, Any], home: Any) -> Any:
-    """Run an operation with the driver ``home``; None: with the present driver."""
+    """Run an operation with the driver ``home``, which carries out its requests; None: with the driver of the caller."""
     return await (call if home is None else RunOn(home, call))
 
 
@@ -150,8 +157,7 @@ async def _in_order(parts: Sequence[Part], until: float | None, *, at_once: bool
 
 
 def _alike(parts: Sequence[Part], number: int) -> list[Part]:
-    """Return the locks, from index ``number`` on, that one script can acquire or release together with the lock at that
-    index."""
+    """Return the lock with index ``number``, and the locks after it that one script can acquire or release together with it."""
     group = parts[number].group
     end = number + 1
     while group is not None and end < len(parts) and parts[end].group == group:
@@ -160,9 +166,9 @@ def _alike(parts: Sequence[Part], number: int) -> list[Part]:
 
 
 async def multi_acquire(parts: Sequence[Part], until: float | None) -> int | None:
-    """Acquire all of these locks with one script if all are free. Return None if that succeeded.
+    """Acquire all these locks with one script, if all of them are free. Return None on success.
 
-    Otherwise no lock is acquired, and the index of a lock that is probably busy is returned: the caller acquires that lock
+    Otherwise acquire none of them, and return the index of a lock that is probably busy. The caller then acquires that lock
     alone, under the same token.
     """
     attempts = [part.attempt for part in parts]
@@ -195,9 +201,9 @@ async def multi_acquire(parts: Sequence[Part], until: float | None) -> int | Non
 
 
 def _hold(parts: Sequence[Part], answer: Answer[list[int]]) -> None:
-    """Keep the leases of the locks that the script acquired.
+    """Keep the leases of the locks that the script acquired, and have them renewed from now on.
 
-    Raises PartLost if the reply came after one of the leases had expired.
+    Raises PartLost if one of the leases had expired when the reply arrived.
     """
     for number, part in enumerate(parts):
         spec, local_queue = part.attempt.spec, part.attempt.local_queue
@@ -212,9 +218,9 @@ def _hold(parts: Sequence[Part], answer: Answer[list[int]]) -> None:
 
 
 def _lead(attempts: Sequence[Attempt]) -> bool:
-    """Enter the local queue of each lock as the attempt that asks the server.
+    """Give each attempt the turn (permission to ask the server) in the local queue of its lock.
 
-    Return False, and enter none, if this process already holds or wants one of the locks.
+    Return False, and change nothing, if this process already holds one of the locks or waits for it.
     """
     local_queues = [attempt.local_queue for attempt in attempts if attempt.local_queue is not None]
     if not local_queues:
@@ -229,7 +235,10 @@ def _lead(attempts: Sequence[Attempt]) -> bool:
 
 
 def _settle(attempts: Sequence[Attempt], doubts: Sequence[bool]) -> None:
-    """Let the next waiters of this process ask the server for the locks, which were not acquired."""
+    """Let the next waiters of this process ask the server for the locks, since these attempts have not acquired them.
+
+    ``doubts``: for each attempt, whether a copy of its request may still arrive.
+    """
     for attempt, doubt in zip(attempts, doubts, strict=True):
         attempt.maybe_in_flight = doubt
         if attempt.local_queue is not None:
@@ -237,7 +246,10 @@ def _settle(attempts: Sequence[Attempt], doubts: Sequence[bool]) -> None:
 
 
 async def release(parts: Sequence[Part]) -> None:
-    """Release all locks, the last one first; one script releases those of one server. Raises the first error at the end."""
+    """Release all locks, the last one first. Locks on one server are released with one script.
+
+    If some releases fail, the others are still carried out; then the first error is raised.
+    """
     try:
         wrong = await _give_back([part for part in reversed(parts) if not part.hand_on()])
     except BaseException:
@@ -249,7 +261,7 @@ async def release(parts: Sequence[Part]) -> None:
 
 
 async def _give_back(left: Sequence[Part]) -> list[Exception]:
-    """Release these locks in this order, and return the errors."""
+    """Release these locks on their servers, in this order, and return the errors."""
     wrong: list[Exception] = []
     while left:
         alike = _alike(left, 0)
@@ -265,7 +277,10 @@ async def _give_back(left: Sequence[Part]) -> list[Exception]:
 
 
 async def multi_release(parts: Sequence[Part]) -> list[bool | WireError]:
-    """Release these locks with one script. Return for each lock whether it was still held, or the error if that is unknown."""
+    """Release these locks with one script. Return for each lock whether it was still held.
+
+    If the server cannot be reached, return the error for each lock.
+    """
     tokens = [turn for part in parts if (turn := part.giving()) is not None]
     args = tuple(value for token, revoke, _ in tokens for value in (token, "bury" if revoke else "release"))
     specs = [part.attempt.spec for part in parts]

@@ -16,7 +16,7 @@ NAMES = {
     b"latch": "latch",
     b"barrier": "barrier",
 }
-"""Names of the kinds of objects, by the first word of their format on the server; the format of a lock has no word."""
+"""Names of the kinds of objects, by the first word of their data format on the server; the format of a lock has no word."""
 
 KINDS_OF: dict[str, tuple[bytes, ...]] = {
     "lock": (b"string", b"none"),
@@ -27,22 +27,22 @@ KINDS_OF |= dict.fromkeys(("event", "latch", "barrier"), (b"hash",))
 """Redis types that the key of each kind of object may have."""
 
 LONGEST = 40
-"""Maximum number of bytes in the name of a format."""
+"""Maximum number of bytes in a format text, such as "semaphore 1"; longer texts are not read."""
 
 ADVICE = "use another name or prefix, or delete that key if nobody needs it"
 
 
 class Look(NamedTuple):
-    """The server's facts about a name that is in use."""
+    """Facts about a name that is in use, as read from the server."""
 
     key: bytes
     type: bytes
     version: bytes
-    """Format that is stored in the lock's state, or in the key itself."""
+    """Format text of the object that uses the name, such as "semaphore 1"; empty if there is none."""
     left: int
-    """Milliseconds until the key expires."""
+    """Milliseconds until the object's key expires; negative: it never expires or does not exist."""
     kept: int
-    """Milliseconds until the state expires; until then the name cannot be used for another kind of object."""
+    """Milliseconds until the object's state expires. Only then can the name be used for another kind of object."""
 
 
 Ask = Callable[[Command], Coroutine[Any, Any, Any]]
@@ -54,9 +54,10 @@ async def ask(command: Command) -> Any:
 
 
 async def explained(found: Conflict, key: bytes, state: bytes, timeout: float, ask: Ask = ask) -> str:
-    """Return the explanation of a conflict for the user.
+    """Return a text for the user that explains a conflict: which kind of object uses the name, until when, and what to do.
 
-    If the server cannot be asked for more, return the reason that is in ``found``.
+    Return the shorter text in ``found`` if the server gives no further facts. ``key`` and ``state``: keys of the lock.
+    ``ask``: function that sends a command.
     """
     if not found.other_kind:
         return found.why

@@ -1,8 +1,8 @@
 """The part of the keeper (background thread) that serves one server: its waiters, renewals and local queues.
 
-A node turns their decisions into requests, and sends these requests over two connections: one for commands, one for messages.
-The thread and its sockets are in `_runtime.keeper.thread` and `_net.pipelined_connection`; the simulator has connections of its
-own.
+Waiters, renewals and local queues decide what has to be asked. A `Node` turns these decisions into requests, and sends them
+over two connections: one for commands, the other for published messages. The thread and its sockets are in
+`_runtime.keeper.thread` and `_net.pipelined_connection`. The simulator passes connections of its own.
 """
 
 from __future__ import annotations
@@ -22,26 +22,29 @@ from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, 
 from holdfast._lua import codes
 
 RECORD_EVERY_S = 20.0
-"""Seconds between two updates of the process record, which tells other clients what this process is."""
+"""Seconds between two updates of the process record, which tells other clients the host, pid and label of this process."""
 
 RECORD_LIVES_S = 3 * RECORD_EVERY_S
 """Seconds after which a process record expires unless it is written again."""
 
 LABELS_EVERY_S = 1.0
-"""Minimum seconds between two updates of the process record because of new labels."""
+"""Minimum seconds between two updates of the process record that are caused by new labels of locks."""
 
 RECORD_AFTER_S = 0.02
-"""Seconds after the first lock at which the process record is first written; a quicker command never writes it."""
+"""Seconds from the first lock of this process to the first process record; a command that ends earlier never writes one."""
 
 ANSWER_WITHIN_S = 2.0
-"""Seconds to wait for replies that no lease depends on: to a subscription, a test of the inbox, a process record."""
+"""Maximum seconds to wait for a reply that no lease depends on: to a subscription, a PING or a process record."""
 
 PING_EVERY_S = 5.0
-"""Seconds between two tests of the connection for messages, because a dropped connection may give no other sign."""
+"""Seconds between two PINGs on the connection for messages; otherwise the loss of that connection might not be noticed."""
 
 
 class Node:
-    """The keeper's state for one server. Its methods run in the keeper thread unless their docstring says otherwise."""
+    """The keeper's state for one server: the leases, waiters and local queues of this process there.
+
+    The methods run in the keeper (background thread) unless their docstring says otherwise.
+    """
 
     def __init__(self, keeper: NodeKeeper, address: str, lines: Lines, place: InboxAddress | None = None) -> None:
         self.keeper = keeper
@@ -57,28 +60,30 @@ class Node:
         self._inbox_address = place or InboxAddress(keeper.process_id)
         self._local_queues: Loose[tuple[bytes, bytes], LocalQueue] = Loose()
         self._looked_after: dict[Queue, float] = {}
-        """Monotonic time, in seconds, at which `on_time` of each local queue is called next."""
+        """Monotonic time, in seconds, at which to call `on_time` of each local queue; a queue without a timer is missing."""
         self._pending_undos: list[PendingUndo] = []
         self._asked_early: dict[str, None] = {}
         self.listeners: dict[str, Subscriber] = {}
-        """Listeners that wait for a notification, by the id that the servers know."""
+        """Listeners, each of which waits for a notification of the server, by `listener_id`."""
         self._needs_record = False
-        """True if other clients may look up which process a listener belongs to."""
+        """True if another client may look up to which process a listener belongs, so that the process record must be written.
+        """
         self._reachable_prefixes: set[bytes] = set()
-        """Prefixes whose inboxes must be subscribed even if no waiter is queued on the server."""
+        """Prefixes whose inboxes (pub/sub channels) must be subscribed, although no waiter may be in the server's queue."""
         self._inbox_at: dict[bytes, float] = {}
-        """Monotonic time, in seconds, of the next try to subscribe the inbox of each prefix; absent if there was no try yet."""
+        """Monotonic time, in seconds, of the next try to subscribe the inbox of each prefix; without an entry: at once."""
         self._ping_at = self._deaf_until = 0.0
         self._record_at = float("inf")
         self._introduced: set[bytes] = set()
-        """Prefixes under which the record of this process is missing or expires soon, and has to be written."""
+        """Prefixes for which the process record must be written, because it is missing or will expire before its next update.
+        """
         self._records: dict[bytes, float] = {}
         """Monotonic time, in seconds, at which the process record of each prefix expires."""
         self._written_at = -LABELS_EVERY_S
         self._labels: dict[bytes, dict[bytes, str]] = {}
-        """Labels of locks as last written to the process records (at `_written_at`), by prefix and key of the lock."""
+        """Labels of locks in the process records as last written, by prefix and key of the lock."""
         self._told: set[bytes] = set()
-        """Prefixes whose process records contained waits when the records were last written."""
+        """Prefixes whose process records, as last written, contained waits for locks."""
         self.wait_graph = WaitGraph(self)
 
     # The turn of the keeper
@@ -88,16 +93,19 @@ class Node:
         return bool(waits or len(self.renewing))
 
     def channel(self, prefix: bytes) -> bytes:
-        """Return the inbox channel for a prefix."""
+        """Return the name of this node's inbox (pub/sub channel) under a key prefix."""
         return channel(prefix, self._inbox_address.inbox)
 
     def _wanted(self) -> set[bytes]:
-        """Return the prefixes whose inboxes should be subscribed; the caller holds the mutex."""
+        """Return the prefixes whose inboxes (pub/sub channels) should be subscribed. The caller holds the mutex."""
         return {*self.waiting.prefixes(), *self._reachable_prefixes, *(listener.prefix for listener in self.listeners.values())}
 
     def _tend_at(self) -> float:
-        """Return the monotonic time, in seconds, at which an inbox must next be subscribed or tested; the caller holds the
-        mutex."""
+        """Return the monotonic time, in seconds, at which an inbox must next be subscribed, or its connection tested by a
+        PING.
+
+        The caller holds the mutex.
+        """
         wanted = self._wanted()
         times = [self._inbox_at.get(prefix, 0.0) for prefix in wanted if not self.waiting.listens(prefix)]
         if len(times) < len(wanted):
@@ -105,7 +113,7 @@ class Node:
         return min(times, default=float("inf"))
 
     def turn(self, now: float) -> None:
-        """Send the requests that are due at monotonic time ``now``, and report the leases that are lost."""
+        """Send the requests that are due at monotonic time ``now``, and notify the owners of lost leases."""
         for link in (self.commands, self.inbox):
             link.overdue(now)
         self.wait_graph.turn(now)
@@ -136,7 +144,10 @@ class Node:
             safely(self._tend_inboxes, now)
 
     def _clear_away(self, waiter: Waiter) -> None:
-        """Remove a waiter whose event loop was closed. The next waiter of this process, if any, inherits its queue position."""
+        """Remove a waiter whose event loop was closed.
+
+        The next waiter of this process, if any, inherits its server-queue position.
+        """
         attempt, local_queue = waiter.attempt, waiter.attempt.local_queue
         if local_queue is not None and local_queue.pass_abandoned_place_on(attempt, waiter):
             return
@@ -149,14 +160,14 @@ class Node:
         attempt.slot = None  # otherwise the remembered attempt would keep its task and event loop alive
 
     def _look_after(self, now: float) -> None:
-        """Call the local queues whose timers are due."""
+        """Call `on_time` of the local queues whose time has come."""
         for local_queue in [local_queue for local_queue, at in self._looked_after.items() if at <= now]:
             self._looked_after[local_queue] = at = local_queue.on_time(now)
             if at == float("inf"):
                 del self._looked_after[local_queue]
 
     def next_at(self) -> float:
-        """Return the monotonic time, in seconds, at which `turn` next has something to do; the caller holds the mutex."""
+        """Return the monotonic time, in seconds, at which `turn` must be called next. The caller holds the mutex."""
         at = min(
             self.renewing.next_at(), self.waiting.next_at(), self.commands.next_at(), self.inbox.next_at(), self.wait_graph.at
         )
@@ -167,8 +178,12 @@ class Node:
         return min(at, self._tend_at())
 
     def register_waiter(self, waiter: Waiter, now: float) -> bool:
-        """Register a waiter, as `Waiting.register_waiter` does, and have the process record written; the caller holds the
-        mutex."""
+        """Register a waiter, as `Waiting.register_waiter` does, and have the process record written.
+
+        The caller holds the mutex.
+
+        Return False, with the waiter's outcome set, if the lock's Cluster slot has moved to another server.
+        """
         spec = waiter.attempt.spec
         self.want_record(now, spec.prefix)
         self.want_label(now, spec, spec.label)
@@ -182,7 +197,10 @@ class Node:
         return self.waiting.register_waiter(waiter, now)
 
     def close(self, error: WireError) -> None:
-        """End all waits with ``error``, because this process stops; the caller holds the mutex."""
+        """End the wait of all attempts on this server with ``error``, because this process stops.
+
+        The caller holds the mutex.
+        """
         for local_queue in self.local_queues():
             local_queue.close(error)
         self.waiting.close(error)
@@ -198,9 +216,9 @@ class Node:
         return [attempt for local_queue in self.local_queues() for attempt in local_queue.queue]
 
     def local_queue(self, spec: Spec) -> LocalQueue:
-        """Return the local queue of a lock, created if there is none; the caller holds the mutex.
+        """Return the queue of this process for a lock; create it if there is none. The caller holds the mutex.
 
-        A ``key=`` that is used under two prefixes has two queues, because each prefix has its own inbox for notifications.
+        If one ``key=`` is used under two prefixes, it has two queues, because each prefix has its own inbox for notifications.
         """
         which = spec.keys[0], spec.prefix
         local_queue = self._local_queues.get(which)
@@ -227,7 +245,10 @@ class Node:
         self.want_label(self.clock(), held_lease.spec, held_lease.label)
 
     def connect(self, key: bytes) -> None:
-        """Open the connection for renewals of this key. Called by the keeper, with its mutex held."""
+        """Open the connection over which the lease of this key will be renewed.
+
+        The keeper calls this, with its mutex held.
+        """
         self.keeper.call(lambda: self.commands.call(Command(("EXISTS", key), ANSWER_WITHIN_S), lambda _reply, _sent: None))
 
     def asked_for(self, token: str) -> bool:
@@ -259,9 +280,11 @@ class Node:
         self.send_until_answered(revocation(attempt), self.clock() + spec.timeout + spec.first_ttl, local_queue)
 
     def send_until_answered(self, call: Run[int], until: float, local_queue: ReleaseListener | None = None) -> None:
-        """Send a call until it is answered or monotonic time ``until`` has passed; thread-safe.
+        """Have the keeper thread send a call until the server replies, or until monotonic time ``until``.
 
-        ``local_queue`` is notified of the first reply or failure.
+        Any thread may call this.
+
+        ``local_queue``: object to notify after the first reply or failure; None: no object.
         """
         self.keeper.call(lambda: self._give_back(PendingUndo(self.clock(), call, call, until, local_queue)))
 
@@ -355,7 +378,7 @@ class Node:
         self.commands.call(refreshment(batch, self.channel(prefix), timeout), then)
 
     def _tend_inboxes(self, now: float) -> None:
-        """Subscribe the inboxes that are missing, and test the connection of the subscribed ones."""
+        """Subscribe the inboxes that are not subscribed yet. Test the connection of the others with a PING."""
         with self.mutex:
             self._forget_closed_listeners()
             missing = [prefix for prefix in self._wanted() if not self.waiting.listens(prefix)]
@@ -382,7 +405,7 @@ class Node:
         self.inbox.call(Command((self._inbox_address.subscribe, self.channel(prefix)), ANSWER_WITHIN_S), then)
 
     def _on_subscribed(self, prefix: bytes, now: float) -> None:
-        """Note a new subscription, and assume that messages were missed; the caller holds the mutex."""
+        """Note that an inbox is subscribed, and act as if a message had been missed before. The caller holds the mutex."""
         self.waiting.on_listening(now, prefix)
         local_queues = [*self.local_queues(), *(held.local_queue for held in self.renewing.held_leases() if held.local_queue)]
         for local_queue in [local_queue for local_queue in local_queues if local_queue.prefix == prefix]:
@@ -395,14 +418,14 @@ class Node:
     def _on_silence(self) -> None:
         """Note that the connection for messages is lost.
 
-        The inboxes are subscribed again; the refresh makes up for missed messages.
+        The inboxes are then subscribed again, and the periodic refresh makes up for the messages that were missed.
         """
         with self.mutex:
             self.waiting.on_silence()
         self._inbox_at.clear()
 
     def _on_push(self, reply: list[Any]) -> None:
-        """Handle a published message. Messages are hints, so an unreadable one is ignored."""
+        """Handle a message that was published to the inbox. A message in an unknown format is ignored."""
         payload = reply[2] if len(reply) == 3 else None
         fields = payload.decode("ascii", "replace").split(" ") if isinstance(payload, bytes) and len(payload) <= 256 else []
         what, whom, more = fields if len(fields) == 3 else (*fields, "") if len(fields) == 2 else ("", "", "")
@@ -418,10 +441,10 @@ class Node:
             self.commands.call(leave, lambda _answer, _sent: None)
 
     def _on_told(self, what: str, whom: str) -> None:
-        """Handle a message: a client waits for the lock held by the token ``whom``, or an object that listener ``whom`` watches
-        changed.
+        """Handle a message of the kind ``what`` about ``whom``.
 
-        ``what``: kind of the message.
+        WANTED: a client waits for the lock that the token ``whom`` holds. CHANGED: the object that the listener ``whom``
+        watches has changed.
         """
         if what == codes.WANTED:
             self._on_asked(whom)
@@ -431,7 +454,7 @@ class Node:
             self._forget_closed_listeners()
 
     def _forget_closed_listeners(self) -> None:
-        """Remove the listeners whose event loop was closed; the caller holds the mutex."""
+        """Remove the listeners whose event loop was closed. The caller holds the mutex."""
         self.listeners = {
             listener_id: one for listener_id, one in self.listeners.items() if one.slot is None or not one.slot.gone()
         }
@@ -448,7 +471,10 @@ class Node:
             del self._asked_early[next(iter(self._asked_early))]
 
     def _local_queue_of(self, held_lease: HeldLease) -> Queue | None:
-        """Return the local queue of a lease; None if there never was one. The caller holds the mutex."""
+        """Return the queue of this process for the lock of a lease; None if the lock was never shared.
+
+        The caller holds the mutex.
+        """
         return held_lease.local_queue or self._local_queues.get((held_lease.spec.keys[0], held_lease.spec.prefix))
 
     def _ask(self, spec: Spec) -> None:
@@ -459,8 +485,7 @@ class Node:
     # The process record
 
     def _write_records(self) -> None:
-        """Write one process record for each prefix in use, because ACLs may keep the users of one prefix from reading
-        another."""
+        """Write one process record under each prefix in use, because ACLs may keep users of one prefix from reading another."""
         with self.mutex:
             waits = self.wait_graph.waits
             told, self._told = self._told, {prefix for wait in waits for prefix in wait.prefixes}
@@ -478,12 +503,15 @@ class Node:
             self.commands.call(record, lambda _answer, _sent: None)
 
     def _prefixes_in_use(self) -> set[bytes]:
-        """Return the prefixes of all listeners, waiters and leases; the caller holds the mutex."""
+        """Return the key prefixes of all listeners, waiters and leases of this process. The caller holds the mutex."""
         meeting = [listener.prefix for listener in self.listeners.values() if listener.needs_record]
         return {*meeting, *self.waiting.prefixes(), *(held_lease.spec.prefix for held_lease in self.renewing.held_leases())}
 
     def labels_in_use(self) -> dict[bytes, dict[bytes, str]]:
-        """Return the labels of the locks that are held or waited for, by prefix and key; the caller holds the mutex."""
+        """Return the labels of the locks that this process holds or waits for, by prefix and key.
+
+        The caller holds the mutex.
+        """
         found: dict[bytes, dict[bytes, str]] = {}
         waiting = [(waiter.attempt.spec, waiter.attempt.spec.label) for waiter in self.waiting.waiters()]
         for spec, label in [*waiting, *((held_lease.spec, held_lease.label) for held_lease in self.renewing.held_leases())]:
@@ -492,9 +520,10 @@ class Node:
         return found
 
     def want_label(self, now: float, spec: Spec, label: str | None) -> None:
-        """Have the keeper write a lock's new label to the process record soon, at most once in `LABELS_EVERY_S` seconds.
+        """Have the keeper (background thread) write the process record soon, if it does not contain this label of a lock yet.
 
-        The keeper does so because acquiring the lock should take no extra time. Any thread may call this, with the mutex held.
+        Because of labels, the record is written at most once in `LABELS_EVERY_S` seconds. Any thread may call this method,
+        with the mutex held.
         """
         if label == self._labels.get(spec.prefix, {}).get(spec.keys[0]):
             return
@@ -504,9 +533,10 @@ class Node:
             self.keeper.wake_by(at)
 
     def want_record(self, now: float, prefix: bytes, *, needs_record: bool = False) -> None:
-        """Have the process record for a prefix written soon, unless it is up to date.
+        """Have the process record under a prefix written soon, unless it is up to date.
 
-        Any thread may call this, with the mutex held.
+        ``needs_record``: True: other clients may look up the process of a listener, so keep the record up to date. Any thread
+        may call this method, with the mutex held.
         """
         self._needs_record = self._needs_record or needs_record
         if self._records.get(prefix, 0.0) <= max(now, self._record_at):  # no record, or it expires before the next update
@@ -518,17 +548,18 @@ class Node:
                 self.keeper.wake_by(self._record_at)
 
     def facts_changed(self, now: float) -> None:
-        """Have the process records written soon, because their contents changed.
+        """Have the process records written soon, because the waits or labels in them have changed.
 
-        Any thread may call this, with the mutex held.
+        Any thread may call this method, with the mutex held.
         """
         if self._record_at != float("inf"):
             self._record_at = min(self._record_at, now + RECORD_AFTER_S)
 
     def farewell(self) -> tuple[list[HeldLease], list[Call]]:
-        """Mark all leases as lost because this process ends. Return them, and the calls that release them.
+        """Mark all leases of this process as lost, because the process ends. Return these leases, and the calls to send.
 
-        Further calls delete the process records. The caller holds the mutex, sends the calls and reports the losses.
+        The calls release the leases and delete the process records. The caller holds the mutex, sends the calls and notifies
+        the owners of the leases.
         """
         lost = [held_lease for held_lease in self.renewing.held_leases() if held_lease.lose("the process ends")]
         calls: list[Call] = [held_lease.giving_back(revoke=held_lease.maybe_in_flight, timeout=0.5) for held_lease in lost]

@@ -1,6 +1,7 @@
-"""The protocols between a local queue (`_core.lock.local_queue`), its node (`_core.lock.node`) and the keeper thread.
+"""The interfaces between a local queue (`_core.lock.local_queue`), its node (`_core.lock.node`) and the keeper thread.
 
-Each protocol lists the methods that one of them needs of another; `Watched` is for the wait-for graph that finds deadlocks.
+A local queue is the queue of a process for one lock. A node is the part of the keeper (background thread) for one server. Each
+protocol here lists the methods that one of the three calls on another. `Watched` is for the search for deadlocks.
 """
 
 from __future__ import annotations
@@ -22,140 +23,171 @@ T = TypeVar("T")
 
 
 class ReleaseListener(Protocol):
-    """An object that is notified of a release: usually a local queue."""
+    """An object that is notified when a lock has been released, usually the queue of this process for the lock."""
 
     def on_released(self) -> None:
-        """Note that the lock was released, or that the release failed with an unknown outcome."""
+        """Note that the lock was released on the server, or that the outcome of the release is unknown."""
 
 
 class PendingUndo(NamedTuple):
-    """A request that releases or revokes something unused, sent at monotonic time ``at`` and repeated until answered.
+    """A request that releases or revokes an unused lock.
 
-    The server may be unreachable for longer than any caller waits. Until the lease ends, no other client could acquire the
-    lock.
+    It is sent at monotonic time ``at``, and repeated until the server replies.
+
+    The keeper (background thread) repeats it, because no caller waits for as long as the server may be unreachable. Without
+    it, no other client could acquire the lock until the lease ends.
     """
 
     at: float
     call: Run[int]
     again: Run[int]
-    """Request to send if ``call`` got no reply; it also refuses a late copy of ``call``."""
+    """Request to send after ``call`` got no reply; it also makes the server refuse a late copy of ``call``."""
     until: float
-    """Monotonic time, in seconds, at which the lease ends by itself and the request is no longer repeated."""
+    """Monotonic time, in seconds, at which the lease ends, so that the request is not repeated any more."""
     local_queue: ReleaseListener | None = None
-    """Queue to notify of the first reply or failure; None: nothing waits for it."""
+    """Object to notify of the first reply or failure; None: no object."""
     failures: int = 0
 
 
 Then = Callable[[Any, float], None]
-"""Callback that gets the reply to a call, or the WireError, and the monotonic time, in seconds, at which the call was sent."""
+"""Callback for the result of a call: its arguments are the reply or a WireError, and the monotonic time of sending, in
+seconds."""
 
 
 class QueuePort(Protocol):
-    """The interface of a node for its local queues."""
+    """The methods of a node (the keeper's state for one server) that local queues call."""
 
     waiting: Waiting
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Return the mutex that guards the local queues and the keeper's records."""
+        """Return the mutex that protects the local queues, waiters and leases of this process."""
 
     def reachable(self, prefix: bytes) -> bool:
-        """Return True if the inbox of this prefix is subscribed, so that other processes can notify this one that they wait."""
+        """Return True if the inbox (pub/sub channel) of this prefix is subscribed: other processes can notify this one that
+        they wait."""
 
     def in_change(self) -> bool:
-        """Return True if the calling thread already holds the mutex: in a signal handler, in a finaliser or in the keeper."""
+        """Return True if the calling thread already holds the mutex.
+
+        This may be so in a signal handler or a finaliser, and in the keeper (background thread).
+        """
 
     def later(self, what: Callable[[], None]) -> None:
-        """Have ``what`` called soon, after the change of the local queue that is in progress."""
+        """Have the keeper (background thread) call ``what`` soon, after the present change of a local queue is complete."""
 
     def clock(self) -> float:
         """Return the monotonic time in seconds."""
 
     def has_unread(self) -> bool:
-        """Return True if messages have arrived in the inbox that are not read yet."""
+        """Return True if the inbox (pub/sub channel) has received messages that the keeper thread has not read yet."""
 
     def be_reachable(self, prefix: bytes) -> None:
-        """Have the inbox of this prefix subscribed; the caller holds the mutex."""
-
-    def somebody_waits(self) -> None:
-        """Note that an attempt waits in a local queue and may be part of a deadlock; the caller holds the mutex."""
-
-    def label_changed(self, held_lease: HeldLease) -> None:
-        """Note that the lease was handed on to a lock object with another label; the caller holds the mutex."""
-
-    def asked_for(self, token: str) -> bool:
-        """Return True, once, if another client asked for the lock of this token before this process knew the lease.
+        """Have the keeper (background thread) subscribe the inbox (pub/sub channel) of this prefix.
 
         The caller holds the mutex.
         """
 
+    def somebody_waits(self) -> None:
+        """Note that an attempt waits in a local queue, so that the search for deadlocks includes it.
+
+        The caller holds the mutex.
+        """
+
+    def label_changed(self, held_lease: HeldLease) -> None:
+        """Note that a lease was handed on to a lock object with another ``label=``. The caller holds the mutex."""
+
+    def asked_for(self, token: str) -> bool:
+        """Return True if a message said that a client waits for the lock of this token, before this process knew its lease.
+
+        The message is then forgotten, so that a second call returns False. The caller holds the mutex.
+        """
+
     def look_at(self, local_queue: Queue, at: float) -> None:
-        """Have `Queue.on_time` of ``local_queue`` called at monotonic time ``at``; the caller holds the mutex."""
+        """Have the keeper (background thread) call `Queue.on_time` of ``local_queue`` at monotonic time ``at``.
+
+        The caller holds the mutex.
+        """
 
     def question(self, held_lease: HeldLease) -> tuple[int, int]:
-        """Renew a lease now, to learn whether it is lost; each reply goes to `Queue.answered`. The caller holds the mutex.
+        """Renew a lease now, to learn whether it is lost. `Queue.answered` is called for each reply.
 
-        Return the number of servers that are asked, and the number of confirmations that prove that the lease still exists.
+        Return the number of servers that are asked, and the number of them whose confirmation proves that the lease still
+        exists. The caller holds the mutex.
         """
 
     def revoke(self, local_queue: Queue, attempt: Attempt) -> None:
-        """Have the server revoke the token of an abandoned attempt, and then notify `Queue.on_released`.
+        """Have the server revoke the token of an attempt that nobody waits for any more. Then call `Queue.on_released`.
 
         The caller holds the mutex.
         """
 
     def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
-        """Have a lease that no attempt uses released soon, and then notify `Queue.on_released`. The caller holds the mutex."""
+        """Have the keeper (background thread) release a lease that no attempt uses. Then call `Queue.on_released`.
+
+        ``local_queue``: queue to notify; None: none. The caller holds the mutex.
+        """
 
 
 class Line(Protocol):
-    """A pipelined connection to one server, which is opened at its first use and again after a loss."""
+    """A connection of the keeper to one server, which sends calls without waiting for the replies to earlier calls.
+
+    The connection is opened at its first use, and again after it was lost.
+    """
 
     def call(self, call: Call, then: Then) -> None:
-        """Send a call; the keeper calls ``then`` exactly once, with its result."""
+        """Send a call. The keeper (background thread) calls ``then`` exactly once, with the reply or the error."""
 
     def overdue(self, now: float) -> None:
-        """Close the connection if a reply is overdue, because later replies on it could not be matched with their calls."""
+        """Close the connection if a reply has not come in time at monotonic time ``now``.
+
+        Later replies could not be matched with their calls any more.
+        """
 
     def next_at(self) -> float:
-        """Return the monotonic time, in seconds, at which `overdue` must be called at the latest."""
+        """Return the monotonic time, in seconds, at which `overdue` must be called next; infinity: no reply is outstanding."""
 
     def fail(self, why: str) -> None:
-        """Close the connection for this reason; the calls without a reply have an unknown outcome."""
+        """Close the connection for the reason ``why``. Calls without a reply fail with an unknown outcome."""
 
     def has_unread(self) -> bool:
-        """Return True if data has arrived that is not read yet. Any thread may call this."""
+        """Return True if the connection has received data that nobody has read yet. Any thread may call this method."""
 
     def reclaim(self) -> None:
-        """Let the keeper read messages from the socket again, after a waiter watched it instead.
+        """Let the keeper (background thread) read this connection again, instead of a waiting thread that reads it now.
 
-        Any thread may call this, with the mutex held.
+        Any thread may call this method, with the mutex held.
         """
 
 
 class Lines(Protocol):
     def __call__(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
-        """Return a connection to the server. ``on_push`` gets published messages; ``on_closed`` is called after a loss."""
+        """Return a new connection to the server.
+
+        ``on_push``: called with each published message. ``on_closed``: called after the connection was lost. None: not called.
+        """
 
 
 class InboxAddress(NamedTuple):
-    """The id of a node's inbox (its channel for messages); in a Cluster also rules about which keys may share a request."""
+    """The id of a node's inbox (its channel for messages), and in a Cluster rules about which keys one request may name."""
 
     inbox: str
-    """Id of the inbox, which is part of its channel name in each prefix."""
+    """Id of the inbox, which follows the key prefix in the name of its pub/sub channel."""
     subscribe: str = "SUBSCRIBE"
     slot_of: Callable[[bytes], int] | None = None
     near: Callable[[bytes], bool] | None = None
-    """Function that returns True if a key is on the server of the inbox; None: not a Cluster."""
+    """Function that returns True if a key is on the same server as the inbox; None outside a Cluster."""
 
     def strays(self, key: bytes) -> bool:
-        """Return True if the Cluster slot of a lock has left the inbox's server, so that no message about the lock can
+        """Return True if the Cluster slot of this lock is on another server than the inbox: no message about the lock can
         arrive."""
         return self.near is not None and not self.near(key)
 
     def together(self, batch: list[T], spec_of: Callable[[T], Spec]) -> Iterable[list[T]]:
-        """Split a batch into groups that one request can contain: one sort of lock and one prefix, and in a Cluster one
-        slot."""
+        """Split a batch into groups that one request can contain.
+
+        All locks in a group are of one kind (plain locks or permits), of one prefix, and in a Cluster in one slot.
+        """
         parts: dict[tuple[Scripts, int, bytes], list[T]] = {}
         for one in batch:
             spec = spec_of(one)
@@ -165,7 +197,7 @@ class InboxAddress(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A thread or task that waits for a lock while it holds others."""
+    """A wait of a thread or task for a lock while it holds other locks, which may be part of a deadlock."""
 
     lock: str
     """Key of the lock for which the thread or task waits."""
@@ -178,26 +210,26 @@ class Wait(NamedTuple):
     yields: bool
     """True if this wait may be ended to break a deadlock."""
     prefixes: tuple[bytes, ...] = ()
-    """Prefixes of all these locks.
+    """Key prefixes of the lock waited for and of the locks held.
 
-    The wait is published in the process record of each prefix, where other processes find it.
+    The wait is published in the process record of each of these prefixes, where other processes look for it.
     """
 
 
 class NodeKeeper(Protocol):
-    """The interface of the keeper (background thread) for its nodes."""
+    """The methods of the keeper (background thread) that its nodes call; a node is the keeper's state for one server."""
 
     process_id: str
 
     def call(self, what: Callable[[], None]) -> None:
-        """Have the keeper thread call ``what`` soon. Any thread may call this."""
+        """Have the keeper thread call ``what`` soon. Any thread may call this method."""
 
     def wake_by(self, at: float) -> None:
-        """Have `Node.turn` called at monotonic time ``at``; the caller holds the mutex."""
+        """Have the keeper thread call `Node.turn` at monotonic time ``at``. The caller holds the mutex."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Return the mutex that guards waiters, renewals and local queues, which other threads use, too."""
+        """Return the mutex that protects the waiters, leases and local queues, which other threads use, too."""
 
     def in_change(self) -> bool:
         """Return True if the calling thread holds the mutex."""
@@ -206,18 +238,20 @@ class NodeKeeper(Protocol):
         """Return the monotonic time in seconds."""
 
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
-        """Return the text of the process record: public facts about this process, these waits, and labels by the key of the
-        lock."""
+        """Return the text of the process record: facts about this process, these waits, and the labels of locks by key."""
 
     def report(self, held_lease: HeldLease) -> None:
         """Notify the owner of a lease that the lease is lost; the caller must not hold the mutex."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Run an action whose failure must not affect other leases: log an exception and return False."""
+        """Call ``action`` with ``args``.
+
+        If the call raises, log the exception and return False, so that other leases are unaffected.
+        """
 
 
 class Watched(Protocol):
-    """The interface of a node for its wait-for graph (`_core.deadlock`)."""
+    """The methods of a node (the keeper's state for one server) that the search for deadlocks uses (`_core.deadlock`)."""
 
     keeper: NodeKeeper
     waiting: Waiting
@@ -226,13 +260,16 @@ class Watched(Protocol):
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Return the mutex that guards the node."""
+        """Return the mutex that protects the waiters, leases and local queues of this process."""
 
     def in_line(self) -> list[Attempt]:
         """Return the attempts that wait in the local queues of this process; the caller holds the mutex."""
 
     def labels_in_use(self) -> dict[bytes, dict[bytes, str]]:
-        """Return the labels of the locks that are held or waited for, by prefix and key; the caller holds the mutex."""
+        """Return the labels of the locks that this process holds or waits for, by prefix and key.
+
+        The caller holds the mutex.
+        """
 
     def facts_changed(self, now: float) -> None:
-        """Have the process record written soon; the caller holds the mutex."""
+        """Have the process record (facts about this process on the server) written soon. The caller holds the mutex."""

@@ -28,8 +28,7 @@ BOUNDED = "max_hold has passed"
 """Reason given for the loss of a lease that its holder has kept for ``max_hold`` seconds."""
 
 GRID = 16
-"""Number of time slots per second into which renewals of leases longer than 8 s are put; one slot is sent in one request.
-"""
+"""Number of time slots per second into which renewals of leases longer than 8 s are put; one slot is sent in one request."""
 
 
 S = TypeVar("S")
@@ -99,8 +98,7 @@ class _Spec(NamedTuple):
     """Maximum seconds to wait for one reply: much less than ``ttl``, so that there is time to send the request again."""
     linger: float = 0.0
     """Seconds for which the lease is kept for quick reuse after its release, unless another client wants the lock; 0: not
-    kept.
-    """
+    kept."""
     max_passes: int = 32
     """Maximum number of times in a row that the lock is handed on inside this process while other processes wait for it."""
     max_pass_time: float = 0.01
@@ -111,16 +109,14 @@ class _Spec(NamedTuple):
     """Quarantine in seconds: for that long a server that may have lost its data grants no lock; 0: no quarantine."""
     progress_within: float | None = None
     """Maximum seconds between two calls of ``progress()``: later, the holder counts as hung and loses the lease; None: no
-    limit.
-    """
+    limit."""
     yields: bool = False
     """True if a wait for this lock may be ended with the error Deadlock, to break a cycle of waiters."""
     permits: Permits | None = None
     """Permits to acquire, of a semaphore or read-write lock; None: a plain lock with one holder."""
     home: bytes = b""
     """Key prefix of the holder's inbox and process record, if the lock's key (``key=``) does not show a prefix; otherwise
-    empty.
-    """
+    empty."""
     label: str | None = None
     """Label (text for people) of the lock's user, shown to other processes; None: the label of the process is shown."""
 
@@ -136,8 +132,7 @@ class Spec(_Spec):
     @cached_property
     def granting(self) -> tuple[bytes, ...]:
         """Return the keys for scripts that may grant the lock to any client: with ``quarantine=``, one key more than the
-        lock's own.
-        """
+        lock's own."""
         return (*self.keys, guard_key(self.prefix)) if self.guard else self.keys
 
     @cached_property
@@ -153,8 +148,7 @@ class Spec(_Spec):
         return drawn.replace(".", f"@{self.home.hex()}.", 1) if self.home else drawn
 
     def token(self, drawn: str) -> str:
-        """Return the token of a new attempt: the random text ``drawn``, the prefix in `home` if it is set, and `token_suffix`.
-        """
+        """Return the token of a new attempt: the random text ``drawn``, the prefix in `home` if it is set, and `token_suffix`."""
         return self.signed(drawn) + self.token_suffix
 
     @cached_property
@@ -193,8 +187,7 @@ class Spec(_Spec):
     @cached_property
     def renew_grid(self) -> int:
         """Return the number of time slots per second to which renewal times are rounded, so that one request renews many
-        leases.
-        """
+        leases."""
         return GRID << int(8 / self.ttl).bit_length()
 
     @cached_property
@@ -252,8 +245,7 @@ class Queue(Protocol):
 
     @property
     def prefix(self) -> bytes:
-        """Return the key prefix of the inbox (pub/sub channel) through which other processes notify this queue that they wait.
-        """
+        """Return the key prefix of the inbox (pub/sub channel) through which other processes notify this queue that they wait."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
@@ -261,8 +253,7 @@ class Queue(Protocol):
 
     @property
     def turn_of(self) -> object:
-        """Return the attempt with the turn, which holds the lock or asks the server for it; None: no attempt has the turn.
-        """
+        """Return the attempt with the turn, which holds the lock or asks the server for it; None: no attempt has the turn."""
 
     @property
     def held_lease(self) -> HeldLease | None:
@@ -277,8 +268,7 @@ class Queue(Protocol):
 
     @property
     def question(self) -> object:
-        """Return the early renewal that checks whether the lease still exists on the server; None: no such check is under way.
-        """
+        """Return the early renewal that checks whether the lease still exists on the server; None: no such check is under way."""
 
     def retake(self, attempt: Attempt) -> Grant | None:
         """Return a grant of the lease that lingers: the last holder released the lease, and it is kept for quick reuse.
@@ -317,8 +307,7 @@ class Queue(Protocol):
         """
 
     def give_back(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Have the keeper (background thread) release the lock on the server, for a holder that cannot wait for the reply.
-        """
+        """Have the keeper (background thread) release the lock on the server, for a holder that cannot wait for the reply."""
 
     def on_released(self, attempt: Attempt | None = None) -> None:
         """Let the next waiter ask the server for the lock: this process has released the lock, or has failed to acquire it.
@@ -423,12 +412,10 @@ class Attempt:
         self.slot = slot
         self.local_queue = local_queue
         """Queue of all attempts of this process for the lock; None: this attempt bypasses that queue, and asks the server
-        alone.
-        """
+        alone."""
         self.turn: Turn | None = None
         """Result that the attempt got in the queue of its process: a grant, an error, or permission to ask the server; None:
-        none yet.
-        """
+        none yet."""
         self.tally = tally
         self.unclaimed: Any = None
         """Lease that this attempt acquired, from its creation until the caller has received it; otherwise None.
@@ -444,14 +431,12 @@ class Attempt:
 
     @property
     def outage_budget(self) -> float:
-        """Return the seconds for which this attempt keeps trying while the server is unreachable; infinity if `until` is set.
-        """
+        """Return the seconds for which this attempt keeps trying while the server is unreachable; infinity if `until` is set."""
         return float("inf") if self.until is not None else max(self.spec.ttl, 30.0)
 
     @property
     def introduction(self) -> Run[int] | None:
-        """Return the request that stores the candidate's name on the server, for an attempt of an election; otherwise None.
-        """
+        """Return the request that stores the candidate's name on the server, for an attempt of an election; otherwise None."""
         return None
 
 
@@ -491,12 +476,10 @@ class Waiter:
         """
         self.hint = 0
         """Highest fence in a hand-over message that arrived before the reply that put this waiter into the queue; 0: no such
-        message.
-        """
+        message."""
         self.hinted_at = -INFINITY
         """Monotonic time, in seconds, of the last request to the server that a hand-over message caused; -infinity: no such
-        request.
-        """
+        request."""
         self.asked_under = 0
         """Number of times that the inbox had been subscribed when the last request was sent.
 
@@ -559,8 +542,7 @@ class Grant(Struct):
         self.taken = taken
         self.deadline = deadline
         self.in_claim_window = in_claim_window
-        """True if the last holder handed the lock over: until the first renewal, the lease is only the short claim window.
-        """
+        """True if the last holder handed the lock over: until the first renewal, the lease is only the short claim window."""
         self.queued = queued
         """True if the attempt waited in the server's queue, or may have waited there."""
         self.last = last
@@ -586,8 +568,7 @@ class AskServer(Struct):
 
 class Failed(Struct):
     """The result of an attempt that waited inside its process until another attempt could not reach the server, or the wait
-    was ended.
-    """
+    was ended."""
 
     __slots__ = __match_args__ = ("error",)
 
@@ -652,13 +633,11 @@ class HeldLease:
         self.deadline = grant.deadline
         self.asked_at = 0.0
         """Monotonic time, in seconds, of the last request to renew the lease, by the user or by the keeper; also its sequence
-        number.
-        """
+        number."""
         self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold
         self.stalled_at = INFINITY if spec.progress_within is None else grant.taken + spec.progress_within
         """Monotonic time, in seconds, from which the holder counts as hung unless it calls ``progress()`` before; infinity:
-        never.
-        """
+        never."""
         self.renew_at = INFINITY
         if spec.renew:
             after = (grant.deadline - grant.taken) * spec.renew_part
@@ -667,8 +646,7 @@ class HeldLease:
             self.renew_at = self.due_at(grant.taken + after)
         self.local_queue: Queue | None = None
         """Queue inside this process for a lock on several servers; None: the lock is on one server, whose node finds the queue
-        by key.
-        """
+        by key."""
         self.label = spec.label
         """Label (text for people) of the lock object that holds the lease now.
 
@@ -699,15 +677,13 @@ class HeldLease:
 
     def due_at(self, at: float) -> float:
         """Return a renewal time close to monotonic time ``at``: the beginning of its time slot, so that one request renews
-        many leases.
-        """
+        many leases."""
         grid = self.spec.renew_grid
         return int(at * grid) / grid
 
     @property
     def good_until(self) -> float:
-        """Return the monotonic time, in seconds, at which the lease ends unless it is renewed or the holder reports progress.
-        """
+        """Return the monotonic time, in seconds, at which the lease ends unless it is renewed or the holder reports progress."""
         return min(self.deadline, self.ends_at, self.stalled_at)
 
     @property
@@ -718,14 +694,12 @@ class HeldLease:
     @property
     def wants_at(self) -> float:
         """Return the monotonic time, in seconds, at which the keeper (background thread) next has to renew or to end the
-        lease.
-        """
+        lease."""
         return min(self.renew_at, self.question_at, self.good_until)
 
     def progressed(self, now: float) -> None:
         """Note that the holder called ``progress()`` at monotonic time ``now``: it counts as hung ``progress_within`` seconds
-        later.
-        """
+        later."""
         if self.spec.progress_within is not None:
             self.stalled_at = now + self.spec.progress_within
 

@@ -8,9 +8,9 @@ from holdfast._core.requests import NotSent, Now, Refused, Run, SendUntilAnswere
 
 
 async def give_up(attempt: Attempt) -> None:
-    """Remove the lock or the queue entry that an attempt has on the server. Never raises a WireError.
+    """Remove the lock or the queue position that the server stores for an attempt. Never raises a WireError.
 
-    If a copy of the attempt's request may still arrive, its token is revoked, so that the server refuses the copy.
+    If a copy of the attempt's request may still arrive, the attempt's token is revoked, so that the server refuses the copy.
     """
     if not attempt.may_be_on_server:
         return
@@ -35,18 +35,22 @@ async def give_up(attempt: Attempt) -> None:
 
 
 def revocation(attempt: Attempt) -> Run[int]:
-    """Return the request that revokes the attempt's token: the server removes its lock or queue entry, and refuses late
-    copies."""
+    """Return the request that revokes an attempt's token.
+
+    The server then removes the attempt's lock or queue position, and refuses late copies of its requests.
+    """
     spec = attempt.spec
     return Run(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
 
 
 async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool) -> bool:
-    """Release the lock and hand it over to the first waiter in the queue. Return False if it was no longer held.
+    """Release the lock on the server, which hands it over to the first waiter in the queue.
 
-    ``in_time``: True if the lease's deadline has not passed. ``maybe_in_flight``: True if a copy of the acquire request may
-    still arrive, which must not acquire the lock again. Raises NotSent or Unknown if the server is unreachable, Refused if it
-    refuses.
+    Return False if it was not held.
+
+    ``in_time``: True if the lease had not ended when the release began. ``maybe_in_flight``: True if a copy of the acquire
+    request may still arrive: the server then refuses that copy. Raises NotSent or Unknown if the server is unreachable,
+    Refused if the server replies with an error.
     """
     resent = False
     failures = 0

@@ -1,8 +1,9 @@
 """The renewals of one process on one server: a state object that is notified of events and returns the renewals to send.
 
-A lease is valid until its deadline: the monotonic time at which the last confirmed request was sent, plus the lease, less the
-drift margin. A failed renewal alone loses nothing. The lease is lost if the deadline passes, or if the server replies that
-another client or nobody holds the lock. A lost lease stays lost, because a renewal never creates one.
+A lease is valid until its deadline. The deadline is the monotonic time at which the last confirmed request was sent, plus the
+length of the lease, less the drift margin. If a renewal fails, the lease stays valid until its deadline. The lease is lost if
+the deadline passes, or if the server replies that the key is gone or has another client's token. A renewal never acquires a
+lock again, so a lost lease stays lost.
 """
 
 from __future__ import annotations
@@ -16,29 +17,33 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import codes
 
 EARLY_HINTS_MAX = 100
-"""Maximum number of messages about unknown leases that are kept, in case the lease becomes known a moment later."""
+"""Maximum number of messages that are kept because they name a token without a known lease.
+
+The lease may become known a moment later.
+"""
 
 QUESTION_EVERY_S = 1.0
-"""Minimum seconds between two early renewals of a lease.
+"""Minimum seconds between two early renewals of a lease, which check whether the lease still exists.
 
-Early renewals are caused by messages, which anybody may forge to flood the server, and by waiting callers of this process,
-which may be thousands.
+Messages cause early renewals, and anybody may send such messages to flood the server. Waiting callers of this process cause
+them as well, and there may be thousands.
 """
 
 BATCH = 100
-"""Maximum number of renewals in one script; a longer script would block the server's other clients."""
+"""Maximum number of leases that one script renews, because a longer script would block other clients of the server."""
 
 
 def broken_by(whom: str) -> str:
-    """Return the reason of the loss of a lease that a person has broken (taken away)."""
+    """Return the text for the loss of a lease whose lock the person ``whom`` has broken (revoked by hand)."""
     return f"it was broken by {whom}"
 
 
 async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float]:
-    """Set the lease to ``ttl`` seconds from monotonic time ``made``, which is also the sequence number of the request.
+    """Renew the lease: it then ends ``ttl`` seconds after monotonic time ``made``.
 
-    Return whether the lease is still held, and the monotonic time at which the request was sent. That time is minus infinity if
-    a later request has replaced this request. Raises NotSent or Unknown if the server is unreachable, Refused if it refuses.
+    ``made`` is also the sequence number of the request. Return whether the lease is still held, and the monotonic time at
+    which the request was sent. That time is minus infinity if the server had already carried out a later renewal. Raises
+    NotSent or Unknown if the server is unreachable, Refused if the server replies with an error.
     """
     answer = await retry_idempotent(renewal(spec, token, ttl, made))
     (state,) = answer.value
@@ -46,16 +51,20 @@ async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, 
 
 
 def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[list[int]]:
-    """Return the request that sets the lease to ``ttl`` seconds, made at monotonic time ``made`` by the user or the keeper.
+    """Return the request that renews the lease for ``ttl`` seconds.
 
-    The time ``made`` is also a sequence number: if two requests overtake each other, the higher number counts.
+    ``made``: monotonic time, in seconds, at which the request is created; also its sequence number. If two renewals overtake
+    each other, the server keeps the lease of the one with the higher number.
     """
     timeout = min(spec.timeout, answer_within(ttl))
     return Run(scripts(spec).renew, spec.keys, (token, milliseconds(ttl), int(made * 1e6)), timeout)
 
 
 class Renew(NamedTuple):
-    """A renewal to send for ``ttl`` seconds; its result goes to `Renewing.on_answer` or `Renewing.on_failed`."""
+    """A renewal to send, for a lease of ``ttl`` seconds.
+
+    `Renewing.on_answer` gets the reply, or `Renewing.on_failed` is called.
+    """
 
     held_lease: HeldLease
     ttl: float
@@ -63,7 +72,7 @@ class Renew(NamedTuple):
 
 
 def renewals(batch: list[Renew]) -> Run[list[int]]:
-    """Return one request for all of these renewals, which must be of one sort (plain locks or permits)."""
+    """Return one request for all these renewals, which must be all of plain locks or all of permits."""
     keys: list[bytes] = []
     args: list[str | int] = []
     for held_lease, ttl, made in batch:
@@ -75,37 +84,41 @@ def renewals(batch: list[Renew]) -> Run[list[int]]:
 
 
 class Renewing:
-    """All leases of one process on one server, by the time of their next renewal."""
+    """All leases of one process on one server, ordered by the time of their next renewal."""
 
     def __init__(self) -> None:
         self._slots: dict[int, dict[str, HeldLease]] = {}
         self._numbers: list[int] = []
-        """Numbers of the time slots (`GRID` per second) that contain leases, as a heap; some of these slots may be empty by
-        now."""
+        """Heap of the numbers of the time slots that contain leases; a slot that has become empty may still be listed.
+
+        The slot with number n contains leases to renew or check between n / `GRID` and (n + 1) / `GRID` seconds of monotonic
+        time.
+        """
         self._first: dict[int, float] = {}
-        """Monotonic time, in seconds, at which the first lease of each time slot must be renewed or checked, or an earlier
-        time."""
+        """For each time slot, the monotonic time, in seconds, at which its first lease must be renewed or checked.
+
+        The time may be too early, never too late.
+        """
         self._where: dict[str, int] = {}
         self._holders: dict[bytes, HeldLease] = {}
-        """The lease that this process was granted last, for the key of each lock with a single holder."""
+        """For the key of each plain lock, the lease that this process was granted last."""
         self._sharers: dict[bytes, dict[str, HeldLease]] = {}
-        """Leases of this process that hold permits of a fixed total, by key and token."""
+        """Leases of read-write locks that this process holds, by key of the lock and token of the lease."""
         self._hints: dict[str, str] = {}
-        """Messages about broken locks that arrived before the lease was known: the name of the person that broke it, by
-        token."""
+        """Name of the person that broke the lock, by token, from messages that arrived before the lease was known here."""
 
     def __len__(self) -> int:
         return len(self._where)
 
     def get(self, token: str) -> HeldLease | None:
-        """Return the lease that this token holds."""
+        """Return the lease that is held under this token; None: no such lease is known."""
         return self._slots.get(self._where.get(token, -1), {}).get(token)
 
     def held_leases(self) -> list[HeldLease]:
         return [held_lease for slot in self._slots.values() for held_lease in slot.values()]
 
     def watch(self, held_lease: HeldLease) -> float:
-        """Add a lease, or move it to its new time slot.
+        """Add a lease, or move it to the time slot of its next renewal.
 
         Return the monotonic time, in seconds, at which the lease must next be renewed or checked; infinity: never.
         """
@@ -138,11 +151,12 @@ class Renewing:
         return at
 
     def outdated_by(self, held_lease: HeldLease) -> list[HeldLease]:
-        """Compare a new lease with other leases of its key: mark the older ones as lost, and return them to be reported.
+        """Mark the older of two conflicting leases of one key as lost, and return the leases that were marked now.
 
-        The server grants a key again only after the earlier lease has ended there. So of two leases that this process believes
-        to hold, the one with the lower fence is lost. If the reply was read late, that may be the new one. Readers and writers
-        only exclude each other if their permits together exceed the total.
+        ``held_lease``: the lease that was added last. The server grants a key again only after the earlier lease has ended
+        there. So if this process believes that it holds two leases of a key, the lease with the lower fence is lost. This may
+        be the added one, if its reply was read late. Leases of a read-write lock conflict only if together they have more
+        permits than exist.
         """
         key, permits = held_lease.spec.keys[0], held_lease.spec.permits
         if permits is None:
@@ -156,9 +170,11 @@ class Renewing:
         return [lost for lost in older if self._lost(lost, why)]
 
     def gone(self, key: bytes, sent: float) -> HeldLease | None:
-        """Mark the lease of this key as lost, because a request sent at monotonic time ``sent`` found no such key.
+        """Mark the lease of this key as lost, because a request that was sent at monotonic time ``sent`` found that the key is
+        missing.
 
-        Return the lease, to be reported; None if it was granted later, or is being released.
+        Return the lease, whose owner the caller has to notify. Return None if there is no such lease, if it was granted after
+        ``sent``, or if it is being released.
         """
         held_lease = self._holders.get(key)
         if held_lease is None or held_lease.since >= sent:
@@ -173,10 +189,10 @@ class Renewing:
         return held_lease
 
     def hinted(self, token: str, by: str, now: float) -> None:
-        """Renew a lease early, because a message says that the person ``by`` broke it; at most once in `QUESTION_EVERY_S`
-        seconds.
+        """Schedule an early renewal, because a message says that the person ``by`` broke the lock of this token.
 
-        The lease stays valid until the server confirms the loss, because anybody may have sent the message.
+        Anybody may have sent the message. So the lease stays valid until the reply to the renewal confirms its loss, and such
+        renewals are at least `QUESTION_EVERY_S` seconds apart.
         """
         held_lease = self.get(token)
         if held_lease is not None:
@@ -188,7 +204,7 @@ class Renewing:
             del self._hints[next(iter(self._hints))]
 
     def question(self, held_lease: HeldLease, now: float) -> float:
-        """Schedule an early renewal, to learn whether the lease still exists on the server.
+        """Schedule an early renewal of a lease, to learn whether the lease still exists on the server.
 
         Return the monotonic time, in seconds, at which the lease is next renewed or checked.
         """
@@ -212,7 +228,7 @@ class Renewing:
                 self._sharers.pop(key, None)
 
     def next_at(self) -> float:
-        """Return the earliest monotonic time, in seconds, at which `due` has something to return; infinity: never."""
+        """Return the monotonic time, in seconds, at which `due` must be called next; infinity: there is no lease."""
         while self._numbers:
             number = self._numbers[0]
             if self._slots.get(number):
@@ -223,9 +239,10 @@ class Renewing:
         return INFINITY
 
     def due(self, now: float) -> tuple[list[Renew], list[HeldLease]]:
-        """Return one batch of renewals to send now, and the leases that have ended, each marked as lost with its reason.
+        """Return up to `BATCH` renewals to send now, and the leases that have ended, which are marked as lost.
 
-        If there is more to do, `next_at` is not later than ``now``, so that other work is done between two batches.
+        If more renewals are due, `next_at` returns a time that is not later than ``now``. The caller can do other work before
+        it calls this method again.
         """
         renewals: list[Renew] = []
         lost: list[HeldLease] = []
@@ -265,7 +282,10 @@ class Renewing:
         self.watch(held_lease)
 
     def on_answer(self, renewal: Renew, answer: int, sent: float, now: float) -> bool:
-        """Handle the server's reply to a renewal. Return False if the lease is lost."""
+        """Handle the server's reply to a renewal.
+
+        Return False if the lease is lost and the caller has to notify its owner.
+        """
         held_lease = renewal.held_lease
         if held_lease.over or held_lease.lost:
             return True
@@ -290,7 +310,7 @@ class Renewing:
         )
 
     def on_failed(self, renewal: Renew, now: float) -> None:
-        """Schedule another try, soon, for a renewal that got no reply."""
+        """Schedule another renewal of a lease soon, because this renewal failed or got no reply."""
         held_lease = renewal.held_lease
         if held_lease.token in self._where:
             if held_lease.spec.renew:

@@ -10,10 +10,10 @@ from holdfast._core.retry import retry_idempotent
 
 
 async def acknowledged(result: Grant | Busy) -> Grant | Busy:
-    """Wait until as many replicas as the lock's options require have acknowledged a new lock, and return its grant.
+    """Wait until replicas have acknowledged a lock that was just acquired, if its option ``replicas`` asks for that.
 
-    The lease of a lock that was handed over becomes a full lease. Raises WireError, or Refused if too few replicas acknowledged
-    the lock; the caller then releases it.
+    Return the grant, with the full lease even if the lock was handed over; return Busy unchanged. Raises WireError, or Refused
+    if too few replicas acknowledged the lock. The caller then releases the lock.
     """
     spec = result.attempt.spec if isinstance(result, Grant) else None
     if spec is None or not spec.replicas:

@@ -14,49 +14,63 @@ from holdfast._core.struct import Struct
 from holdfast._lua import Script, codes, whole_number
 
 PAUSED = "guard"
-"""Value of `Busy.process` while a server that may have lost its data grants nothing (quarantine): no holder is known."""
+"""Value of `Busy.process` while the server grants nothing because it may have lost data (quarantine).
+
+No holder is known then.
+"""
 
 UNKNOWN = "?"
-"""Value of `Busy.process` if no server has named a holder. An empty value means a client of another lock library."""
+"""Value of `Busy.process` if no server has named a holder.
+
+(An empty value: the holder is a client of another lock library.)
+"""
 
 CLAIM_WINDOW_S = 2.0
-"""Seconds for which a lock that was handed over waits for its new holder to claim it; equal to `CLAIM_WINDOW_S` of the
-scripts."""
+"""Seconds for which the server keeps a handed-over lock for its new holder, which has to claim it by a renewal or release.
+
+Equal to `CLAIM_WINDOW_S` in the Lua scripts.
+"""
 
 BLOCK = 33
-"""Number of fences in one grant: one for the holder, the others to hand the lock on inside its process without a round trip.
+"""Number of fences in one grant: one is the holder's, the others are for holders that get the lock inside the same process.
 
-Equal to `BLOCK` of the scripts.
+Equal to `BLOCK` in the Lua scripts.
 """
 
 KEEP_S = 600.0
-"""Minimum seconds for which the state and queue keys of a lock are kept after its last use."""
+"""Minimum seconds for which the server keeps a lock's state and queue after the lock was last used."""
 
 GRACE_S = 0.45
-"""Seconds by which a request that is under way when ``wait`` ends may exceed it, since its reply may still grant the lock."""
+"""Seconds after the end of ``wait`` for which a request that is under way is still waited for, since it may grant the lock."""
 
 
 class Held(Struct):
-    """The reply that the lock is held under the token of the request."""
+    """The reply that the token of the request holds the lock."""
 
     __slots__ = __match_args__ = ("fence", "last")
 
     def __init__(self, fence: int, last: int) -> None:
         self.fence = fence
         self.last = last
-        """Last of the fences that are granted to the holder, the first of which is ``fence``."""
+        """Highest of the fences that the holder's process may use; ``fence`` is the lowest."""
 
 
 class Busy(NamedTuple):
     """The reply that another client holds the lock."""
 
     remaining: float | None
-    """Seconds until the holder's key expires; None: the key never expires."""
+    """Seconds until the holder's key expires, unless it is renewed; None: the key has no expiry."""
     last_fence: int
     process: str
-    """Public id of the holder's process; empty for a client of another library; or `PAUSED` or `UNKNOWN`."""
+    """Public id of the holder's process; empty if the holder is a client of another lock library.
+
+    May be `PAUSED` or `UNKNOWN`.
+    """
     lingers: bool
-    """True if the holder may keep the lock for a while after its release, and hands it over when asked."""
+    """True if the holder may have released the lock and let it linger (kept it for quick reuse).
+
+    It then hands it over when asked.
+    """
 
     @property
     def named(self) -> str:
@@ -65,18 +79,18 @@ class Busy(NamedTuple):
 
 
 NO_ANSWER = Busy(0.0, 0, UNKNOWN, lingers=False)
-"""The reply that is assumed before any server has replied."""
+"""The Busy value that is used until a server has replied."""
 
 
 class Revoked(NamedTuple):
-    """The reply that the token of the request is revoked."""
+    """The reply that the token of the request was revoked, so that it can never acquire the lock."""
 
 
 Reply = Held | Busy | Revoked | Gone | Conflict
 
 
 def read_reply(raw: object) -> Reply:
-    """Parse one reply of the acquire or refresh script, see `_lua/lock/acquire.lua`."""
+    """Return the meaning of one reply of the acquire or refresh script; the replies are listed in `_lua/lock/acquire.lua`."""
     assert isinstance(raw, list)
     match raw:
         case [1, int(first), int(last)]:
@@ -110,7 +124,10 @@ def read_list(raw: object) -> list[int]:
 
 
 class Scripts(NamedTuple):
-    """The scripts for one sort of lock: they acquire it, release it, refresh an entry in its queue and renew its lease."""
+    """The four scripts for one kind of lock (plain lock or permits).
+
+    They acquire the lock, release it, refresh a waiter in its queue, and renew its lease.
+    """
 
     acquire: Script[Any]
     release: Script[int]

@@ -1,11 +1,15 @@
 """The waiters of one process on one server: a state object that is notified of events and returns the requests to send.
 
-Hand-over messages may get lost or be forged, so waiters rely on the refresh: one script for all waiters. It is sent once a
-second, when a reported lease ends, and after each (re)subscription of the inbox (the channel for messages to this process).
+When a holder releases a lock, the server hands it over to the first waiter and sends a message to the waiter's process. Such a
+message may get lost, and anybody may forge one. So waiters do not rely on messages: a script, the refresh, tells the server
+that the waiters still wait, and asks whether one of them has got its lock. One refresh for all waiters is sent once a second.
+A waiter is also refreshed when the holder's lease ends, and when the inbox (the channel for messages to this process) is
+subscribed again.
 
-A hand-over message is accepted without asking the server only inside the claim window. The window is counted from the time at
-which the last request that was answered "waiting" was SENT: the server cannot have granted the lock before. A grant whose fence
-is not higher than the last one seen is old, and ignored.
+A waiter accepts a hand-over message without asking the server only inside the claim window (`CLAIM_WINDOW_S`), for which the
+server keeps the lock for it. The window is counted from the time at which the last request was sent to which the server
+replied "waiting", since the lock cannot have been handed over earlier. A message is ignored if its fence is not higher than
+the last fence that the waiter has seen.
 """
 
 from __future__ import annotations
@@ -21,27 +25,40 @@ from holdfast._core.struct import Struct
 INFINITY = float("inf")
 
 REFRESH_EVERY_S = 1.0
-"""Seconds between two refreshes of the waiters of a process: a third of the time for which an entry counts on the server."""
+"""Seconds between two refreshes of all waiters: a third of the time after which the server drops a waiter without a refresh.
+"""
 
 SOONEST_S = 0.01
 """Minimum seconds from one reply to the next refresh of the same waiter."""
 
 USABLE_LEFT_S = 0.5
-"""Seconds of the claim window that must be left for a hand-over message to be accepted without asking the server."""
+"""Minimum seconds of the claim window (in which the lock is kept for its new holder) that must be left to accept a message.
+
+With less time left, the server is asked whether it has handed the lock over.
+"""
 
 BATCH = 100
-"""Maximum number of waiters in one refresh script; a longer script would block the server's other clients."""
+"""Maximum number of waiters in one refresh script, because a longer script would block other clients of the server."""
 
 REMEMBERED = 1000
-"""Maximum number of ended attempts that are remembered, so that a late grant for one of them is handed over at once."""
+"""Maximum number of ended attempts that are remembered.
+
+If the lock is granted to one of them too late, it is handed over to the next client at once.
+"""
 
 
 class SlotMoved(WireError):
-    """Raised if a lock's Cluster slot has left the server of the process's inbox; the wait begins again with another inbox."""
+    """Raised if a lock's Cluster slot has moved away from the server that has this process's inbox.
+
+    The caller begins to wait again, with an inbox on the other server.
+    """
 
 
 class Refresh(Struct):
-    """A refresh to send for these waiters; its result goes to `Waiting.on_refreshed` or `Waiting.on_failed`."""
+    """A refresh to send, which asks the server whether these waiters have got their locks.
+
+    `Waiting.on_refreshed` gets the replies, or `Waiting.on_failed` the error.
+    """
 
     __slots__ = __match_args__ = ("batch",)
 
@@ -50,7 +67,7 @@ class Refresh(Struct):
 
 
 def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> Run[tuple[bool, list[Reply]]]:
-    """Return one refresh request for waiters that share an inbox channel, a sort of lock, and the ``quarantine=`` option."""
+    """Return the request that refreshes these waiters, all of one kind of lock, one inbox ``channel`` and one ``quarantine=``."""
     spec = batch[0].attempt.spec
     keys = [key for waiter in batch for key in waiter.attempt.spec.keys]
     args: list[bytes | str | int] = [channel]
@@ -60,13 +77,14 @@ def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> Run[tupl
 
 
 class Waiting:
-    """All waiters of one process on one server."""
+    """All waiters of one process in the queues of one server."""
 
     def __init__(self) -> None:
         self._waiters: dict[str, Waiter] = {}
         self._departed: OrderedDict[str, Attempt] = OrderedDict()
         self._handed_on: dict[str, float] = {}
-        """Monotonic time, in seconds, at which a late grant for an ended attempt was last handed over, by token."""
+        """Monotonic time, in seconds, at which the lock of an ended attempt was last handed over to the next client, by token.
+        """
         self.round_at = INFINITY
         """Monotonic time, in seconds, of the next refresh of all waiters."""
         self._listening: set[bytes] = set()
@@ -74,7 +92,7 @@ class Waiting:
         self._numbers: dict[bytes, int] = {}
         """Number of times that the inbox of each prefix was subscribed so far."""
         self._prefixes: set[bytes] = set()
-        """Prefixes of the waiters. The prefixes of former waiters are removed only when there is no waiter."""
+        """Key prefixes of the locks that are waited for. A prefix stays here until no waiter of any prefix is left."""
 
     def __len__(self) -> int:
         return len(self._waiters)
@@ -95,16 +113,16 @@ class Waiting:
 
     @property
     def timeout(self) -> float:
-        """Return the timeout for a reply, in seconds, that is short enough for every waiter."""
+        """Return the seconds to wait for the reply to a refresh: the shortest timeout of the waiters."""
         return min((w.attempt.spec.timeout for w in self._waiters.values()), default=1.0)
 
     def listens(self, prefix: bytes) -> bool:
-        """Return whether the inbox of this prefix is subscribed."""
+        """Return True if the inbox (pub/sub channel) of this prefix is subscribed."""
         return prefix in self._listening
 
     @property
     def listening(self) -> bool:
-        """Return whether the inbox of any prefix is subscribed."""
+        """Return True if the inbox (pub/sub channel) of at least one prefix is subscribed."""
         return bool(self._listening)
 
     def subscription(self, prefix: bytes) -> int:
@@ -112,13 +130,13 @@ class Waiting:
         return self._numbers.get(prefix, 0)
 
     def prefixes(self) -> Collection[bytes]:
-        """Return the prefixes whose inboxes the waiters need, and perhaps prefixes of former waiters."""
+        """Return the prefixes whose inboxes must be subscribed for the waiters; some of them may not be needed any more."""
         return self._prefixes if self._waiters else ()
 
     def register_waiter(self, waiter: Waiter, now: float) -> bool:
-        """Register a waiter.
+        """Register a waiter. Return True if the inbox of its prefix is subscribed.
 
-        Return True if its inbox is subscribed; otherwise its slot gets None once the inbox is subscribed.
+        Otherwise the waiter is woken with the outcome None once the inbox is subscribed.
         """
         token, prefix = waiter.attempt.token, waiter.attempt.spec.prefix
         listens = prefix in self._listening
@@ -132,7 +150,7 @@ class Waiting:
         return listens
 
     def unregister_waiter(self, waiter: Waiter) -> None:
-        """Remove a waiter whose wait has ended, and remember its attempt for late grants."""
+        """Remove a waiter whose wait has ended. Remember its attempt, because the server may still grant it the lock."""
         token = waiter.attempt.token
         if self._waiters.pop(token, None) is not None:
             self._departed[token] = waiter.attempt
@@ -140,7 +158,7 @@ class Waiting:
                 self._handed_on.pop(self._departed.popitem(last=False)[0], None)
 
     def joined(self, waiter: Waiter, answer: Answer[Reply], now: float) -> None:
-        """Note the server's reply that this waiter is in the server's queue."""
+        """Note that the server has put this waiter into its queue, with this reply."""
         assert isinstance(answer.value, Busy)
         self._waiting(waiter, answer.value, answer.sent, now)
         if waiter.hint > answer.value.last_fence:
@@ -160,10 +178,10 @@ class Waiting:
             self.round_at = now + REFRESH_EVERY_S
 
     def on_message(self, token: str, fence: int, now: float) -> Run[int] | None:
-        """Handle a hand-over message.
+        """Handle the message that the lock was handed over to ``token`` with this fence.
 
-        Return a request that hands the lock over to the next client, if the attempt named in the message has ended; otherwise
-        None.
+        If the attempt with this token has ended, return a request that hands the lock over to the next client. Otherwise
+        return None.
         """
         waiter = self._waiters.get(token)
         if waiter is None:
@@ -186,9 +204,9 @@ class Waiting:
         return None
 
     def on_listening(self, now: float, prefix: bytes) -> None:
-        """Note that the inbox of this prefix is subscribed (again).
+        """Note that the inbox of this prefix is subscribed, for the first time or again.
 
-        Its waiters may have missed messages, and are refreshed at once.
+        Its waiters may have missed messages, so the server is asked about them at once.
         """
         self._listening.add(prefix)
         self._numbers[prefix] = number = self.subscription(prefix) + 1
@@ -202,16 +220,16 @@ class Waiting:
                 waiter.put(None)
 
     def on_silence(self) -> None:
-        """Note that all inboxes lost their subscription. Waiters are still refreshed."""
+        """Note that no inbox is subscribed any more. The waiters are still refreshed once a second."""
         self._listening.clear()
 
     def _told_by(self, prefix: bytes) -> list[Waiter]:
         return [waiter for waiter in self._waiters.values() if waiter.attempt.spec.prefix == prefix]
 
     def on_unreachable(self, error: WireError, now: float, prefix: bytes) -> None:
-        """Note that the inbox of this prefix cannot be subscribed.
+        """Note that the inbox of this prefix cannot be subscribed, because of ``error``.
 
-        Waiters that are not queued yet fail after their outage budget.
+        Waiters that are not in the server's queue yet fail with this error once their outage budget is used up.
         """
         for waiter in self._told_by(prefix):
             waiter.down = error
@@ -220,8 +238,10 @@ class Waiting:
                 self._settle(waiter, Down(error))
 
     def due(self, now: float) -> list[Refresh]:
-        """Return the refreshes to send now: of all waiters once a second, and of a waiter when the lease that it waits for
-        ends."""
+        """Return the refreshes to send now, and wake the waiters whose time is up.
+
+        All waiters are refreshed once a second, and a single waiter when the lease ends that it waits for.
+        """
         # The driver ends the wait itself, but its timer stops while the machine sleeps, so the timeout may be seen here first.
         # The place stays until the driver has seen it, too: another attempt of this process may inherit the place.
         for waiter in self._waiters.values():
@@ -269,7 +289,10 @@ class Waiting:
                     self._settle(waiter, reply)
 
     def on_failed(self, batch: Iterable[Waiter], error: WireError, now: float) -> None:
-        """Note that a refresh got no reply; the waiters are refreshed again soon."""
+        """Note that a refresh of these waiters got no reply.
+
+        They are refreshed again soon, or fail if the outage lasts too long.
+        """
         for waiter in batch:
             waiter.in_flight = False
             waiter.down = error
@@ -278,15 +301,15 @@ class Waiting:
                 self._settle(waiter, Down(error))
 
     def close(self, error: Exception, waiters: Iterable[Waiter] | None = None) -> None:
-        """End the wait of ``waiters`` (None: all) with ``error``, for example because this process stops or gets no
-        messages."""
+        """End the wait of these waiters (None: of all) with ``error``, for example because this process stops."""
         for waiter in list(self._waiters.values()) if waiters is None else waiters:
             self._settle(waiter, Down(error))
 
     def end(self, waiter: Waiter, error: Exception) -> None:
-        """End a wait with ``error``.
+        """Wake one waiter, so that its wait ends with ``error``.
 
-        The queue position is kept until the driver has seen the error, so that another attempt can inherit the position.
+        Its position in the server's queue is kept until the woken attempt runs, so that another attempt of the process can
+        inherit it.
         """
         waiter.late = True
         waiter.put(Down(error))

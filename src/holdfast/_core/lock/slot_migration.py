@@ -19,7 +19,10 @@ def _read_again(raw: object) -> int:
 
 
 _Alone = tuple[Script[Any], Script[Any]]
-"""Two scripts that replace a script with several keys: one if the call has not begun, one if it was partly carried out."""
+"""Two scripts that do with one key what a script with several keys does.
+
+The first is used if the call has not begun, the second if the call may have been carried out in part.
+"""
 
 _RENEW: Script[Any] = Script("lock/migrating", _read_renew)
 _RELEASE: _Alone = Script("lock/migrating", whole_number), Script("lock/migrating", _read_again)
@@ -35,10 +38,11 @@ _ALONE: dict[Script[Any], _Alone] = {
 
 
 def single_key_form(call: Call, *, half: bool) -> Run[Any] | None:
-    """Return a call that renews or releases a lock by its own key alone.
+    """Return a call that renews or releases a lock with the lock's own key only, for a slot that is being moved.
 
-    Return None if the call must wait until the slot has moved. ``half``: True if the original call may have been carried out in
-    part. A release deletes the lock's own key first, so a missing key then proves that the release was effective.
+    Return None if there is no such call: the original call then has to wait until the slot has moved. ``half``: True if the
+    original call may have been carried out in part. A release deletes the lock's own key first. So a missing key then counts
+    as a successful release.
     """
     if type(call) is not Run or len(call.keys) != 3 or call.script not in _ALONE:
         return None

@@ -1,8 +1,9 @@
 """Hand over a held lock by a ticket: its holder issues a ticket, and the process that redeems the ticket holds the lock.
 
-On the server, a token holds the lock. The holder's token is exchanged for the ticket's token, and later the ticket's token for
-that of the new holder. Each exchange is one script, so the lock is held by exactly one token at any time. The script revokes
-the old token. So a ticket works once, and late requests of the old holder do nothing.
+On the server, a lock is held by a token. Issuing a ticket replaces the holder's token by the ticket's token, and redeeming it
+replaces the ticket's token by that of the new holder. Each exchange is one script, so exactly one token holds the lock at any
+time. The script also revokes the old token. So a ticket can be redeemed only once, and late requests of the old holder have no
+effect.
 """
 
 from __future__ import annotations
@@ -31,16 +32,17 @@ class Exchanged(NamedTuple):
 
 
 class Void(NamedTuple):
-    """The reply that the old token does not hold the lock.
+    """The reply that the old token does not hold the lock, so that nothing was exchanged.
 
-    ``why``: ``expired``; ``used``; ``gone`` (the lock was lost before its lease expired); ``late`` (the reply came too late).
+    ``why``: "expired": its lease has expired. "used": the token was exchanged before. "gone": the lock was lost before its
+    lease expired. "late": the reply came after the new lease had ended.
     """
 
     why: str
 
 
 class Paused(NamedTuple):
-    """The reply that the server may have lost its data (``quarantine=``), and exchanges no token for this many seconds."""
+    """The reply that the server exchanges no token for ``seconds`` seconds, because it may have lost data (``quarantine=``)."""
 
     seconds: float
 
@@ -68,10 +70,11 @@ EXCHANGE_TOKEN: Script[Reply] = Script("lock/exchange_token", _read)
 
 
 async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void:
-    """Exchange the holder's ``token`` for the ticket's token, with a lease of ``seconds``. A ticket without a token gets one.
+    """Replace the holder's ``token`` by the ticket's token, with a lease of ``seconds`` seconds.
 
-    Raises WireError or KeyConflict. If the outcome is then unknown, or the operation is interrupted, ticket and lock are both
-    given up, and ``ticket.maybe_in_flight`` is True. Otherwise the holder keeps the lock.
+    If `Attempt.token` of the ticket is empty, it is set to a new token first. Raises WireError or KeyConflict. If the outcome
+    of the exchange is unknown, or the operation is interrupted, the ticket is revoked and the lock released, and
+    ``ticket.maybe_in_flight`` is True. After any other error, the holder still holds the lock.
     """
     try:
         ticket.token = ticket.token or ticket.spec.signed(await NewToken())
@@ -87,7 +90,7 @@ async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void
 
 
 async def take_back(ticket: Attempt, token: str) -> None:
-    """Give up a ticket that nobody received, and the lock that it was issued for."""
+    """Revoke a ticket that nobody has received, and release the lock that it was issued for."""
     if ticket.token:
         await give_up(_in_doubt(ticket.spec, ticket.token))  # first: a late copy of the request could still issue it
     await give_up(_in_doubt(ticket.spec, token))
@@ -98,10 +101,11 @@ def _in_doubt(spec: Spec, token: str) -> Attempt:
 
 
 async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
-    """Acquire the lock by exchanging the token of a ticket, which expires at ``ends`` (server time in milliseconds).
+    """Acquire the lock by replacing the token of a ticket, which expires at ``ends`` (server time in milliseconds).
 
-    Raises WireError or KeyConflict. Unless a Grant is returned, this process holds nothing. If the server has not seen the
-    request, the ticket can still be used; otherwise the lock is released.
+    Return a Grant, or Void if the ticket is expired or used. Raises WireError or KeyConflict. Unless a Grant is returned, this
+    process does not hold the lock. If the server has not received the request, the ticket can still be used; otherwise the
+    lock is released.
     """
     spec = attempt.spec
     try:
@@ -123,10 +127,10 @@ async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
 
 
 async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Answer[Exchanged | Void]:
-    """Exchange ``token`` for the token of ``heir`` on the server, in up to `TRIES` tries until a reply arrives.
+    """Replace ``token`` by the token of ``heir`` on the server, in up to `TRIES` tries until a reply arrives.
 
-    Afterwards ``heir.may_be_on_server`` is True if ``heir`` holds the lock; ``heir.maybe_in_flight`` is True if that is
-    unknown.
+    ``ends``: end of the ticket's lease, in milliseconds of server time; 0: ``token`` is not a ticket's. Afterwards
+    ``heir.may_be_on_server`` is True if ``heir`` holds the lock. ``heir.maybe_in_flight`` is True if that is unknown.
     """
     spec = heir.spec
     args = (token, heir.token, milliseconds(seconds), ends)
