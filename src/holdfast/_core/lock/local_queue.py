@@ -624,7 +624,7 @@ class LocalQueue:
         return True
 
     def _hand_on(self, attempt: Attempt, held_lease: HeldLease) -> None:
-        """Hand the lock of an attempt that gives up on to the next waiter, or have the keeper (background thread) release it."""
+        """Hand the lock of an attempt that gives up on to the next waiter, or have the keeper release it."""
         if not self._may_keep(attempt.spec, held_lease, now := self.clock()) or not self._pass(held_lease, now):
             self._give_back(held_lease)
 

@@ -148,7 +148,7 @@ class Spec(_Spec):
         return drawn.replace(".", f"@{self.home.hex()}.", 1) if self.home else drawn
 
     def token(self, drawn: str) -> str:
-        """Return the token of a new attempt: the random text ``drawn``, the prefix in `home` if it is set, and `token_suffix`."""
+        """Return the token of a new attempt: the random text ``drawn``, with `home` inserted if set, and `token_suffix`."""
         return self.signed(drawn) + self.token_suffix
 
     @cached_property
@@ -245,7 +245,7 @@ class Queue(Protocol):
 
     @property
     def prefix(self) -> bytes:
-        """Return the key prefix of the inbox (pub/sub channel) through which other processes notify this queue that they wait."""
+        """Return the prefix of the inbox (pub/sub channel) through which other processes notify this queue that they wait."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
@@ -268,7 +268,7 @@ class Queue(Protocol):
 
     @property
     def question(self) -> object:
-        """Return the early renewal that checks whether the lease still exists on the server; None: no such check is under way."""
+        """Return the early renewal that checks whether the lease still exists on the server; None: none is under way."""
 
     def retake(self, attempt: Attempt) -> Grant | None:
         """Return a grant of the lease that lingers: the last holder released the lease, and it is kept for quick reuse.
@@ -431,7 +431,7 @@ class Attempt:
 
     @property
     def outage_budget(self) -> float:
-        """Return the seconds for which this attempt keeps trying while the server is unreachable; infinity if `until` is set."""
+        """Return the seconds for which the attempt retries while the server is unreachable; infinity if `until` is set."""
         return float("inf") if self.until is not None else max(self.spec.ttl, 30.0)
 
     @property
@@ -676,14 +676,13 @@ class HeldLease:
         return 0.0 if self.lost or self.over else max(0.0, self.good_until - now)
 
     def due_at(self, at: float) -> float:
-        """Return a renewal time close to monotonic time ``at``: the beginning of its time slot, so that one request renews
-        many leases."""
+        """Return the start of the time slot of monotonic time ``at``: one request renews all leases of a slot."""
         grid = self.spec.renew_grid
         return int(at * grid) / grid
 
     @property
     def good_until(self) -> float:
-        """Return the monotonic time, in seconds, at which the lease ends unless it is renewed or the holder reports progress."""
+        """Return the monotonic time, in seconds, at which the lease ends without a renewal or report of progress."""
         return min(self.deadline, self.ends_at, self.stalled_at)
 
     @property

@@ -67,7 +67,7 @@ class Refresh(Struct):
 
 
 def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> Run[tuple[bool, list[Reply]]]:
-    """Return the request that refreshes these waiters, all of one kind of lock, one inbox ``channel`` and one ``quarantine=``."""
+    """Return the request that refreshes these waiters, which share the kind of lock, the inbox and ``quarantine=``."""
     spec = batch[0].attempt.spec
     keys = [key for waiter in batch for key in waiter.attempt.spec.keys]
     args: list[bytes | str | int] = [channel]
