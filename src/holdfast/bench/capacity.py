@@ -1,7 +1,7 @@
 """Measure the capacity of one server: its memory per lock and per waiter, and its operations per second of one core.
 
-The server's own counts of memory and processor time are used, while one bare connection sends requests in batches. So the
-results depend neither on the speed of a client nor on other programs on the machine.
+One bare connection sends requests in batches. The server itself counts the memory and the processor time that it uses. So
+the results depend neither on the speed of the client nor on other programs on the machine.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _send(server: Bare, requests: list[bytes]) -> list[object]:
 def _memory_for(url: str, server: Bare, requests: list[bytes]) -> float:
     """Send requests, and return by how many bytes per request the server's memory has grown.
 
-    The requests use a connection of their own, which is closed before the memory is read: the server's buffers for a busy
+    The requests use a connection of their own, which is closed before the memory is read. The server's buffers for an open
     connection may be larger than a hundred locks.
     """
     before = server.memory()
@@ -87,7 +87,8 @@ def _memory_for(url: str, server: Bare, requests: list[bytes]) -> float:
 
 
 def _held(url: str, server: Bare, count: int) -> tuple[float, float]:
-    """Return the server's bytes per held lock: in all, and for the keys alone (MEMORY USAGE)."""
+    """Return two numbers of bytes per held lock: the growth of the server's memory, and the size of the lock's keys (MEMORY
+    USAGE)."""
     locks = [(_keys(f"held:{number:06d}"), _token()) for number in range(count)]
     taken = _memory_for(url, server, [_acquire(keys, token) for keys, token in locks])
     by_key = sum(server("MEMORY", "USAGE", key) or 0 for key in locks[0][0])
@@ -97,7 +98,8 @@ def _held(url: str, server: Bare, count: int) -> tuple[float, float]:
 
 
 def _waiting(url: str, server: Bare, count: int, line: int = 100) -> tuple[float, float]:
-    """Return the server's bytes per waiter, in queues of ``line`` waiters: in all, and for the keys alone (MEMORY USAGE)."""
+    """Return two numbers of bytes per waiter in queues of ``line`` waiters: growth of memory, and size of keys (MEMORY
+    USAGE)."""
     locks = [_keys(f"line:{number:06d}") for number in range(max(1, count // line))]
     _send(server, [_acquire(keys, _token()) for keys in locks])
     empty = _usage(server, locks[0])
@@ -114,7 +116,7 @@ def _usage(server: Bare, keys: tuple[bytes, ...]) -> int:
 def _per_core_second(server: Bare, batches: int, make: Callable[[], list[bytes]], each: int) -> float:
     """Send batches of requests, and return the operations per second of the server's processor time.
 
-    ``make`` returns the requests of one batch, which contain ``each`` operations.
+    ``make`` returns the requests of one batch. They contain ``each`` operations in all.
     """
     todo = [make() for _ in range(batches)]
     before = server.cpu()
@@ -134,7 +136,7 @@ def _pairs(server: Bare, batches: int) -> float:
 
 
 def _renewals(server: Bare, batches: int) -> float:
-    """Return the renewals per second of one core, with one script call for a hundred leases, as a process sends it."""
+    """Return the renewals per second of one core. As in a real process, one script call renews a hundred leases."""
     locks = [(_keys(f"work:{number}"), _token()) for number in range(BATCH)]
     _send(server, [_acquire(*lock) for lock in locks])
     keys, tokens = [key for each, _ in locks for key in each], [token for _, token in locks]
@@ -150,7 +152,8 @@ def _renewals(server: Bare, batches: int) -> float:
 
 
 def _refreshes(server: Bare, batches: int) -> float:
-    """Return the refreshes of waiters per second of one core, with one script call for a hundred, as a process sends it."""
+    """Return the refreshes of waiters per second of one core. As in a real process, one script call refreshes a hundred
+    waiters."""
     locks = [(_keys(f"work:{number}"), _token(), _token()) for number in range(BATCH)]
     _send(server, [_acquire(keys, holder) for keys, holder, _ in locks])
     _send(server, [_acquire(keys, waiter, 1) for keys, _, waiter in locks])

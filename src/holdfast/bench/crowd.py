@@ -1,7 +1,8 @@
-"""Measure many users of one lock: two processes with eight threads or tasks each, which acquire and release it in a loop.
+"""Measure many users of one lock: two processes, each with eight threads or tasks that acquire and release the lock in a
+loop.
 
-The lock is held for no time, or for a millisecond. Each thread or task records its waits. A separate run reads from MONITOR how
-many commands reach the server, and in which order the server serves the waiters.
+The lock is held for no time, or for a millisecond. Each thread or task records how long it waits. In a separate run,
+MONITOR shows how many commands reach the server, and in which order the server serves the waiters.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ WARM_UP = 0.1
 TAPPED = 0.3
 """Seconds of the separate run whose commands are recorded with MONITOR."""
 SLACK = 0.02
-"""Seconds: a waiter is overtaken by those that asked for the lock more than this after it, as joining the queue takes time."""
+"""Seconds of tolerance for joining the queue: a waiter counts as overtaken only by a client that asked this much later."""
 BODIES = {"empty body": 0.0, "1 ms inside": 0.001}
 
 _clock = time.monotonic
 
 
 class Turn(NamedTuple):
-    """One acquisition. Times in seconds of the machine's monotonic clock."""
+    """One acquisition: the times of asking and acquiring, in seconds of the machine's monotonic clock, and the fence."""
 
     asked: float
     got: float
@@ -65,7 +66,7 @@ class Slice(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """An order to the processes of the crowd: the contender (lock library) to run, from ``start`` to ``end``; times in
+    """An order to the processes of the crowd: use this contender (lock library) from ``start`` to ``end``. Times are in
     seconds."""
 
     contender: str
@@ -76,7 +77,7 @@ class _Order(NamedTuple):
 
 
 def measure(plan: Plan) -> Result:
-    """Measure four groups: threads and tasks, each with and without a millisecond of work under the lock."""
+    """Measure four groups: threads and tasks, each without and with a millisecond of work while the lock is held."""
     result = Result(f"{PROCESSES} processes x {EACH} threads, or tasks, on one lock")
     for face, target in (("threads", _serve_threads), ("tasks", _serve_tasks)):
         with workers(PROCESSES, target, plan.url) as crowd:
@@ -112,9 +113,10 @@ def _round(crowd: Sequence[Worker], work: float, seconds: float, contender: str)
 
 
 def _turns(packed: tuple[bytes, bytes, bytes], start: float, end: float) -> list[Turn]:
-    """Decode the acquisitions of one thread or task; keep those granted after the warm-up and requested before the round's end.
+    """Decode the acquisitions of one thread or task, and keep those that belong to the measured round.
 
-    An acquisition that is granted after the end counts, so that the longest waits are included.
+    An acquisition belongs to the round if it was requested before ``end`` and granted after ``start``. It may be granted
+    after ``end``, so that the longest waits are included.
     """
     asked, got, fences = array("d"), array("d"), array("q")
     asked.frombytes(packed[0])
@@ -159,10 +161,10 @@ def _judge(result: Result, group: str, work: bool, found: dict[str, list[Slice]]
 
 
 def overtakings(turns: Sequence[Turn], slack: float = 0.0) -> int:
-    """Return the number of acquisitions that overtook another one, which had been requested more than ``slack`` seconds
-    earlier.
+    """Return the number of acquisitions that overtook another acquisition.
 
-    The fences tell the order of service.
+    An acquisition overtakes another one if its fence is lower, although it was requested more than ``slack`` seconds
+    later. Fences show the order in which the server grants the lock.
     """
     found = 0
     latest_ask = float("-inf")  # of all acquisitions with a lower fence
@@ -181,7 +183,7 @@ def _order(url: str, crowd: Sequence[Worker], name: str) -> Figure:
 
 
 def replay(seen: Sequence[Seen], name: str) -> tuple[int, int]:
-    """Reconstruct the queue from the recorded commands; return the numbers of waiters that joined and of grants out of
+    """Reconstruct a lock's queue from recorded commands. Return the number of waiters that joined, and of grants out of
     order."""
     lock, _, queue = (key.decode() for key in lock_keys(name, "hf:", None))
     line: list[str] = []
@@ -204,7 +206,7 @@ def replay(seen: Sequence[Seen], name: str) -> tuple[int, int]:
 
 
 class _Notes:
-    """The acquisitions of one thread or task: the times of asking and acquiring, and the fences."""
+    """The acquisitions of one thread or task: the times of asking, the times of acquiring, and the fences."""
 
     def __init__(self) -> None:
         self.asked, self.got, self.fences = array("d"), array("d"), array("q")

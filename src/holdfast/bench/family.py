@@ -1,8 +1,9 @@
-"""Measure the other kinds of locks next to the plain `Lock`: free, acquired again by the holder, and handed over.
+"""Measure the other kinds of locks next to the plain `Lock`: a free lock, a lock that its holder acquires again, and a
+hand-over.
 
-The additional features should cost little, so each kind is compared with `Lock` in the same run, in turns of a few
-milliseconds. Hand-over is measured between two processes, because inside one process a `Lock` is handed on without a round
-trip, and the other kinds are not.
+The other kinds should cost little more than `Lock`. So each kind is compared with `Lock` in the same run, and the two take
+turns of a few milliseconds. Hand-over is measured between two processes. Inside one process, a `Lock` is handed on without
+a round trip to the server, but the other kinds are not.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Family:
 
 
 class Exclusive(Family):
-    """Functions that create locks for threads, one for each kind of lock that has only one holder: all except RWLock.read."""
+    """Functions that create locks for threads, one for each kind of lock that has a single holder, that is, all but
+    RWLock.read."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -149,7 +151,7 @@ def _handovers(plan: Plan) -> list[Row]:
 def _to_readers(plan: Plan) -> tuple[list[Row], int]:
     """Measure the time from a writer's release until the first and the last of fifty waiting readers hold the lock.
 
-    Also return the number of script runs that granted it to them.
+    Also return the number of script runs in which the server granted the lock to these readers.
     """
     writer = holdfast.RWLock(plan.url, _READ, ttl=TTL).write
     with workers(1, _read, plan.url) as (other,):
@@ -174,7 +176,7 @@ def _let_in(writer: AnyLock, other: Worker) -> tuple[float, float]:
 
 
 def _granting(seen: list[Seen]) -> int:
-    """Return the number of client commands during which the server notified a waiter of its grant."""
+    """Return the number of commands of clients during which the server notified at least one waiter of a grant."""
     runs, number = set(), 0
     for each in seen:
         number += each.source != "lua"
@@ -187,7 +189,7 @@ _READ = f"{PREFIX}family:readers"
 
 
 def _read(pipe: Connection, url: str) -> None:
-    """Run the process of the readers: report when all of them are queued, and when each acquired the lock."""
+    """Run the process of the readers. It reports when all readers are queued, and when each of them acquired the lock."""
     with closing(Bare(url)) as bare, asyncio.Runner() as runner:
         pipe.send(None)
         while True:
@@ -214,7 +216,7 @@ async def _read_together(pipe: Connection, url: str, bare: Bare) -> list[float]:
 
 
 def _taken_again(plan: Plan, times_each: int = 1000) -> list[Figure]:
-    """Measure a nested acquire and release of an RLock: the time of a pair, and the commands that it sends."""
+    """Measure a nested acquire and release of an RLock: the time of such a pair, and the number of commands that it sends."""
     lock = holdfast.RLock(plan.url, f"{PREFIX}family:again", ttl=TTL)
     taken = []
     with lock:

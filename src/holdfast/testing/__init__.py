@@ -1,14 +1,21 @@
 """Tools for tests of code that uses holdfast, and the simulator that tests holdfast itself.
 
-For tests of your code (``docs/testing.md``): `memory` starts a server in memory, `clock` moves the time, `server` starts a
-private real server. `pytest_plugin` has fixtures. `recording` records what live processes do with a lock, and `checkers`
-judges the records.
+For tests of your code (``docs/testing.md``):
 
-For tests of holdfast (``docs/design/simulation.md``): `sim` simulates processes, network and servers under virtual time, and
-runs the operations of production in them. `swarms` and `runner` simulate random histories; `explore` and `scenarios` try every
-schedule of a small scenario; `machine` lets Hypothesis choose the steps. Each run produces a `history`, which `checkers` judges
-by the rules in `judge`, and `timeline` draws. `ladder` has locks that are known to be broken. `keyspace` is the data of
-a simulated server, used by `inmemory` and `sim`. `__main__` is the program ``python -m holdfast.testing``.
+- `memory` starts a server in memory, `clock` moves the time, and `server` starts a private real server.
+- `pytest_plugin` has fixtures for these three.
+- `recording` records what live processes do with a lock, and `checkers` judges the records.
+
+For tests of holdfast (``docs/design/simulation.md``):
+
+- `sim` simulates processes, network and servers under virtual time, and runs production's operations in them.
+- `swarms` and `runner` simulate random histories. `explore` and `scenarios` try every order of events of a small scenario.
+  With `machine`, Hypothesis chooses the steps.
+- Each run produces a `history`. `checkers` judges it by the rules in `judge`, and `timeline` draws it.
+- `wired` tests the real drivers over scripted sockets.
+- `ladder` has simple locks that are known to be broken, and finds out how.
+- `keyspace` is the data of a simulated server. `inmemory` and `sim` use it.
+- `__main__` is the program ``python -m holdfast.testing``.
 """
 
 from __future__ import annotations
@@ -47,20 +54,22 @@ def server(
     password: str | None = None,
     binary: str | None = None,
 ) -> PrivateServer:
-    """Start a private real server and return it; use it in a ``with`` statement, or call ``stop()``.
+    """Start a private real server and return it. Use it in a ``with`` statement, or call ``stop()``.
 
     The server ends with this process, however the process ends.
 
     ``args``        further settings, as on the server's command line: ``"--maxmemory", "10mb"``
     ``port``        False: only a unix socket; True: a free port on 127.0.0.1; a number: this port
-    ``appendonly``  True: keep the data across ``kill()`` and ``restart()``; False: lose it
-    ``password``    password of the default user; empty: no password; None: a random password, which is part of ``url``, if
-                    there is a port, as every user of this machine can connect to it
-    ``binary``      path of the server program, instead of the one that is found
+    ``appendonly``  True: keep the data across ``kill()`` and ``restart()``; False: lose the data
+    ``password``    password of the default user; "": no password. None: a random password if the server has a port, because any
+                    user of this machine can connect to a port; ``url`` contains this password
+    ``binary``      path of the server program; None: holdfast looks for one
 
-    The returned object has ``url``, ``socket``, ``port`` and ``pid``, and the methods ``kill()``, ``restart()``, ``pause()``
-    and ``resume()``. Raises ConfigError if there is no server program (``holdfast[server]`` installs one), and ServerError if
-    the server does not start.
+    The returned object has ``url``, ``socket``, ``port`` and ``pid``, and the methods ``kill()``, ``restart()``,
+    ``pause()`` and ``resume()``.
+
+    Raises ConfigError if there is no server program (``holdfast[server]`` installs one), and ServerError if the server
+    does not start.
     """
     from holdfast._local.server import private
 

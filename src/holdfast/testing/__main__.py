@@ -1,9 +1,9 @@
 """``python -m holdfast.testing``: run the simulator from the command line.
 
-``swarm``      simulate random histories from many seeds, with faults, on all cores
-``explore``    try every schedule of a small scenario
-``replay``     draw the history of one seed, or of one schedule, as a timeline
-``check``      judge recorded histories of live processes
+``swarm``    simulate random histories, from many seeds and with faults, on all cores
+``explore``  try every schedule (order of events and faults) of a small scenario
+``replay``   draw the history of one seed, or of one schedule, as a timeline
+``check``    judge histories that live processes have recorded
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 
 OK, VIOLATED, INVALID = 0, 1, 2
-"""Exit codes: no violation found; a rule is violated; too little happened for a verdict, or bad usage."""
+"""Exit codes: no violation was found; a rule was violated; too little happened for a verdict, or the command line was wrong."""
 
 KINDS = {
     "quorum": "simulate a lock on several servers",
@@ -27,7 +27,8 @@ KINDS = {
     "schedule": "simulate jobs that run once per tick",
     "wired": "run the real drivers over scripted sockets",
 }
-"""Command-line options that choose the kind of swarm (set of random histories); without one, a lock on one server."""
+"""Command-line options that choose the kind of histories (swarm). Without one of them, the histories are about one lock on
+one server."""
 
 
 def main() -> int:
@@ -168,9 +169,10 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _is_seed(which: str) -> bool:
-    """Return whether ``which`` names a seed (of random histories), such as ``quorum:17``, and not a schedule of a scenario.
+    """Return whether ``which`` names the seed of a random history, such as ``quorum:17``. False: it names a schedule.
 
-    A scenario may have the name of a swarm; the choices of a schedule are several numbers, as in ``quorum:0.3``.
+    A scenario may have the same name as a kind of random histories. Its schedules consist of several numbers, as in
+    ``quorum:0.3``.
     """
     from holdfast.testing.runner import swarm_of
 
@@ -185,7 +187,7 @@ def _is_seed(which: str) -> bool:
 
 
 def _show(which: str, *, requests: bool) -> bool:
-    """Print the timeline of a seed or schedule, and return whether its history violates a rule."""
+    """Print the timeline of a seed or a schedule. Return whether its history violates a rule."""
     from holdfast.testing import timeline
     from holdfast.testing.runner import swarm_of
     from holdfast.testing.scenarios.quorum import ALL

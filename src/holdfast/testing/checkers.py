@@ -1,7 +1,7 @@
-"""Check the history of a lock, from the simulator or recorded from live processes, against the rules of correct locks.
+"""Check the history of a lock, from the simulator or recorded by live processes, against the rules of correct locks.
 
-The checks see only the history, not the code of the locks. The rules are in `judge.safety_rules`, `judge.liveness_rules` and
-`judge.permit_rules`; they work on the history as `judge.evidence` arranges it. `check` applies all rules.
+`check` applies all rules. They are in `judge.safety_rules`, `judge.liveness_rules` and `judge.permit_rules`. The rules see
+only the history, arranged by `judge.evidence`. They do not see the code of the locks.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def check(
     only: Collection[str] | None = None,
     coverage: Coverage | None = None,
 ) -> list[Violation]:
-    """Check a history, and return the violations of the rules in ``only`` (None: all rules that apply to locks with
-    ``limits``).
+    """Check a history, and return the violations of the rules in ``only``.
 
-    The numbers of events and verdicts are added to ``coverage``, unless it is None.
+    If ``only`` is None, the rules are chosen that apply to a lock with these ``limits``. If ``coverage`` is given, the
+    numbers of events and verdicts are added to it.
     """
     if only is None:
         only = OF_SEVERAL if limits.quorum > 1 else OF_PERMITS if limits.permits else OF_LOCKS
@@ -66,9 +66,9 @@ RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violatio
     "R18": ("free permits go to the first waiter", permit_rules.r18_next),
     "R19": ("a holder may acquire its lock again", safety_rules.r19_taken_again),
 }
-"""Rules by number, each with its title and the function that yields its violations.
+"""Rules by number, each with a title and the function that yields its violations.
 
-`Coverage.missing` is rule R11: enough has happened. There is no R10; R17 replaced it.
+The numbers R10 and R11 are missing: R17 replaced R10, and R11 ("enough has happened") is `Coverage.missing`.
 """
 
 OF_PERMITS: Final = RULES.keys() - {"R1", "R4", "R16"}
@@ -80,13 +80,14 @@ OF_SEVERAL: Final = frozenset(("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "
 """Numbers of the rules that apply to a lock on a majority of servers, where no single server knows the holder."""
 
 EXPECTED: Final = {"taken": 2, "contended": 1}
-"""Minimum number of acquisitions, and of contended ones, in recorded histories: with fewer, the check proves nothing."""
+"""Minimum number of acquisitions, and of contended acquisitions, in recorded histories. With fewer, the check proves
+nothing."""
 
 
 def main(paths: Iterable[str]) -> int:
     """Check recorded histories together, print the verdict of each rule, and return the exit code.
 
-    0: no violation; 1: violations; 2: too little happened, or a file cannot be read.
+    The exit code is 0 without violations, 1 with violations, and 2 if too little happened or a file cannot be read.
     """
     try:
         events = history.merge(*(history.read(Path(path)) for path in paths))

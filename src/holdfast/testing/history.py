@@ -1,29 +1,44 @@
-"""Histories: the events of one simulation, or of live processes, and their files of JSON lines.
+"""Histories: lists of events, of one simulation or of live processes, and the files of JSON lines that store them.
 
-The simulator and the `Recorder` write histories, the checkers judge them, `timeline` draws them. The kinds of events, with the
-fields that they set:
+The simulator and the `Recorder` write histories. The checkers judge a history by rules, and `timeline` draws it. The lists
+below name the kinds of events, and the fields of `Event` that a kind uses in its own way.
 
-======== =============================================================================================================
-client   ``ask``: begins to acquire (until: end of its wait; note: "2 of 5" if it wants 2 of 5 permits); ``lined``: waits in
-         the local queue of its process; ``queued``: has a position in the server's queue (since: send time of the
-         request for it); ``passed``: gets the lock from another worker of its process (fence); ``taken``: acquired
-         (fence; until:
-         end of the lease as the holder knows it; since: send time of the first request; note: reason of the loss, if the
-         process knew that the lease was lost already); ``again``: the holder acquires once more (fence); ``inner``: it
-         releases that; ``busy``, ``failed``, ``cancelled``: the attempt ended without the lock; ``renewed`` (until);
-         ``lost``; ``downgraded``: a writer became a reader; ``release``: the release begins; ``released``: it ended (note:
-         "", "passed" if its process keeps the lock, "lost", or an error); ``write`` (fence; note: "accepted" or "refused");
-         ``ticket``: the lock was handed over by a ticket (attempt: name of the ticket's lease)
-process  ``crashed``, ``paused``, ``resumed``
-server   known to a simulator only. ``granted`` (fence, last; until: expiry of the key; note: "deaf c1 c2", processes that wait
-         in the queue without a listener at that moment); ``extended`` (as ``granted``; note: "more" if more fences were asked
-         for); ``freed``; ``asked``: the holder's process was notified that another process waits; ``lowered``: a holder has
-         fewer permits than before; ``limit`` (last: the number of permits from now on)
-fault    ``fault`` (note: begins with a word of `FAULTS`; who: the process or server that it hits; until: its end, if known);
-         ``healed``: the end of a fault
-the end  ``left`` (note: what was left behind), ``end``
-traced   ``sent``, ``served``, ``answered`` (note: the script or command, its reply, local and server time)
-======== =============================================================================================================
+A client records, about a lock:
+
+- ``ask``: the client begins to acquire (``until``: end of its wait; ``note``: "2 of 5" if it wants 2 of 5 permits)
+- ``lined``: the client waits in the local queue of its process
+- ``queued``: the client has a position in the server's queue (``since``: time at which its request to join was sent)
+- ``passed``: another worker of its process hands the lock on to the client (``fence``)
+- ``taken``: the client has acquired the lock (``fence``; ``until``: end of the lease, as the client knows it; ``since``:
+  time at which its first request was sent; ``note``: reason of the loss, if the process knew already that the lease was
+  lost)
+- ``busy``, ``failed``, ``cancelled``: the attempt ended without the lock
+- ``again``, ``inner``: the holder acquires the lock once more (``fence``), and releases this further acquisition
+- ``renewed``: the lease was renewed (``until``: its new end); ``lost``: the holder noticed the loss of the lock
+- ``downgraded``: a writer became a reader
+- ``write``: a write to the protected resource (``fence``; ``note``: "accepted" or "refused")
+- ``release``: a release begins
+- ``released``: the release ended (``note``: "" on success, "passed" if the process keeps the lock, "lost", or an error)
+- ``ticket``: the lock was handed over by a ticket (``attempt``: name of the lease that the ticket holds)
+
+About a process: ``crashed``, ``paused``, ``resumed``.
+
+A simulated server records, about a lock:
+
+- ``granted``: the server granted it (``fence`` and ``last``: first and last reserved fence; ``until``: expiry of the key;
+  ``note``: "deaf c1 c2", where c1 and c2 are processes in the queue that had no subscription at that moment)
+- ``extended``: the server extended the lease (fields as in ``granted``; ``note``: "more" if further fences were requested)
+- ``freed``: the lock became free
+- ``asked``: the server notified the holder's process that another process waits
+- ``lowered``: a holder has fewer permits than before; ``limit``: the limit of permits was set (``last``: the new limit)
+
+About faults, the end, and messages:
+
+- ``fault``: a fault begins (``note``: begins with a word of `FAULTS`; ``who``: the process or server that it hits;
+  ``until``: its end, if known); ``healed``: a fault ends
+- ``left``: data was left behind (``note``: which data); ``end``: the history ends
+- ``sent``, ``served``, ``answered``: a request is sent, carried out and answered, if the history is traced (``note``: the
+  script or command, its reply, and the times of client and server)
 """
 
 from __future__ import annotations
@@ -55,16 +70,17 @@ FAULTS: Final = frozenset(
         "cancel",
     )
 )
-"""Kinds of faults: the first word in the note of each event ``fault``."""
+"""Kinds of faults. The note of each event ``fault`` begins with one of these words."""
 
 
 class Event(NamedTuple):
-    """One event of a history. Times are seconds of one clock: true time in a simulation, the monotonic clock in a live run."""
+    """One event of a history. Its times are seconds of one clock: of true time in a simulation, of the monotonic clock in a
+    live run."""
 
     at: float
     kind: str
     who: str = ""
-    """Name of the worker ("p1/t2", where "p1" is its process), process or server that the event is about."""
+    """Name of the worker, process or server that the event is about. "p1/t2" is a worker of the process "p1"."""
     lock: str = ""
     attempt: str = ""
     """Name of one attempt to acquire a lock, unique in the history; never the secret token."""
@@ -73,9 +89,10 @@ class Event(NamedTuple):
     since: float = 0.0
     note: str = ""
     lease: str = ""
-    """Name of the attempt to which the server granted the lease, if an earlier one of the same process; empty: this attempt."""
+    """Name of the attempt to which the server granted the lease, if it was an earlier attempt of the same process; "": this
+    attempt."""
     last: int = 0
-    """Last fence of the block of fences that the server granted together, beginning with ``fence``."""
+    """Last of the consecutive fences that the server reserved with one grant; ``fence`` is the first."""
 
 
 _DEFAULTS: Final[dict[str, Any]] = Event._field_defaults
@@ -84,12 +101,13 @@ _AT: Final = attrgetter("at")
 
 
 def process_of(who: str) -> str:
-    """Return the name of a worker's process: the part before "/"; a process is returned unchanged."""
+    """Return the name of a worker's process, which is the part before "/". The name of a process is returned unchanged."""
     return who.partition("/")[0]
 
 
 def to_line(event: Event) -> str:
-    """Return an event as JSON without a newline. Default values are left out; infinite numbers are written as texts."""
+    """Return an event as a line of JSON, without a newline. Fields with default values are omitted; infinity is written as a
+    string."""
     fields: dict[str, Any] = {}
     for name, value in event._asdict().items():
         if value == _DEFAULTS.get(name):

@@ -1,11 +1,12 @@
 """Record what live processes do with their locks, so that `checkers` can judge it.
 
-Each process writes a file of its own. A `Register`, which stands for the protected resource, writes one more. The files are
-judged together (``python -m holdfast.testing check FILE...``). All times are those of the machine's monotonic clock, so all
-processes have to be on one machine. No secret is written: an attempt is identified by a number, not by its token.
+Each process writes a file of its own. A `Register`, which stands for the resource that the lock protects, writes another
+file. ``python -m holdfast.testing check FILE...`` judges all files together. All times are those of the machine's
+monotonic clock, so all processes must run on one machine. No secret is written: an attempt to acquire is identified by a
+number, not by its token.
 
     with Recorder("p1.jsonl") as record:
-        with record.holding(lock) as lease:         # or ``async with``, for a lock of `holdfast.aio`
+        with record.holding(lock) as lease:  # or ``async with``, for a lock of `holdfast.aio`
             record.write(lease, register)
 """
 
@@ -33,10 +34,10 @@ from holdfast.testing.history import Event, to_line
 
 
 class Register:
-    """A stand-in for the resource that a lock protects: it accepts or refuses writes, and records them in order.
+    """A stand-in for the resource that a lock protects. It accepts or refuses writes, and records them in order.
 
     Args:
-        path: path of the record, the same for all processes.
+        path: path of the record. All processes must pass the same path.
         accept: function that gets the fence of a write, and returns True to accept the write. For example
             ``lambda fence: holdfast.fencing.accept(url, "resource", fence)``.
     """
@@ -59,8 +60,8 @@ class Register:
 class Recorder:
     """A recorder of what this process does with its locks, for any number of threads and tasks.
 
-    The end of each lease is recorded when the lock is acquired, at each `write`, and at the release. A loss of the lease is
-    recorded at the next of these moments.
+    The recorder looks at a lease when the lock is acquired, at each `write`, and at the release. It then records the time
+    until which the lease lasts, and whether the lease was lost meanwhile.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -69,7 +70,7 @@ class Recorder:
         self._numbers = itertools.count(1)
         self._holdings: dict[BaseLease, _Holding] = {}
         self._first: dict[HeldLease, str] = {}
-        """Name of the attempt that acquired each lease from the server; later attempts of this process may share the lease."""
+        """Name of the attempt that got each lease from the server. Later attempts of this process may share the lease."""
 
     def __enter__(self) -> Self:
         return self
@@ -83,7 +84,7 @@ class Recorder:
         self._file.close()
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
-        """Record an event that has just happened, such as ``note("paused", "p123")``; ``facts`` are further fields of
+        """Record an event that happens now, such as ``note("paused", "p123")``. ``facts`` are values for other fields of
         `Event`."""
         line = to_line(Event(time.monotonic(), kind, who, lock, attempt, **facts)) + "\n"
         with self._mutex:
@@ -100,7 +101,8 @@ class Recorder:
         return Holding(self, lock) if isinstance(lock, sync_lock.Lock) else AsyncHolding(self, lock)
 
     def write(self, lease: BaseLease, register: Register) -> bool:
-        """Attempt a write to the protected resource with the fence of a recorded lease; return whether it was accepted."""
+        """Attempt a write to the protected resource with the fence of this lease, record it, and return whether it was
+        accepted."""
         holding = self._holdings[lease]
         holding.look()
         return register.write(lease.fence, holding.who, lease.key, holding.attempt)
@@ -112,7 +114,7 @@ def process() -> str:
 
 
 class _Holding:
-    """One recorded acquisition; the common part of `Holding` and `AsyncHolding`."""
+    """One recorded acquisition: the base class of `Holding` (threads) and `AsyncHolding` (tasks)."""
 
     def __init__(self, record: Recorder, lock: BaseLock[Any], worker: str) -> None:
         self._record = record
@@ -121,7 +123,7 @@ class _Holding:
         self._until = 0.0
         self._over = False
         self._first = ""
-        """Name of the attempt that acquired the lease from the server; empty if it is this attempt."""
+        """Name of the attempt that got the lease from the server; "" if it is this attempt."""
         self.who = f"{process()}/{worker}"
         self.attempt = f"{self.who}#{next(record._numbers)}"  # noqa: SLF001
 

@@ -1,6 +1,7 @@
-"""One connection to a server in memory: parse commands, and encode replies in RESP2 or RESP3, without sockets.
+"""One connection to a server in memory: parse commands and encode replies, in RESP2 or RESP3, without sockets.
 
-The module itself executes the commands about a connection, such as HELLO, CLIENT, MULTI, WATCH and SUBSCRIBE.
+Commands about the connection itself, such as HELLO, CLIENT, MULTI, WATCH and SUBSCRIBE, are executed here. All other
+commands are passed to the server.
 
 Sources: redis.io "Redis serialization protocol specification", "Transactions", "Redis Pub/Sub".
 """

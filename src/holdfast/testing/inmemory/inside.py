@@ -1,7 +1,7 @@
 """Access of the test tools to the keeper (the library's background thread): wait until it is idle, or make it renew now.
 
-The keeper is idle when no action is due and no reply is awaited. The test clock moves only then (`when_idle`): if it
-moved between a request and its reply, the server would seem not to answer.
+The keeper is idle when no action is due and no reply is awaited. The test clock moves only while the keeper is idle
+(`when_idle`). If time moved between a request and its reply, the keeper would believe that the server does not answer.
 """
 
 # ruff: noqa: SLF001  (the test tools belong to the library: they may look inside)
@@ -24,13 +24,16 @@ from holdfast._runtime.process import current
 T = TypeVar("T")
 
 LIMIT = 2.0
-"""Longest wait, in real seconds, until the keeper (background thread) is idle; a slow server may keep it busy for longer."""
+"""Longest time, in real seconds, to wait until the keeper (background thread) is idle. A slow server may keep it busy for
+longer."""
 
 
 def when_idle(then: Callable[[], None] = lambda: None, limit: float = LIMIT) -> bool:
-    """Call ``then`` in the keeper's thread when the keeper is idle, at the latest after ``limit`` real seconds.
+    """Call ``then`` in the keeper's thread as soon as the keeper is idle, or after ``limit`` real seconds if it is still
+    busy.
 
-    Returns after the call: True, or False if the keeper was not idle. Without a keeper, ``then`` is called in this thread.
+    Return True if the keeper was idle, False if it was busy. If no keeper is running, call ``then`` in this thread and
+    return True.
     """
     keeper = current().running_keeper
     if keeper is None:
@@ -55,11 +58,12 @@ def when_idle(then: Callable[[], None] = lambda: None, limit: float = LIMIT) -> 
 
 
 class _Ended(Exception):
-    """An error raised if another thread closed the keeper before it called the function."""
+    """Raised if the keeper ended before it called the function."""
 
 
 def _in_its_thread(keeper: Keeper, what: Callable[[], T]) -> T:
-    """Call a function in the keeper's thread, and return its result. Raises _Ended if the keeper ends before the call."""
+    """Call a function in the keeper's thread, and return its result. Raises _Ended if the keeper ends before it makes
+    the call."""
     done: Future[T] = Future()
 
     def do() -> None:
@@ -76,8 +80,7 @@ def _in_its_thread(keeper: Keeper, what: Callable[[], T]) -> T:
 
 
 def next_at() -> float:
-    """Return the monotonic time, in seconds, of the next action of the keeper (background thread); infinity: none is
-    planned."""
+    """Return the monotonic time, in seconds, of the keeper's next action; infinity if none is planned."""
     keeper = current().running_keeper
     if keeper is None:
         return float("inf")
@@ -93,8 +96,8 @@ def _idle(keeper: Keeper) -> bool:
 
 
 def _with_node(endpoint: Endpoint, do: Callable[[Keeper, Node], None]) -> None:
-    """Call ``do`` in the keeper's thread with the `Node`, which is the keeper's state for one server; without a node,
-    do nothing."""
+    """Call ``do`` in the keeper's thread, with the keeper and its state for this server (`Node`). Without such a state, do
+    nothing."""
     keeper = current().running_keeper
     if keeper is None:
         return
@@ -125,9 +128,9 @@ def hurry(endpoint: Endpoint) -> None:
 
 
 def in_line(endpoint: Endpoint, key: bytes) -> int:
-    """Return the number of waiters in the local queue of this process, to be added to the number of waiters on the server.
+    """Return the number of waiters in the local queue of this process that the server's queue does not contain.
 
-    Waiters that are in the server's queue already, but have not received the reply about it yet, are subtracted.
+    Some waiters are in the server's queue already but have not received the reply that says so. They are subtracted.
     """
     keeper = current().running_keeper
     if keeper is None:
@@ -144,8 +147,11 @@ def in_line(endpoint: Endpoint, key: bytes) -> int:
 
 
 def fence(endpoint: Endpoint, token: str) -> int:
-    """Return the last fence used with a lease of this process, which may have been handed on to other workers; 0: no
-    such lease."""
+    """Return the fence that was used last with a lease of this process, by the first holder or by a worker that it was handed
+    on to.
+
+    Return 0 if this process has no such lease.
+    """
     keeper = current().running_keeper
     if keeper is None:
         return 0
@@ -161,7 +167,8 @@ def fence(endpoint: Endpoint, token: str) -> int:
 
 
 def part(endpoint: Endpoint, why: str) -> None:
-    """Make the keeper drop a server that is gone for good: fail its waiters, mark its leases as lost, close its connections."""
+    """Make the keeper drop a server that does not come back: fail its waiters, mark its leases as lost, and close its
+    connections."""
 
     def end(keeper: Keeper, node: Node) -> None:
         with keeper.mutex:

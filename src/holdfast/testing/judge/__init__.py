@@ -1,4 +1,6 @@
-"""The rules that a history must obey, and what they need: the history arranged by locks, the excuses, and counts of verdicts.
+"""The rules that judge a history, and their tools: a view of the history by locks, the excuses by faults, and counts of
+verdicts.
 
-`holdfast.testing.checkers` applies the rules. They depend on neither the code of the locks nor the simulator.
+`holdfast.testing.checkers` applies the rules. The rules see only the history. They use neither the code of the locks nor
+the simulator.
 """

@@ -1,8 +1,11 @@
-"""A history arranged for judging: the requests, the holders with their times, what the servers recorded, and the faults.
+"""A history arranged for judging: the attempts to acquire, the holders with their times, the events of servers, and the
+faults.
 
-The rules judge; this module only answers their questions, such as which faults a process may have felt, and the latest
-time of an event that takes a number of seconds without faults. A worker does one thing at a time, so the end of an ``ask``
-is the next outcome of the same worker on the same lock.
+The rules judge; this module answers their questions. Two examples: which faults may a process have felt? By what time must
+an event have happened, if the time limit begins again after each fault?
+
+A worker does one thing at a time. So an attempt (event ``ask``) ends with the next outcome of the same worker on the same
+lock.
 """
 
 from __future__ import annotations
@@ -18,26 +21,27 @@ ROUNDING = 1e-6
 """Seconds by which two computations of the same time may differ."""
 
 MILLISECOND = 0.001
-"""Unit, in seconds, in which servers count leases."""
+"""Unit, in seconds, in which servers measure leases."""
 
 DRIFT = 1.005
-"""Factor by which the clock of a server or process may be slow, with a small margin."""
+"""Largest ratio of true time to the time of a slow clock, of a server or of a process, with a small margin."""
 
 LASTING = frozenset(("silence", "slow", "restart", "refused", "pause", "hung"))
-"""Kinds of faults that last until a ``healed`` event. Other faults end at once, unless their event gives an end."""
+"""Kinds of faults that last until their event ``healed``. Any other fault ends at once, unless its event states its end."""
 
 SERVER = frozenset(("granted", "extended", "freed", "asked"))
 """Kinds of events that a server records about a lease."""
 
 UNSETTLING = frozenset(("amnesia", "clock", "foreign"))
-"""Kinds of faults after which a server may contradict its earlier answers."""
+"""Kinds of server faults (loss of data, set clock, changed keys) after which a server may contradict its earlier answers."""
 
 PASSING = frozenset(("cut", "lost-request", "lost-reply", "duplicate", "cancel"))
-"""Kinds of faults of one message or connection, which are over at once: the next request finds the server unchanged."""
+"""Kinds of faults that hit one message or connection and are over at once, so that the next request finds the server
+unchanged."""
 
 
 PROMPT = 0.1
-"""Shortest time, in seconds, that a process waits for a reply before it goes on without the reply."""
+"""Shortest time, in seconds, after which a process that waits for a reply may go on without the reply."""
 
 RECONNECTED = 1.0
 """Seconds within which a lost connection is open again, if its server can be reached."""
@@ -52,7 +56,7 @@ def kind_of(note: str) -> str:
 
 
 def _forward(clock: Fault) -> float:
-    """Return the seconds by which a fault has set a clock forward; 0 for other faults."""
+    """Return the seconds by which this fault set a clock forward; 0 if it is another fault."""
     words = clock.event.note.split()
     return float(words[3]) if words[1:3] == ["forward", "by"] else 0.0
 
@@ -65,7 +69,7 @@ class Ask:
     def __init__(self, event: Event, top: Hold | None, contended: bool) -> None:
         self.event = event
         self.top = top
-        """The acquisition with the highest fence among all earlier than this attempt; None if there was none."""
+        """The acquisition with the highest fence among all acquisitions before this attempt; None if there was none."""
         self.contended = contended
         """True if another worker held the lock when this attempt began, or acquired it during the attempt."""
         self.ended = INFINITY
@@ -85,7 +89,7 @@ class Hold:
         self.since, _, self.who, self.lock, self.attempt, self.fence, self.until = taken[:7]
         self.lease = taken.lease or self.attempt
         self.received = received
-        """True if another worker of the same process held the lock before, under the same lease."""
+        """True if the lease was handed on: another worker of the same process held the lock before, under the same lease."""
         self.process = process_of(self.who)
         self.ended = INFINITY
         """Time at which the holder released the lock, noticed its loss, or died with its process; infinity: not yet."""
@@ -93,7 +97,7 @@ class Hold:
 
     @property
     def end(self) -> float:
-        """Time at which the holder stops relying on the lock: the end of its lease, or of the hold if that is earlier."""
+        """Time at which the holder stops relying on the lock: the end of its lease, or `ended` if that is earlier."""
         return min(self.until, self.ended)
 
     def stop(self, at: float, how: str) -> None:
@@ -119,32 +123,36 @@ class Fault:
 
     @property
     def weather(self) -> bool:
-        """True if the fault makes all messages slow from time to time, not only one."""
+        """True if this fault is a period in which any message may be slow. False for all other faults."""
         return self.event.note == "slow weather"
 
     def ends(self, echo: float) -> float:
-        """Return the time at which no process feels the fault any more; a slow message takes at most ``echo`` seconds."""
+        """Return the time at which the last process stops feeling the fault. A delayed message arrives within ``echo``
+        seconds."""
         return max(self.end, self.at + echo) if self.kind == "slow" else self.end
 
     def concerns(self, lease: str) -> bool:
-        """Return whether the fault concerns, or may concern, this lease."""
+        """Return whether the fault may concern this lease: it names this lease, or it names no lease."""
         return not self.leases or lease in self.leases
 
     def strikes(self, event: Event) -> bool:
-        """Return whether this event of the server is an effect of this fault."""
+        """Return whether this event of a server is an effect of this fault."""
         if self.process != event.who or self.lock not in {"", event.lock} or not self.concerns(event.lease or event.attempt):
             return False
         return event.at in {self.at, self.end} or (bool(self.leases) and self.at <= event.at <= self.end)
 
 
 class Place:
-    """A position in the server's queue. A waiter that gives up may leave its position to another waiter of its process."""
+    """A position in the server's queue, and the waiters that have had it.
+
+    A waiter that gives up may leave its position to another waiter of its process.
+    """
 
     __slots__ = ("event", "owners")
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        """The event ``queued``: the waiter learns that it has this position."""
+        """The event ``queued``, in which the waiter learns that it has this position."""
         self.owners: list[Ask | None] = []
 
     @property
@@ -167,18 +175,20 @@ class Scene:
         self.queued: dict[str, Place] = {}
         """Positions in the server's queue, by the name of the lease that the waiter asks for."""
         self.lined: list[tuple[Event, Ask | None]] = []
-        """Waiters in the local queues of their processes, each as its event ``lined`` and its attempt to acquire."""
+        """Waiters in the local queues of their processes, each as its event ``lined`` and its attempt to acquire (None: not
+        known)."""
         self.passed: dict[str, list[Event]] = {}
-        """Events ``passed`` of each lease, by its name: the lease was handed on inside its process."""
+        """Events ``passed``, by the name of the lease. In each of them, a process hands the lease on to another of its
+        workers."""
         self.writes: list[Event] = []
         self.server: list[Event] = []
         self.limits: list[Event] = []
-        """Events ``limit``: the number of permits from that time on."""
+        """Events ``limit``. Each of them states the limit of permits from its time on."""
         self.top: Hold | None = None
 
 
 class Evidence:
-    """A whole history, arranged by locks, leases and processes, with the questions that rules ask about it."""
+    """A whole history, arranged by locks, leases and processes, with methods that answer the questions of the rules."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.docket = Docket()
@@ -188,7 +198,7 @@ class Evidence:
         """Events about each lease, by its name, in order."""
         self.faults: list[Fault] = []
         self.struck: list[tuple[str, bool]] = []
-        """Each fault as its kind, and True if a worker held a lock when the fault began."""
+        """The faults, each as its kind and a bool: True if a worker held a lock when the fault began."""
         self.left: list[Event] = []
         self.processes: set[str] = set()
         """Names of the client processes; all other names belong to servers."""
@@ -204,7 +214,8 @@ class Evidence:
         self._read(events)
         self._of_servers = [fault for fault in self.faults if fault.process not in self.processes]
         self._touching: dict[str, list[Fault]] = {}
-        """Faults that may affect each process, by its name; computed when a rule first asks."""
+        """Faults that may affect each process, by the name of the process; an entry is computed when a rule first asks
+        for it."""
 
     def _read(self, events: Iterable[Event]) -> None:
         readers: dict[str, Callable[[Event], object]] = {
@@ -250,7 +261,7 @@ class Evidence:
             self.last = event.at
 
     def asked(self, hold: Hold) -> float:
-        """Return the time at which the lease of a hold was requested, by the attempt that got it from the server."""
+        """Return the time at which the lease of a hold was requested, by the attempt to which the server granted the lease."""
         return self._asked.get(hold.lease, hold.since)
 
     def said(self, hold: Hold) -> list[Event]:
@@ -267,7 +278,11 @@ class Evidence:
     # Faults that excuse events
 
     def late(self, rule: str, end: float, since: float, seconds: float, faults: Iterable[Fault]) -> bool:
-        """Return whether ``end`` is over ``seconds`` seconds after ``since``, time with faults not counted; count the case."""
+        """Return whether ``end`` comes too late, and count the verdict on this case under ``rule``.
+
+        ``end`` is too late if it is more than ``seconds`` seconds after ``since``. This time limit begins again after each
+        fault. A case that is in time only because of the faults counts as excused.
+        """
         if end <= since + seconds + ROUNDING:
             self.docket.decide(rule)
             return False
@@ -280,10 +295,12 @@ class Evidence:
         return grants[-1].at if len({event.who for event in grants}) == 1 else None
 
     def unsettled(self, earlier: Hold, later: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether the server had a fault between two acquisitions that may have made it grant the lock twice.
+        """Return whether a server fault of these kinds, between two acquisitions, may have made the server grant the lock
+        twice.
 
-        The time between the two grants by the server counts. If the first grant is unknown, the time begins with the
-        request for it; if the second is unknown, it ends when ``later`` was acquired.
+        The period begins and ends when the server granted the lock for the two acquisitions. If the first of these times
+        is unknown, the period begins with the request for the first. If the second is unknown, it ends when ``later`` was
+        acquired.
         """
         if earlier.lease == later.lease:
             return False  # a worker that hands its lock on no longer relies on it
@@ -294,10 +311,9 @@ class Evidence:
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
 
     def apart(self, one: Hold, other: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether a fault made a server free the lock of one acquisition early, and grant the lock to the other
-        acquisition.
+        """Return whether a fault made a server free the lock of one acquisition early and grant the lock to the other.
 
-        If the history has no events of servers, a fault between the two holds is enough.
+        If the history has no events of servers, a fault between the two acquisitions is enough.
         """
         return self._robbed(one, other, kinds) or self._robbed(other, one, kinds)
 
@@ -312,10 +328,11 @@ class Evidence:
         return any(self._taken_away(earlier.lease, server, by, kinds) for server, by in given.items())
 
     def _taken_away(self, lease: str, server: str, by: float, kinds: Collection[str]) -> bool:
-        """Return whether a fault of these kinds made a server free a lease before its end, and before the time ``by``.
+        """Return whether a fault of these kinds made this server free the lease before the end of the lease and before the
+        time ``by``.
 
-        After amnesia (loss of data), a server waits by its clock before it grants anything. If the clock was set meanwhile,
-        amnesia counts as such a fault, too.
+        A server that lost its data grants nothing for a while, which it measures by its clock. So if its clock was set
+        meanwhile, a loss of data is such a fault even if ``kinds`` does not contain it.
         """
         there = [fault for fault in self.faults if fault.process == server and fault.at <= by]
         faults = [fault for fault in there if fault.kind in kinds]
@@ -337,7 +354,7 @@ class Evidence:
         return False
 
     def disturbed(self, since: float, until: float, lock: str, kinds: Collection[str] = UNSETTLING) -> bool:
-        """Return whether, between two times, a fault of these kinds began or lasted on a server and concerned this lock."""
+        """Return whether a server fault of these kinds, on this lock or on all locks, began or lasted between the two times."""
         for fault in self._of_servers:  # a loop, because every rule asks this for nearly every event
             if fault.at <= until and fault.end >= since and fault.kind in kinds and (not fault.lock or fault.lock == lock):
                 return True
@@ -346,8 +363,9 @@ class Evidence:
     def felt(self, process: str, since: float, until: float, echo: float) -> list[Fault]:
         """Return the faults, except cancellations, that this process may have felt between the two times.
 
-        A slow message takes at most ``echo`` seconds. If all messages may be slow, a wait shorter than `PROMPT` was not
-        affected. Noticing a lost connection takes up to `PROMPT`, too.
+        A delayed message may arrive up to ``echo`` seconds after its fault. A process may notice the loss of a connection
+        up to `PROMPT` seconds after the fault. A period in which any message may be slow matters only if the two times are
+        more than `PROMPT` seconds apart.
         """
         slow = until > since + PROMPT
         felt = [fault for fault in self.touching(process) if fault.at <= until and fault.kind != "cancel"]
@@ -356,29 +374,30 @@ class Evidence:
     def lasting(self, process: str, since: float, until: float, echo: float) -> list[Fault]:
         """Return the faults that may have cost a waiter of this process its position in the queue between the two times.
 
-        A fault of one message cannot do so; a lasting fault can, until all connections are open again. If all messages
-        are slow,
-        only waits are affected that are longer than `SIGN_OF_LIFE`.
+        A fault of a single message cannot do so. A longer fault can do so until all connections are open again,
+        `RECONNECTED` seconds after its end. A period in which any message may be slow matters only if the two times are
+        more than `SIGN_OF_LIFE` seconds apart.
         """
         slow = until > since + SIGN_OF_LIFE
         felt = [fault for fault in self.touching(process) if fault.at <= until and fault.kind not in PASSING]
         return [fault for fault in felt if (slow if fault.weather else fault.ends(echo) + RECONNECTED >= since)]
 
     def mute(self, process: str, at: float) -> bool:
-        """Return whether, at time ``at``, the process had been silent for so long that its positions in the queue may
-        be skipped."""
+        """Return whether the process had sent nothing for so long, at time ``at``, that the server may skip its positions in
+        the queue."""
         own = [fault for fault in self.faults if fault.process == process and fault.kind in LASTING]
         return any(fault.at + SIGN_OF_LIFE <= at < fault.end + RECONNECTED for fault in own)
 
     def deafened(self, process: str, at: float) -> bool:
-        """Return whether the process may have lost its inbox connection just before ``at``, so that its waiters are skipped."""
+        """Return whether the process may have lost its connection for notifications just before ``at``. The server then skips
+        its waiters."""
         return any(fault.kind in PASSING and fault.at <= at <= fault.at + RECONNECTED for fault in self.touching(process))
 
     def was_deaf(self, process: str, hold: Hold) -> bool:
-        """Return whether messages were slow, and the server saw no listener of this process when it granted this hold.
+        """Return whether messages were slow, and the server saw no subscription of this process when it granted this hold.
 
-        If all messages may be slow, each step of a reconnection may take more than a second: noticing the loss, the next turn
-        of the keeper (background thread), and the subscription.
+        When any message may be slow, a process needs several seconds to subscribe again: it notices the lost connection,
+        its keeper (background thread) runs, and the subscription reaches the server.
         """
         slow = any(fault.weather for fault in self.touching(process))
         grants = [event for event in self.leases[hold.lease] if event.kind == "granted" and event.at <= hold.since]
@@ -394,7 +413,7 @@ class Evidence:
 
     @staticmethod
     def due(since: float, seconds: float, faults: Iterable[Fault]) -> float:
-        """Return the latest time of an event that takes ``seconds`` seconds after ``since``, beginning again after each
+        """Return the time by which an event must happen that is due ``seconds`` seconds after ``since``, or after the last
         fault."""
         due = since + seconds
         for fault in faults:

@@ -1,4 +1,4 @@
-"""The times of faults that some rules excuse: servers lost their data, or their clocks were set."""
+"""The times at which servers lost their data or had their clocks set. Some rules excuse what follows from these faults."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from holdfast.testing.history import Event
 
 AMNESIA, CLOCK, FORWARD = "amnesia", "clock", "clock forward"
-"""Kinds of faults: a server lost its data; its clock was set; its clock was set forward, so that keys expired too soon."""
+"""Kinds of faults: a server lost its data; its clock was set forward or back; its clock was set forward, so that keys expired
+early."""
 
 
 class Upsets:

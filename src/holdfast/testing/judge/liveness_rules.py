@@ -1,6 +1,8 @@
-"""Rules of liveness and order: losses are noticed, free locks are granted, waits end, and waiters are served in order.
+"""Rules about what must happen in time and in order: losses are noticed, free locks are granted, waits end, queues are
+respected.
 
-A rule is a function as in `safety_rules`. Time limits count time without faults: they begin again after the last fault.
+A rule is a function that yields the violations that it finds in a history, as in `safety_rules`. A time limit begins again
+after each fault, so that only time without faults counts.
 """
 
 from __future__ import annotations
@@ -15,16 +17,20 @@ from holdfast.testing.judge.evidence import DRIFT, INFINITY, ROUNDING, Ask, Evid
 from holdfast.testing.judge.safety_rules import Limits, Violation
 
 MUTE = 2.2
-"""Seconds after the last request of a waiter's process during which the server may still grant the waiter the lock."""
+"""Seconds after the last request of a waiter's process during which the server may still grant the lock to this waiter."""
 
 
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R6: a holder notices in time that its lock is lost on the server, and no holder is notified of a loss too early.
+    """R6: a holder notices in time that its lock is lost, and is not notified of a loss that did not happen.
 
-    Within ``limits.notice``, the holder is notified of the loss, or its own lease ends. If its lease ends before the release,
-    the holder is notified within ``limits.lag``. Time with faults that the holder may feel does not count. A holder is not
-    notified of a loss before its lease ends if the server kept the lock all the time, the server's clock was not set, and the
-    process does not end. (With several servers: if the holder felt no fault.)
+    - If the server frees the lock while the holder relies on it, the holder stops relying on it within ``limits.notice``
+      seconds, because it is notified of the loss or because its own lease ends.
+    - If the lease ends before the release, the holder is notified within ``limits.lag`` seconds.
+    - While its lease lasts, a holder is not notified of a loss if the server kept the lock all the time. Excused: the
+      server's clock was set, or the holder's process ended. With several servers, every fault that the holder may have
+      felt is excused.
+
+    Both time limits begin again after each fault that may affect the holder.
     """
     for scene in case.scenes.values():
         if not scene.server:
@@ -45,7 +51,8 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
-    """Return whether a holder was notified of a loss before its lease ended, although the server kept the lock for it."""
+    """Return whether a holder was notified of a loss before its lease ended, although the server still kept the lock for this
+    holder."""
     if hold.how != "lost" or hold.ended >= hold.until - ROUNDING:
         return False
     since = case.asked(hold)
@@ -61,7 +68,10 @@ def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
 
 
 def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
-    """Return the event at which fewer than ``quorum`` servers kept a lock that its holder still relied on; None if none."""
+    """Return the event after which fewer than ``quorum`` servers kept a lock while its holder still relied on it.
+
+    Return None if there is no such event, or if a server granted the lock to this holder once more.
+    """
     keeps: set[str] = set()
     freed = None
     for event in case.said(hold):
@@ -80,9 +90,15 @@ def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
 def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R7: a lock does not stay free while a client waits for it, and each wait ends.
 
-    A lock is free for at most ``limits.handover`` while a waiter is queued, on the server or in its own process. A queued
-    waiter that is dead, or gets no messages, delays the others by at most ``limits.claim``, and only once. Each ``ask`` ends at
-    most ``limits.lag`` after the end of its wait. Time with faults does not count. The wait of a crashed process need not end.
+    - While a waiter is in the queue of the server, or in the local queue of its process, the lock is free for at most
+      ``limits.handover`` seconds. With several servers, the lock is free while no client holds it.
+    - A waiter in the server's queue that is dead, or gets no messages, may be granted the lock and never use it. It delays
+      the other waiters by at most ``limits.claim`` seconds, and only once.
+    - A waiter whose process has hung for some time is not granted the lock.
+    - Each attempt (event ``ask``) ends at most ``limits.lag`` seconds after the end of its wait, or with a crash of its
+      process.
+
+    The time limits begin again after each fault that may affect the waiter.
     """
     for lock, scene in case.scenes.items():
         if limits.quorum > 1:
@@ -117,9 +133,11 @@ def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Itera
 
 
 def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield violations: grants to queued waiters that never acquired the lock, if there were too many or they lasted too long.
+    """Yield violations: a queued waiter was granted the lock and never acquired it, more than once or for longer than
+    ``limits.claim``.
 
-    Excused: a fault of the server as in R1, and late copies of requests.
+    Excused: a fault of the server, as in rule R1. A second grant is also excused by a late or duplicated request of the
+    waiter.
     """
     taken = {hold.lease for hold in scene.holds}
     for lease, place in scene.queued.items():
@@ -143,9 +161,10 @@ def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator
 
 
 def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
-    """Yield violations: grants to queued waiters whose process had hung for over `MUTE` seconds, which delay other waiters.
+    """Yield violations: the server granted the lock to a queued waiter whose process had hung for more than `MUTE` seconds.
 
-    Excused: a copy of the waiter's own request, another client of the process that asks at that time, and a clock that was set.
+    Such a grant delays the other waiters. Excused: a duplicate of one of the waiter's requests; a client of the same
+    process that asked for a lock at about that time; and a server's clock that was set.
     """
     hung = {fault.process: fault.at for fault in case.faults if fault.kind == "hung"}
     for lease, place in scene.queued.items() if hung else ():
@@ -162,12 +181,12 @@ def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
 
 
 def _asks(case: Evidence, process: str, at: float) -> bool:
-    """Return whether a client of this process asked for a lock within `MUTE` seconds before the time ``at``."""
+    """Return whether a client of this process began to ask for a lock in the last `MUTE` seconds before the time ``at``."""
     return any(process_of(ask.event.who) == process and at - MUTE <= ask.event.at <= at for ask in case.asks)
 
 
 def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
-    """Yield violations: times in which a client waited for a lock on several servers that no client held."""
+    """Yield violations: a client waited too long for a lock on several servers, while no client held the lock."""
     since = case.start
     holds = sorted(scene.holds, key=attrgetter("since"))
     for upto, kept in [(hold.since, hold.end if hold.how == "release" else hold.until) for hold in holds] + [(case.last, 0.0)]:
@@ -183,7 +202,7 @@ def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[V
 
 
 def _free(case: Evidence, lock: str, scene: Scene) -> Iterator[tuple[float, float]]:
-    """Yield the start and end of each time in which the lock was free, according to the server's events."""
+    """Yield the start and end of each period in which the lock was free, according to the events that the server recorded."""
     free_since, kept = case.start, float("-inf")
     for event in scene.server:
         if event.kind == "granted":
@@ -218,17 +237,21 @@ def _overdue(case: Evidence, ask: Ask, lag: float) -> Iterator[Violation]:
 def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R8: waiters get the lock in the order in which they joined the queue.
 
-    A waiter that knows its position in the queue gets the lock before a client whose request (to join the queue, or for
-    the lock at once) was sent later. A waiter that gave up may be overtaken only by a client that was served after its
-    wait ended. The
-    waiters of one process get the lock in their order, too. While another process is known to wait, a process hands its lock on
-    at most ``limits.passes`` times, and for at most ``limits.pass_time``; it never hands on for more than a second.
+    - A waiter that knows its position in the server's queue gets the lock before each client whose first request was sent
+      later.
+    - While a waiter that times out is waiting, no client whose first request was sent later gets the lock.
+    - The waiters of one process get the lock in the order of the local queue of the process.
+    - A waiter that gives up leaves its position in the server's queue to another waiter of its process, if there is one.
+    - A process hands a lock on among its workers for at most one second. While another process is known to wait, it does
+      so at most ``limits.passes`` times and for at most ``limits.pass_time`` seconds.
 
-    Excused: a fault that the overtaken waiter may have felt while it waited, except faults of a single message. Also excused is
-    a waiter that may have lost a connection just before the other client was served, as the server skips a waiter without
-    listener. If all messages may be slow, a reconnection may take longer: then it is enough that the server saw no listener of
-    the waiter's process when it served the other client. A waiter that was granted the lock in its turn, and learned of it too
-    late, was not overtaken.
+    A waiter that was overtaken is excused in these cases:
+
+    - It may have felt a fault while it waited. A fault of a single message is not enough.
+    - It may have lost a connection just before the other client was served. The server skips a waiter without a
+      subscription.
+    - All messages may be slow, and the server saw no subscription of the waiter's process when it served the other client.
+    - The server granted it the lock before the other client acquired the lock, but it learned of the grant too late.
     """
     for scene in case.scenes.values():
         if scene.queued and scene.holds:
@@ -250,12 +273,13 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _may_be_overtaken(case: Evidence, limits: Limits, waiter: Event, until: float) -> bool:
-    """Return whether a fault may have cost the waiter its position in the queue before the time ``until``."""
+    """Return whether a fault may have cost a waiter (given as its event ``queued``) its position in the queue before
+    ``until``."""
     return bool(case.lasting(process_of(waiter.who), waiter.since or waiter.at, until, limits.echo))
 
 
 def _came(scene: Scene, hold: Hold) -> float:
-    """Return the send time of the request that led to this acquisition."""
+    """Return the time at which the request that led to this acquisition was sent."""
     place = scene.queued.get(hold.lease)
     if place is not None:
         return place.event.since
@@ -263,8 +287,10 @@ def _came(scene: Scene, hold: Hold) -> float:
 
 
 def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
-    """Yield waiters that acquired the lock after a client that came later: the lease, the event ``queued``, the
-    client's hold."""
+    """Yield each waiter that acquired the lock after a client that had asked for it later.
+
+    A waiter is given as its lease, its event ``queued``, and the acquisition of the other client.
+    """
     by_fence = all(hold.fence for hold in scene.holds)
     first, lease = None, ""
     for hold in sorted(scene.holds, key=attrgetter("fence" if by_fence else "since"), reverse=True):
@@ -278,7 +304,10 @@ def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
-    """Yield waiters that timed out while a client that came later got the lock: lease, event ``queued``, the client's hold."""
+    """Yield each waiter that timed out although, during its wait, a client that had asked later acquired the lock.
+
+    A waiter is given as its lease, its event ``queued``, and the acquisition of the other client.
+    """
     served = {hold.lease for hold in scene.holds}
     holds = [hold for hold in scene.holds if not hold.received]
     times = [hold.since for hold in holds]
@@ -293,9 +322,10 @@ def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
 
 
 def _out_of_line(case: Evidence, scene: Scene, outside: frozenset[str]) -> Iterator[Violation]:
-    """Yield violations: waiters that a later client of the same process overtook in the local queue.
+    """Yield violations: a client of the same process that came later overtook a waiter in the local queue of the process.
 
-    A client that does not wait (a wait of 0) is not in the queue, and neither is a worker in ``outside``, which has a FairLock.
+    A client with a wait of 0 does not join the local queue. Neither do the workers in ``outside``, because they use
+    FairLocks.
     """
     for event, ask in scene.lined:
         if ask is None or ask.outcome not in {"taken", "busy"}:
@@ -314,7 +344,8 @@ def _out_of_line(case: Evidence, scene: Scene, outside: frozenset[str]) -> Itera
 
 
 def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield violations: positions in the queue that were given up although another waiter of the process could inherit them."""
+    """Yield violations: a waiter gave up its position in the server's queue, although another waiter of its process could
+    inherit it."""
     for lease, place in scene.queued.items():
         owner = place.last
         if owner is None or owner.outcome not in {"busy", "cancelled"} or owner.event.until <= owner.event.at + ROUNDING:
@@ -341,9 +372,9 @@ def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Vi
 
 
 def _last_loss(case: Evidence, owner: Ask) -> float:
-    """Return the first time at which a waiter lost another lock during its attempt; infinity if none.
+    """Return the last time at which the waiter ``owner`` lost another lock during its attempt; infinity if it lost none.
 
-    A client that acquires several locks together gives all of them up when it loses one.
+    A client that acquires several locks together gives up all of them when it loses one.
     """
     who, since = owner.event.who, owner.event.at
     lost = [hold.ended for hold in case.holds() if hold.who == who and hold.how == "lost" and hold.ended <= owner.ended]
@@ -351,11 +382,12 @@ def _last_loss(case: Evidence, owner: Ask) -> float:
 
 
 LIMIT = 1.0
-"""Longest time, in seconds after the acquisition, for which a process may hand a lock on among its workers."""
+"""Longest time after an acquisition, in seconds, during which a process may hand the lock on among its workers."""
 
 
 def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iterator[Violation]:
-    """Yield a violation if a lease was handed on inside its process when it should have been released to the server."""
+    """Yield a violation if a process handed a lease on among its workers when it should have released the lease to the
+    server."""
     since = next((hold.since for hold in scene.holds if hold.lease == lease), None)
     if since is None:
         return
@@ -382,13 +414,17 @@ def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iter
 
 
 def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R16: a lease is either used, or released to the server.
+    """R16: a process does not keep a lease that none of its workers uses.
 
-    When a holder has released, the next client of the process holds the lease within ``limits.handover``, or the lease
-    is released on the server. If no client waits, ``limits.linger`` is added: the process may keep the lease for quick
-    reuse. With ``limits.recall``, a client that asks for a lock whose lease is kept unused acquires it, even with a
-    wait of 0. Time with faults does
-    not count. Excused: the server refused the release.
+    When a holder has released the lock, its process may keep the lease. Then one of two things must happen within
+    ``limits.handover`` seconds: another worker of the process holds the lease, or the process releases the lease on the
+    server. If no client waits for the lock, the process has ``limits.linger`` seconds more, in which it may reuse the
+    lease.
+
+    If ``limits.recall`` is set and a process only keeps the lease, a client that asks for the lock gets it, even if the
+    client does not wait (a wait of 0).
+
+    The time limits begin again after each fault that may affect the process. A release that the server refused is excused.
     """
     for scene in case.scenes.values():
         if not scene.server:
@@ -413,7 +449,7 @@ def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]
 
 
 class Kept(NamedTuple):
-    """A span of time in which a process kept a lease that none of its workers held, before it released the lease."""
+    """A period in which a process kept a lease that none of its workers held, before it released the lease to the server."""
 
     since: float
     until: float
@@ -424,7 +460,7 @@ class Kept(NamedTuple):
 
 
 def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
-    """Yield the spans of time in which a process kept a lease that none of its workers held."""
+    """Yield the periods in which a process kept a lease that none of its workers held."""
     since: float | None = None
     wanted: list[float] = []
     passed = False
@@ -457,7 +493,8 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
 
 
 def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Yield violations: clients that were refused a lock as busy although a process only kept its lease, unused, all the time.
+    """Yield violations: a client was refused a lock as busy, although no worker held the lock and a process only kept its
+    lease.
 
     Excused: a fault that the client, or the process that kept the lease, may have felt meanwhile.
     """

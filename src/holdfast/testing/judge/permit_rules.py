@@ -1,7 +1,7 @@
 """Rules of permits (semaphores, read-write locks): holders never exceed the limit, and free permits are granted in time.
 
-The event ``ask`` of a client has the number of permits that it wants, and the limit. A writer that became a reader
-(``downgraded``) has one permit. A rule is a function as in `safety_rules`.
+The event ``ask`` of a client states how many permits the client wants, and the limit. A writer that became a reader (event
+``downgraded``) has one permit. A rule is a function that yields violations, as in `safety_rules`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def _weight(case: Evidence, hold: Hold, at: float) -> int:
 
 
 def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
-    """Return the highest limit of permits between the grant of an acquisition and the time at which its holder learned
-    of it."""
+    """Return the highest limit of permits that applied between the grant of an acquisition and the time at which its holder
+    learned of it."""
     given = case.granted(hold)
     since = hold.since if given is None else given
     known = [event for event in scene.limits if event.at <= hold.since]
@@ -39,9 +39,10 @@ def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
 
 
 def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R17: the permits that all holders believe to hold are together never more than the limit.
+    """R17: together, the holders never believe that they have more permits than the limit.
 
-    Holders keep their permits when the limit is lowered; no client gets permits before enough are free. Excused: as in R1.
+    When the limit is lowered, holders keep their permits, and no client gets permits until enough are free. Excused: a
+    fault of the server, as in rule R1.
     """
     for scene in case.scenes.values():
         believers: list[Hold] = []
@@ -61,10 +62,10 @@ def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def r18_next(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R18: free permits that suffice for the first waiter in the queue are granted within ``limits.handover``.
+    """R18: when enough permits are free for the first waiter in the queue, it gets them within ``limits.handover`` seconds.
 
-    If several waiters came at the same time, any of them may be first. Time with faults that may affect these waiters
-    does not count.
+    If several waiters joined the queue at the same time, any of them may be the first. The time limit begins again after
+    each fault that may affect these waiters.
     """
     for lock, scene in case.scenes.items():
         wanted = {ask.event.attempt: _wants(ask.event) for ask in case.asks if ask.event.lock == lock}
@@ -92,7 +93,8 @@ def _felt(case: Evidence, place: Place) -> list[Fault]:
 
 
 def _turns(case: Evidence, scene: Scene) -> list[float]:
-    """Return the times at which permits or the queue may have changed, and a moment just before each, sorted."""
+    """Return, in order, the times at which the free permits or the queue may have changed, and a moment just before each of
+    them."""
     times = {event.at for event in scene.server} | {event.until for event in scene.server if event.until}
     times |= {event.at for said in case.leases.values() for event in said if event.kind == "lowered"}
     times |= {at for place in scene.queued.values() for at in (place.event.at, place.ended)}
@@ -101,7 +103,8 @@ def _turns(case: Evidence, scene: Scene) -> list[float]:
 
 
 def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
-    """Return the waiters that may be first in the queue at time ``at``: each asked before any waiter had its position."""
+    """Return the waiters that may be first in the queue at time ``at``, by lease: those that asked before any waiter had a
+    position."""
     waits = {
         lease: place
         for lease, place in scene.queued.items()
@@ -113,7 +116,11 @@ def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
 
 
 def _used(case: Evidence, scene: Scene, wanted: dict[str, int], at: float) -> int:
-    """Return the number of permits held at time ``at``, according to the server; if its clock was set, leases do not expire."""
+    """Return the number of permits that are held at time ``at``, according to the server.
+
+    If the server's clock was set during a lease, the end of the lease is unknown. The lease then lasts until the server
+    frees it.
+    """
     held: dict[str, float] = {}
     for event in scene.server:
         if event.at > at:

@@ -1,12 +1,15 @@
-"""Rules of barriers, latches and events, under any faults.
+"""Rules of barriers, latches and events, checked in histories with and without faults.
 
-- B1: no party passes a barrier before all have arrived, and each gets a different number.
-- B2: when a barrier opens, all its parties pass, except those that a timeout, cancellation or fault has ended.
-- B3: the barrier's action runs exactly once, to its end, before the parties pass.
-- B4: a party that waits with a dead party gets an error. B5: a party gets an error if the server has lost the barrier.
-- L1: each ``count_down`` counts once, and a latch never counts below zero.
-- L2: a waiter is released only if the latch or event was open while it waited. L3: no waiter misses an opening.
-- L4: one call of ``set`` sets an event once.
+- B1: no party passes a barrier before all parties have arrived, and each party gets a different number.
+- B2: when a barrier opens, all its parties pass, except those whose wait was ended by a timeout, a cancellation or a
+  fault.
+- B3: the barrier's action runs exactly once, and has ended before the parties pass.
+- B4: when a party dies, the parties that wait with it get an error.
+- B5: when the server loses the state of a barrier, the parties that wait at the barrier get an error.
+- L1: each call of ``count_down`` is counted once, and the count of a latch never falls below zero.
+- L2: a waiter is released only if the latch or event was open at some time during its wait.
+- L3: no waiter misses that the latch or event opens.
+- L4: one call of ``set`` sets an event only once.
 """
 
 from __future__ import annotations
@@ -33,14 +36,14 @@ class RendezvousHistory:
     """Number of parties of the barrier, or the initial count of the latch."""
     ttl: float = 0.0
     acts: bool = False
-    """True if all parties of the barrier have an action."""
+    """True if all parties of the barrier have an action to run before they pass."""
     calm: bool = False
     """True if no fault happens."""
     only: set[str] = field(default_factory=set)
     """Kinds of faults that may happen in the history."""
     docket: Docket = field(default_factory=Docket)
     upsets: Upsets = field(init=False)
-    """Times in the history at which the server lost its data; some rules excuse what follows."""
+    """The losses of data and the changes of the server's clock in the history. Some rules excuse what follows from them."""
 
     def __post_init__(self) -> None:
         self.upsets = Upsets(self.history)
@@ -120,7 +123,8 @@ def _the_dead(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Viola
 
 
 def _the_forgotten(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Violation]:
-    """B5: a party at a barrier whose state the server has lost gets an error, as it might wait without limit."""
+    """B5: a party that waits at a barrier whose state the server has lost gets an error. Without the error, it might wait
+    forever."""
     if not case.only <= {"amnesia", "flush"}:
         return
     over = {event.attempt: event.at for event in case.of("through", "parted")}
@@ -143,13 +147,16 @@ def latch(case: RendezvousHistory) -> Iterator[Violation]:
     resets = [(when["clear", e.attempt], when.get(("cleared", e.attempt), len(case.history))) for e in case.of("clear")]
 
     def missing(kind: str, then: int, since: int = 0) -> int:
-        """Return the latch's count at index ``then``, from counts begun at index ``since`` or later whose ``kind`` is
-        known then."""
+        """Return the latch's count at the index ``then`` of the history.
+
+        The calls of ``count_down`` are subtracted that began at the index ``since`` or later, and whose event of this
+        ``kind`` is at the index ``then`` or earlier.
+        """
         known = (e for a, e in begun.items() if when.get((kind, a), then + 1) <= then and when["count", a] >= since)
         return max(0, case.count - _sum(known))
 
     def over(attempt: str, then: int) -> bool:
-        """Return whether a reset of the latch undid this ``count_down`` before the index ``then`` of the history."""
+        """Return whether a reset that ended before the index ``then`` of the history undid this call of ``count_down``."""
         ended = when.get(("counted", attempt), len(case.history))
         return any(ended < begin and end < then for begin, end in resets)
 
@@ -200,7 +207,10 @@ def _open_meanwhile(case: RendezvousHistory) -> Iterator[Violation]:
 
 
 def _set_by_nobody(case: RendezvousHistory, opened: list[float], closed: list[float]) -> Iterator[Violation]:
-    """L4: each opening is caused by a call of ``set`` that had not ended before the last clear. A failed call may act later."""
+    """L4: each time that an event opens, a call of ``set`` causes this, which had not ended before the last ``clear``.
+
+    A failed call may be carried out later, so it never counts as ended.
+    """
     over = {one.attempt: one.at for one in case.of("counted")}
     for at in opened:
         cleared = max((end for end in closed if end <= at), default=float("-inf"))

@@ -1,9 +1,11 @@
-"""Safety rules of locks: one holder at a time, rising fences, no holder relies on an expired lease, no leftovers, no
-revived leases.
+"""Safety rules of locks: one holder at a time, rising fences, no use of expired leases, no leftover data, no revived leases.
 
-A rule is a function that examines the `Evidence` and yields violations. Its docstring names the faults that it excuses. If a
-history has no events of the server (a live run), rules that need these find nothing to judge. The module `liveness_rules` has
-the rules about what must happen in time and in order.
+A rule is a function that examines a history, arranged as `Evidence`, and yields violations. Its docstring names the faults
+that the rule excuses. Among these are "amnesia" (a server lost its data), "clock" (a server's clock was set) and "foreign"
+(another program changed a key of the lock).
+
+Some rules need events that a server recorded. In a history of live processes, which has none, these rules judge nothing.
+The module `liveness_rules` has the rules about what must happen in time and in order.
 """
 
 from __future__ import annotations
@@ -30,51 +32,57 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """Time limits and settings of the rules, in seconds without faults. The defaults suit the default lease of 30 s."""
+    """Time limits, in seconds, and other settings of the rules. The defaults suit the default lease of 30 s."""
 
     notice: float = 11.0
-    """Longest time from the loss of a lock on the server until its holder notices the loss: a third of the lease, and
-    one timeout. Infinity if leases are not renewed."""
+    """Longest time from the loss of a lock on the server until its holder notices the loss. The default is a third of the
+    lease and one timeout. Infinity if leases are not renewed."""
     handover: float = 4.0
-    """Longest time for which a lock may be free while a client waits: a claim window (of a dead first waiter), a queue
-    refresh, a margin."""
+    """Longest time for which a lock may be free while a client waits. The server may first keep the lock for a dead waiter,
+    and a waiter learns of a free lock at its next refresh at the latest."""
     claim: float = float("inf")
     """Longest time for which the server may keep a lock for a dead waiter that is first in the queue."""
     echo: float = float("inf")
-    """Longest time for which a fault may be felt after its end: the longest delay of a message."""
+    """Longest time for which a fault may still have an effect after its end: the longest delay of a message."""
     lag: float = 2.0
-    """Longest delay with which a process reacts to the end of a wait or of a lease, which it computes itself."""
+    """Longest delay with which a process reacts to the end of a wait or of a lease. The process computes both times itself."""
     linger: float = 0.0
     """Longest time for which a process may keep a released lease for quick reuse while no worker asks for it."""
     passes: int = 32
-    """Maximum number of times that a lock is handed on inside a process while another process is known to wait."""
+    """Maximum number of times that a process may hand a lock on among its workers while another process is known to wait."""
     pass_time: float = 0.01
-    """Time after the acquisition within which a lock may be handed on inside a process while another process waits."""
+    """Time after the acquisition during which a process may hand a lock on among its workers while another process waits."""
     recall: bool = False
-    """True if a client that does not wait must get a lock whose lease a process only keeps unused; requires fast messages."""
+    """True if a client that does not wait must get a lock whose lease a process only keeps for reuse. This requires fast
+    messages."""
     quorum: int = 1
     """Number of servers that must keep a lock for its holder; more than one for a lock on a majority of servers."""
     excuses: frozenset[str] = UNSETTLING
-    """Kinds of server faults after which there may be two holders; without amnesia if the locks have a quarantine."""
+    """Kinds of server faults after which two clients may hold a lock. If the locks have a quarantine, amnesia is not among
+    them."""
     permits: bool = False
-    """True if several clients may hold the lock, each with the number of permits in its event ``ask``."""
+    """True if several clients may hold the lock at once. The event ``ask`` of a client states how many permits it wants."""
     rewinds: str = "clock back"
-    """Start of the note of a clock fault after which, together with amnesia, fences may fall: the clock is set back."""
+    """How the note of a clock fault begins that, together with a loss of data, excuses falling fences: the clock was set
+    back."""
     outside: frozenset[str] = frozenset()
-    """Names of the workers that use a FairLock, which is outside of the local queue of its process."""
+    """Names of the workers that use a FairLock and therefore do not join the local queue of their process."""
 
 
 USUAL = Limits()
 
 AGAIN = 0.02
-"""Seconds that a release pauses before it is sent again: one that took less was sent once."""
+"""Seconds that a process pauses before it sends a release again. A release that took less time was sent only once."""
 
 
 def r1_exclusion(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R1: no two clients believe at the same time that they hold a lock.
 
-    The belief begins with ``taken``. It ends with the first of ``release``, ``lost``, a crash, and ``until`` as last renewed.
-    Excused: a server fault of a kind in ``limits.excuses`` (amnesia, clock, foreign) between the grants of the two clients.
+    The belief of a client begins with its event ``taken``. It ends with the first of these: the event ``release`` or
+    ``lost``, a crash of its process, and the end of its lease as last renewed.
+
+    Excused: a server fault, of a kind in ``limits.excuses``, made the server free the lock of one client early and grant
+    it to the other. The default kinds are amnesia, clock and foreign.
     """
     for scene in case.scenes.values():
         for earlier, later in pairwise(scene.holds):
@@ -98,7 +106,7 @@ def _crowd(case: Evidence, scene: Scene, excuses: Collection[str]) -> Iterator[V
 
 
 def _forgot(case: Evidence, earlier: Hold, later: Hold, limits: Limits) -> bool:
-    """Return whether the server lost its fence counter between two acquisitions, and its clock was set back before the
+    """Return whether the server lost its fence counter between two acquisitions, and its clock had been set back before the
     second."""
     return case.unsettled(earlier, later, ("amnesia",)) and any(
         fault.event.note.startswith(limits.rewinds) and fault.at <= later.since for fault in case.faults
@@ -106,7 +114,10 @@ def _forgot(case: Evidence, earlier: Hold, later: Hold, limits: Limits) -> bool:
 
 
 def r2_unique_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R2: no two holders get the same fence. Excused: amnesia between the two, together with a clock that was set back."""
+    """R2: no two holders get the same fence.
+
+    Excused: the server lost its data between the two grants, and its clock had been set back before the second.
+    """
     for scene in case.scenes.values():
         seen: dict[int, Hold] = {}
         for hold in scene.holds:
@@ -122,10 +133,15 @@ def r2_unique_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
 def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R3: a client that asks for the lock after another client acquired it gets a greater fence.
 
-    The fence is compared with the highest one acquired before the request; the order of two answers that were both on their
-    way does not matter. Excused: the faults of R2, and a lease that was handed on inside a process after a fault, as in R1,
-    made the server lose the lock or grant it to another client. With several servers, a client that acquires the lock after
-    another one held it gets a greater fence, in whatever order they asked, except after a fault as in R1.
+    The fence is compared with the highest fence that any client had acquired before the request was sent. If two requests
+    were under way at the same time, either of them may get the greater fence.
+
+    With several servers, a client that acquires the lock after another client held it gets a greater fence, even if it had
+    asked first.
+
+    Excused: the faults that rule R2 excuses. Also excused is a lease that was handed on inside a process, if a fault as in
+    rule R1 made the server lose the lock or grant it to another client. With several servers, a fault as in rule R1 is
+    enough if the client had asked first.
     """
     for scene in case.scenes.values():
         for number, hold in enumerate(scene.holds):
@@ -157,7 +173,7 @@ def _may_fall(case: Evidence, earlier: Hold, later: Hold, limits: Limits, *, ask
 
 
 def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """R4: the protected resource accepts no write with a lower fence than one that it accepted before."""
+    """R4: the protected resource accepts no write whose fence is lower than the fence of a write that it accepted before."""
     for scene in case.scenes.values():
         top: Event | None = None
         for write in scene.writes:
@@ -173,12 +189,10 @@ def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 
 def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R5: no holder relies on a lock for longer than the server keeps the lock for it.
+    """R5: no holder relies on a lock for longer than the server keeps the lock for this holder.
 
-    With several servers, ``limits.quorum`` of them must keep the lock. The rule is checked after each event of the
-    holder and of the servers.
-
-    Excused: events after a fault of the server, of kind amnesia, clock or foreign, since the grant.
+    With several servers, ``limits.quorum`` of them must keep the lock. The rule is checked after each event of the holder
+    and of the servers. Excused: a fault of kind amnesia, clock or foreign has hit the server since the grant.
     """
     for scene in case.scenes.values():
         if not scene.server:
@@ -221,7 +235,7 @@ def _beyond(case: Evidence, hold: Hold, quorum: int) -> Violation | None:
 
 
 def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """R9: no state is left behind in processes or on servers when a history is over."""
+    """R9: when a history is over, processes and servers have no data of its locks any more."""
     if "" in case.finished:
         case.docket.decide("R9")
     for event in case.left:
@@ -231,12 +245,14 @@ def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
 def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R12: a lease that was released or lost is not revived.
 
-    A former holder does not renew the lease, not even after handing it on inside its process. The server does not grant the
-    lease again, nor extend it after a successful release. No client acquires a lease that its process knows to be lost.
+    - A former holder does not renew the lease, not even if the lease was handed on to another worker of its process.
+    - The server does not grant the lease again after its release or loss, and does not extend it after a successful
+      release.
+    - No client acquires a lease that its process knows to be lost.
 
-    Excused for the server: amnesia (it may go back to an older state), clock, foreign. Also excused is a grant, with the events
-    that follow from it, after a duplicate of a request that the sender could not know of. After a loss, of which the server is
-    not notified, a grant is excused after any fault that the holder may have felt.
+    Excused for the server: a fault of kind amnesia (the server may go back to an older state), clock or foreign. Also
+    excused is a grant that a duplicated request may have caused, with the events that follow from this grant. The server
+    is not notified of a loss, so after a loss any fault that the holder may have felt excuses a grant.
     """
     for hold in case.holds():
         if hold.taken.note:
@@ -268,10 +284,10 @@ def _revived(case: Evidence, hold: Hold, limits: Limits, said: list[Event]) -> I
 
 
 def _may_revive(case: Evidence, hold: Hold, limits: Limits, over: str, at: float) -> bool:
-    """Return whether faults excuse that an ended lease is granted again at that time.
+    """Return whether faults excuse that the server granted an ended lease again at the time ``at``.
 
-    The server may have gone back to an older state, or served a late copy of a request after it lost the record that the
-    request is late.
+    ``over`` is "released" or "lost", the way in which the lease ended. The server may have gone back to an older state. Or
+    it may have carried out a late copy of a request, after it had lost the record by which it recognizes late copies.
     """
     late = [fault for fault in case.felt(hold.process, case.asked(hold), at, limits.echo) if fault.concerns(hold.lease)]
     if case.disturbed(hold.since, at, hold.lock):
@@ -282,11 +298,14 @@ def _may_revive(case: Evidence, hold: Hold, limits: Limits, over: str, at: float
 def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
     """R13: a request that is sent again gets the same answer.
 
-    From the grant to the end of the lease, the fence stays the same, on the server and for the holder. A holder gets more
-    fences only if it asks for them, and these follow the ones that it had. A lease that is handed on inside its process gets a
-    fence of this block, and a higher one each time.
+    With a grant, the server reserves consecutive fences for a process, which uses a further one for each worker that it
+    hands the lease on to. From the grant to the end of the lease:
 
-    Excused: amnesia, clock and foreign since the first grant.
+    - The first fence stays the same, on the server and for the holder.
+    - The process gets more fences only if it asks for them, and they follow those that it has.
+    - Each worker that the lease is handed on to gets a reserved fence, higher than that of the worker before.
+
+    Excused: a server fault of kind amnesia, clock or foreign since the first grant of the lease.
     """
     for lease, said in case.leases.items():
         yield from _one_answer(case, lease, said)
@@ -320,12 +339,13 @@ def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Viola
 
 
 def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R14: a waiter that gave up is not granted the lock afterwards, unless another waiter of its process took over its
+    """R14: a waiter that gave up is not granted the lock afterwards, unless another waiter of its process inherited its
     position.
 
-    (With several servers, a slow one may grant the lock; this grant has to be revoked at once.) Excused: a fault while the
-    waiter gave up, so that the server may not know of it; a copy of one of its requests that no client knew of; and a fault of
-    the server since the request, as in R1.
+    With several servers, a slow server may still grant the lock. This grant must be revoked within ``limits.lag`` seconds.
+
+    Excused: a fault while the waiter gave up, because the server may not know that it gave up; a duplicate of one of its
+    requests; and a fault of the server since the request, as in rule R1.
     """
     for ask in case.asks:
         event = ask.event
@@ -355,7 +375,7 @@ def _may_come_late(case: Evidence, limits: Limits, ask: Ask, ended: float) -> bo
 
 
 def _gave_up(case: Evidence, ask: Ask) -> float:
-    """Return the earliest time, as far as known, at which the waiter began to give up."""
+    """Return the earliest time at which the waiter may have begun to give up."""
     if ask.outcome == "busy":
         return min(max(ask.event.at, ask.event.until), ask.ended)
     cancelled = [fault.at for fault in case.faults if fault.kind == "cancel" and fault.event.who == ask.event.who]
@@ -371,11 +391,11 @@ def _taken_back(case: Evidence, asked: Event, granted: Event, limits: Limits) ->
 
 
 def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """R15: a release reports its true outcome, and reports success only once.
+    """R15: a release reports what happened, and only one release of a lease reports success.
 
-    The release reports success if the server kept the lock until then, and otherwise a loss. Excused: a fault that the
-    holder may have
-    felt during the release, as the outcome is unknown then; and a server's clock that was set while the lock was held.
+    If the server kept the lock until the release, the release reports success; otherwise it reports a loss. Excused: a
+    fault that the holder may have felt during the release, because the outcome is unknown then; and a server's clock that
+    was set since the request for the lock.
     """
     for scene in case.scenes.values():
         for hold in scene.holds:
@@ -395,9 +415,10 @@ def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """R19: a holder that acquires its lock again gets the same fence.
+    """R19: a holder that acquires its lock once more gets the same fence.
 
-    The lock is released only when the holder has released it as often as it acquired it. A lost lock is not acquired again.
+    The lock is released only when the holder has released it as often as it acquired it. A holder that has lost its lock
+    cannot acquire it once more.
     """
     for hold in case.holds():
         inside = 0
@@ -416,7 +437,7 @@ def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 
 def _other(case: Evidence, hold: Hold, again: Event) -> str:
-    """Return a description of the mistake in a repeated acquisition by the holder; empty if it is correct."""
+    """Return a description of what is wrong with a repeated acquisition by the holder; "" if nothing is wrong."""
     if again.fence != hold.fence:
         return f"{hold.who} holds {hold.lock!r} with fence {hold.fence}, acquired it again, and got {again.fence}"
     if again.at > hold.ended:

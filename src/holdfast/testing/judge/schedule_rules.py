@@ -1,8 +1,11 @@
-"""Rules of schedules: each tick (time at which a job is due) runs once, in one process, and no tick is omitted.
+"""Rules of schedules: each tick (time at which a job is due) is run once, by one process, and no tick is left out.
 
-A rule examines the history, and the server's records at its end. In these histories, ``taken`` is the start of a run,
-``released`` its end (note: "ok", "cancelled", "lost"), and ``lock`` the job. ``attempt`` is the tick, in microseconds of the
-server's clock, and the number of the attempt: ``1700000000000000/1``, followed by an h for a run that was requested by hand.
+A rule examines a history, and the records that the server has when the history ends. In these histories:
+
+- The event ``taken`` is the start of a run. The event ``released`` is its end (``note``: "ok", "cancelled" or "lost").
+- The field ``lock`` is the name of the job.
+- The field ``attempt`` is the tick, in microseconds of server time, and the number of the attempt to run it, such as
+  ``1700000000000000/1``. An "h" is appended if an operator requested the run by hand.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from holdfast.testing.judge.safety_rules import Violation
 from holdfast.testing.judge.verdicts import Docket
 
 ROUNDING = 0.002
-"""Seconds of tolerance in comparisons: leases are counted in whole milliseconds."""
+"""Seconds of tolerance in comparisons of times, because leases are measured in whole milliseconds."""
 
 JUST_NOW = 1.0
 """Seconds after the end of a run within which its log entry may still be missing."""
@@ -28,20 +31,21 @@ AROUND = 4.0
 """Seconds before and after a fault within which the fault may delay runs and records."""
 
 ATTEMPTS = 3
-"""Greatest number of attempts to run a tick."""
+"""Maximum number of attempts to run a job for one tick."""
 
 BESIDE = 10
-"""Greatest number of runs of a job at the same time, if the job allows more than one."""
+"""Maximum number of runs of a job at the same time, if the job allows more than one."""
 
 ASLEEP = 10.0
-"""Seconds after which every process has read the server's time, after the server's clock was set forward."""
+"""Seconds after a server's clock was set forward within which every process has read the server's time again."""
 
 SLACK = 2_000_000
-"""Age in microseconds below which a tick may be unrecorded, because the request that claims it may be under way."""
+"""Age in microseconds below which a tick may be missing in the records, because the request that starts its run may be under
+way."""
 
 
 class Terms(Protocol):
-    """The options of a job that the rules read."""
+    """The options of a job that the rules need."""
 
     @property
     def ttl(self) -> float: ...
@@ -56,7 +60,7 @@ class Terms(Protocol):
 
 
 class Entry(Protocol):
-    """A log entry of a schedule, about one run or several skipped ticks; times in microseconds of server time."""
+    """A log entry of a schedule, about one run or about several skipped ticks. Times are in microseconds of server time."""
 
     @property
     def status(self) -> str: ...
@@ -108,7 +112,7 @@ class Stretch(NamedTuple):
     began: Event
     end: float
     how: str
-    """How the run ended: ok, cancelled, lost, crashed, another reason why its lease ended, or "goes on"."""
+    """How the run ended: "ok", "cancelled", "lost", "crashed", or another reason; "goes on" if it had not ended."""
 
 
 @dataclass(slots=True)
@@ -130,9 +134,9 @@ class Served:
     roomy: bool
     """True if a process can run all its jobs at the same time."""
     slack: float
-    """Seconds after a tick during which a process that claims an earlier run may not know yet that the tick is due."""
+    """Seconds after a tick during which a process that starts an earlier run may not know yet that the tick is due."""
     prompt: float
-    """Seconds after its scheduled time within which the run of a tick begins, if ``calm``; infinity: no limit."""
+    """Seconds after a tick within which its run begins, if there are no faults (``calm``); infinity: no limit."""
     new_since: Mapping[str, float | None] | None = None
     """Server time, in microseconds, since which each job has the opposite ``on_crash=``; infinity: never; None: its definition
     changed more than once. None for all jobs: they keep their definitions."""
@@ -141,15 +145,20 @@ class Served:
     upsets: Upsets = field(default_factory=lambda: Upsets(()))
 
     def forgot(self, since: float, until: float | None = None) -> bool:
-        """Return whether the server lost its data between the two virtual times (``until`` None: the end of the history)."""
+        """Return whether the server lost its data between two virtual times. If ``until`` is None, the second is the end of
+        the history."""
         return self.upsets.between(since, self.now if until is None else until, AMNESIA)
 
     def lately(self, began: Event, *kinds: str) -> bool:
-        """Return whether the server had one of these faults within one ttl before the run began."""
+        """Return whether a fault of one of these kinds hit the server in the last lease time (ttl of the job) before the run
+        began."""
         return self.upsets.between(began.at - self.jobs[began.lock][1].ttl, began.at, *kinds)
 
     def has_shown(self, at: float) -> float:
-        """Return the latest time, in seconds, that the server's clock had shown by then; the clock may have been set back."""
+        """Return the highest time, in seconds, that the server's clock had ever shown by the virtual time ``at``.
+
+        The clock may show less now, because it may have been set back.
+        """
         before = (since - ROUNDING for since, _ in self.upsets.of(CLOCK) if since <= at)
         return max(self.shown(moment) for moment in (at, *before))
 
@@ -194,8 +203,8 @@ def _tick(attempt: str) -> tuple[int, int]:
 
 
 def s1_once(case: Served) -> Iterator[Violation]:
-    """S1: no attempt to run a tick starts twice. The next one starts only if the last one ended without success, after
-    its end."""
+    """S1: no attempt to run a tick starts twice. A further attempt starts only after the previous attempt has failed and
+    ended."""
     good = {(facts.name, entry.fence) for facts in case.facts for entry in facts.entries if entry.status == "ok"}
     for job, stretches in case.stretches.items():
         options = case.jobs[job][1]
@@ -256,7 +265,7 @@ def s1_crashed(case: Served) -> Iterator[Violation]:
 
 
 def s2_exclusion(case: Served) -> Iterator[Violation]:
-    """S2: a job never has more runs at the same time than it allows."""
+    """S2: the number of runs of a job at the same time never exceeds the number that the job allows."""
     for job, stretches in case.stretches.items():
         slots = _slots(case.jobs[job][1])
         going: list[Stretch] = []
@@ -274,7 +283,7 @@ def _slots(options: Terms) -> int:
 
 
 def s3_fences(case: Served) -> Iterator[Violation]:
-    """S3: each run has its own fence. A run that starts after another run has ended has a greater fence."""
+    """S3: no two runs of a job have the same fence. If a job allows one run at a time, the fence rises with each run."""
     for job, stretches in case.stretches.items():
         fences = Counter(stretch.began.fence for stretch in stretches)
         if fences and max(fences.values()) > 1:
@@ -287,7 +296,7 @@ def s3_fences(case: Served) -> Iterator[Violation]:
 
 
 def s4_none_forgotten(case: Served) -> Iterator[Violation]:
-    """S4: each tick that was due is in the log, runs, or waits behind a run."""
+    """S4: each tick that was due is in the log, is being run, or waits for the end of an earlier run."""
     for facts in case.facts:
         period, options = case.jobs[facts.name]
         ranges = [(entry.scheduled, entry.until) for entry in facts.entries]
@@ -314,15 +323,16 @@ def s4_none_forgotten(case: Served) -> Iterator[Violation]:
 
 
 def _after(period: float, tick: int) -> int:
-    """Return the first tick after the time ``tick``, both in microseconds, computed independently of the code under test."""
+    """Return the first tick after the time ``tick``. Both are in microseconds. The code under test is not used."""
     step = round(period * 1e6)
     return (tick // step + 1) * step
 
 
 def s9_one_late_run(case: Served) -> Iterator[Violation]:
-    """S9: when a tick starts late, no later tick that was due by then runs, too: after a pause, a job runs only once.
+    """S9: a job whose run starts late runs only once. Later ticks that were due by that time are not run as well.
 
-    The rule does not apply to jobs that run every missed tick (misfire "all") or queue ticks. A retry is not a tick.
+    The rule does not apply to jobs that run every missed tick (``misfire`` "all") or queue their ticks (``overlap``
+    "queue"). A retry of a failed run is not counted.
     """
     for facts in case.facts:
         period, options = case.jobs[facts.name]
@@ -364,7 +374,7 @@ def s5_written(case: Served) -> Iterator[Violation]:
 
 
 def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
-    """S7: no run is logged as crashed that never started or ended well; without faults, no run crashes and no tick is
+    """S7: a run that the log calls crashed did start, and did not end well. Without faults, no run crashes and no tick is
     missed."""
     for facts in case.facts:
         begun = {stretch.began.fence: stretch for stretch in case.stretches.get(facts.name, ())}
@@ -385,7 +395,7 @@ def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
 
 
 def _delayed(case: Served, entry: Entry) -> bool:
-    """Return whether a request of the process that had this run may have taken longer than the lease of the run."""
+    """Return whether faults may have delayed a request of the process of this run for longer than the lease of the run."""
     quick = {"lost-reply", "lost-request", "duplicate", "cut"}
     whose = {entry.host.removeprefix("process "), "server"}
     around = [
@@ -397,8 +407,8 @@ def _delayed(case: Served, entry: Entry) -> bool:
 
 
 def s6_prompt(case: Served) -> Iterator[Violation]:
-    """S6: no run starts before its scheduled time; without faults, a run starts at once unless an earlier run must end
-    first."""
+    """S6: no run starts before its scheduled time. Without faults, a run starts at once, unless it must wait for an earlier
+    run."""
     for job, stretches in case.stretches.items():
         for stretch in stretches:
             scheduled, number = _tick(stretch.began.attempt)

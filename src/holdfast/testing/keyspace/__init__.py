@@ -1,20 +1,21 @@
-"""The data of a Redis server in memory: executes commands and the library's real Lua scripts, with a clock that the
-caller sets.
+"""The data of a Redis server in memory, which executes commands and the library's real Lua scripts. The caller sets its
+clock.
 
-`Keyspace` is a thin layer over Lua. `engine.py` starts the Lua runtime, `base.lua` stores the keys, `scripts.lua` runs scripts,
-`calls.lua` has the functions that this module calls, and the other files have the commands by kind.
+`Keyspace` is a thin layer over Lua. `engine.py` starts the Lua runtime, `base.lua` stores the keys, `scripts.lua` runs
+scripts, and `calls.lua` has the functions that this module calls. The other Lua files have the commands, one file for each
+type of data.
 
-Intended differences from a real server (the conformance tests compare everything else with real ones):
+The conformance tests compare a keyspace with real servers. These differences are intended:
 
-- Time stands still during every command. Expired keys are gone at once, also for DBSIZE, SCAN and FLUSHALL.
-- Replies that have no order on a server are sorted: HGETALL, SMEMBERS, KEYS, SCAN, and `pairs` in a script. SCAN returns all
-  keys at once.
-- Integers are exact up to 2^53, as in every script: INCR and related commands refuse larger numbers.
-- There is one database, and there are no users: AUTH succeeds. MULTI, WATCH, SUBSCRIBE and blocking commands are missing,
-  because they belong to connections, not to data.
-- Error texts, and the texts of fractional numbers (``%.17g``), are those of Redis 7.0.
-- A script has no cjson, cmsgpack, struct, bit, os or load, no math.random, and no time limit; ``#!lua`` is unknown. Under
-  LuaJIT (see `engine.py`) it may use ``goto`` and a few more features that a server refuses.
+- Time stands still while a command runs. An expired key disappears at once, for DBSIZE, SCAN and FLUSHALL, too.
+- Replies whose order a server leaves open are sorted: those of HGETALL, SMEMBERS, KEYS and SCAN, and `pairs` in a script.
+  SCAN returns all keys at once.
+- Integers are exact up to 2^53, as in every script. INCR and related commands refuse larger numbers.
+- There is one database, and there are no users, so AUTH always succeeds. MULTI, WATCH, SUBSCRIBE and blocking commands are
+  missing, because they belong to connections, not to data.
+- Error texts, and the format of fractional numbers (``%.17g``), are those of Redis 7.0.
+- A script cannot use cjson, cmsgpack, struct, bit, os, load and math.random, has no time limit, and cannot begin with
+  ``#!lua``. Under LuaJIT (see `engine.py`), a script may use ``goto`` and a few more features that a server refuses.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ Value = bytes | str | int
 
 
 class Keyspace:
-    """The one database of a server in memory, for one thread at a time; creating it takes a few microseconds.
+    """The single database of a server in memory. One thread may use it at a time. It is created within a few microseconds.
 
-    ``now``        server time in microseconds; the caller sets it before each call
-    ``full``       True if memory is full: commands that may need memory are refused, in scripts until the script has written
-    ``published``  list of (channel, message), one for each PUBLISH; the caller empties the list
+    - ``now``: the server time in microseconds, which the caller sets before each call
+    - ``full``: True if memory is full. Commands that may need memory are then refused. A script that has already written
+      something may still run such commands.
+    - ``published``: a list of (channel, message), to which each PUBLISH appends; the caller empties the list
     """
 
     __slots__ = ("_data", "_run_id", "full", "now", "published")
@@ -57,12 +59,14 @@ class Keyspace:
         self._engine.set_run_id(self._data, value)
 
     def execute(self, *args: Value) -> Any:
-        """Execute a command; return its reply: an int, bytes, None, a list, a Status, or a ReplyError (not raised)."""
+        """Execute a command and return its reply: an int, bytes, None, a list, a Status, or a ReplyError. A ReplyError is not
+        raised."""
         engine = self._engine
         return engine.reply(engine.execute(self._data, self.now, self.full, *_texts(args)))
 
     def run(self, script: Script[Any], keys: Sequence[bytes], args: Sequence[Value]) -> Any:
-        """Run a script and return its raw reply, as `execute` does for EVALSHA, but faster and without loading it before."""
+        """Run a script and return its raw reply, as `execute` does for EVALSHA. This is faster, and the script need not be
+        loaded before."""
         engine = self._engine
         lua = engine.scripts.get(script.sha) or engine.compiled(script)
         texts = [arg if isinstance(arg, bytes) else arg.encode() if isinstance(arg, str) else b"%d" % arg for arg in args]
@@ -72,9 +76,9 @@ class Keyspace:
         return [] if raw is True else raw
 
     def peek(self, key: bytes) -> tuple[bytes, int | None]:
-        """Return the value of a string key, and its expiry in ms of server time, or None if it never expires.
+        """Return the value of a string key, and the server time in ms at which the key expires, or None if it never expires.
 
-        Returns ``(b"", None)`` if there is no such string.
+        Return ``(b"", None)`` if there is no string key of this name.
         """
         found = self._engine.peek(self._data, self.now, key)
         return (b"", None) if found is None else (found[0], None if found[1] is False else int(found[1]))
@@ -84,7 +88,7 @@ class Keyspace:
         self._engine.subscribe(self._data, channel, by)
 
     def forbid(self, command: str) -> None:
-        """Forbid scripts to run this command (name in lower case) from now on, as access control does."""
+        """Forbid scripts to run this command from now on, as access control (ACL) does; ``command`` is in lower case."""
         self._engine.forbid(self._data, command.encode())
 
     @property
@@ -93,7 +97,8 @@ class Keyspace:
         return int(self._engine.forbidden(self._data))
 
     def version(self, key: bytes) -> int:
-        """Return the version number of a key, which differs after each change of its value or expiry; WATCH compares it."""
+        """Return the version number of a key, which changes with each change of its value or expiry. WATCH compares such
+        numbers."""
         version: int = self._engine.version(self._data, self.now, key)
         return version
 
@@ -102,10 +107,11 @@ class Keyspace:
         self._engine.clear(self._data)
 
     def dump(self) -> tuple[Any, ...]:
-        """Return all keys as ((key, type, value, expiry in ms or None), ...): hashable, and equal for equal data.
+        """Return all keys as a hashable tuple of (key, type, value, expiry), equal for equal data. Expired keys are omitted.
 
-        The value of a string is bytes; that of a hash, pairs sorted by field; that of a sorted set, (member, score) pairs in
-        order; that of a list or set, a tuple. Expired keys are left out.
+        The expiry is the server time in ms, or None. The value of a string is bytes. The value of a hash is a tuple of
+        pairs, sorted by field. The value of a sorted set is a tuple of (member, score) pairs in order. The value of a list
+        or a set is a tuple.
         """
         raw = self._engine.dump(self._data, self.now)
         if raw is True:
@@ -136,9 +142,10 @@ def _texts(args: Sequence[Value]) -> list[bytes]:
 
 
 def _into(published: list[tuple[bytes, bytes]]) -> Callable[[bytes, bytes], None]:
-    """Return a function that appends each published message, as (channel, message), to the list.
+    """Return a function that appends each published message to the list, as (channel, message).
 
-    A method would not do: Lua would refer to the keyspace, which refers to Lua's table, and neither could be freed.
+    The function is not a method, because Lua would then refer to the keyspace, which refers to Lua's table. Such a cycle
+    is never freed.
     """
 
     def publish(channel: bytes, message: bytes) -> None:

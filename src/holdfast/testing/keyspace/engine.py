@@ -1,7 +1,8 @@
-"""The Lua runtime that stores the data of all simulated servers of a process, and the conversion of values to and from Lua.
+"""The Lua runtime that stores the data of all simulated servers of a process, and the conversion between Python and Lua
+values.
 
-A server runs its scripts in Lua 5.1. This module uses the interpreter of LuaJIT 2.1, which has the same language at twice the
-speed, if lupa has it, and otherwise Lua 5.1 itself. The conformance tests compare both with real servers.
+A real server runs its scripts in Lua 5.1. This module uses LuaJIT 2.1, which accepts the same language and is twice as
+fast. If the installed lupa lacks LuaJIT, the module uses Lua 5.1. The conformance tests compare both with real servers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Status(bytes):
 
 
 def kinds() -> list[str]:
-    """Return the usable Lua runtimes of the installed lupa, the faster one first. Raises ImportError if there is none."""
+    """Return the names of the usable Lua runtimes of the installed lupa, the faster one first. Raises ImportError if there is
+    none."""
     found = [kind for kind in ("luajit21", "lua51") if importlib.util.find_spec(f"lupa.{kind}")]
     if not found:
         raise ImportError("the installed lupa has neither LuaJIT 2.1 nor Lua 5.1, one of which the scripts need")
@@ -92,7 +94,7 @@ class Engine:
 
 
 def _spelled(parts: Iterator[Any]) -> Any:
-    """Build a reply from its tags and values, as `spell` in calls.lua writes them."""
+    """Build a reply from its tags and values, in the order in which `spell` in calls.lua returns them."""
     tag, value = next(parts), next(parts)
     match tag:
         case b"*":

@@ -1,7 +1,7 @@
 """The locks of the ladder: small locks as tutorials show them, with their defects.
 
-Each lock consists of operations like those of production: they await requests, which a driver carries out. ``take`` tries once
-to acquire the lock; the client calls it again after a while if it returns None.
+A lock consists of coroutines, like the operations of production: they await requests, which a driver carries out. ``take``
+tries once to acquire the lock. If ``take`` returns None, the client calls it again after a while.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Held(NamedTuple):
     """A held lock as its holder knows it: the end of the lease, the token and the fence."""
 
     until: float = FOR_EVER
-    """Time at which the lease ends, in seconds of the holder's clock; infinity: never."""
+    """Time at which the lease ends, in seconds of the holder's clock; infinity: the lease does not end."""
     token: str = ""
     fence: int = 0
 
@@ -38,7 +38,7 @@ class LockOfLadder(Protocol):
     """The methods that every lock of the ladder has."""
 
     async def take(self) -> Held | None:
-        """Try once to acquire the lock; return None if it is held."""
+        """Try once to acquire the lock. Return None if another client holds it."""
 
     async def give_back(self, held: Held) -> None:
         """Release the lock."""
@@ -176,7 +176,7 @@ class Redlock:
 
     SERVERS = 3
     DRIFT = 0.01 * TTL + 0.002
-    """Seconds by which the clocks of client and servers may differ at the end of a lease."""
+    """Seconds that are subtracted from a lease, because the clocks of client and servers may run at different rates."""
 
     async def take(self) -> Held | None:
         token = await NewToken()
@@ -194,7 +194,7 @@ class Redlock:
             await self.ask(server, "EVAL", DEL_IF_MINE, 1, KEY, held.token)
 
     async def ask(self, server: int, *args: str | int) -> Any:
-        """Send a command to one server and return its reply, or None if there is no reply."""
+        """Send a command to one server and return its reply; None if there was no reply."""
         try:
             return (await At(server, Command(args, TIMEOUT))).value
         except WireError:

@@ -1,4 +1,5 @@
-"""Draw the timeline of a lock's failure, up to the failure, without attempts that only repeat the previous attempt."""
+"""Draw the timeline of a lock's failure. It ends with the violation, and leaves out attempts that only repeat the one
+before."""
 
 from __future__ import annotations
 
@@ -33,13 +34,14 @@ def matters(history: Sequence[Event], violation: Violation) -> list[Event]:
 
 
 def _told(history: Sequence[Event]) -> list[Event]:
-    """Leave out events that repeat the previous row, and add the server's name to the event of its death."""
+    """Leave out an event that would only repeat the row before it, and add the server's name to the event of a server's
+    death."""
     told = [event for event in history if event.kind not in {"released", "end"}]
     return [e._replace(note=f"{e.who} {e.note}") if e.kind == "fault" and e.note == "dies" else e for e in told]
 
 
 def _without_repetition(events: Sequence[Event]) -> list[Event]:
-    """Leave out each attempt to acquire that had the same course as the previous one and was followed by another."""
+    """Leave out each attempt to acquire that ran like the attempt before it and was followed by another one."""
     dropped: set[int] = set()
     tries: dict[str, list[int]] = {}
     before: dict[str, list[str]] = {}
@@ -59,6 +61,7 @@ def _without_repetition(events: Sequence[Event]) -> list[Event]:
 
 
 def _pattern(note: str) -> str:
-    """Return the note of a request with the numbers replaced in the request, but not in the reply, to compare two attempts."""
+    """Return the note of a request, with all numbers except those of its reply replaced, so that two attempts can be
+    compared."""
     asked, _, reply = note.partition(" → ")
     return f"{_NUMBER.sub('#', asked)} → {reply}"

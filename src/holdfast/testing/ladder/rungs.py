@@ -1,4 +1,5 @@
-"""The rungs of the ladder: each a simple lock, with the scenario that breaks it and the later rung that survives it."""
+"""The rungs of the ladder. Each rung is a simple lock, with the scenario that breaks it and a later rung that survives the
+scenario."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from holdfast.testing.sim.world import Process
 
 @dataclass(frozen=True)
 class Scenario:
-    """The clients that use a lock, and the faults that may happen: at most one of ``faults``, once, at any moment."""
+    """The clients that use a lock, and the kinds of faults. One fault of these kinds may happen, once, at any moment."""
 
     name: str
     about: str
@@ -28,11 +29,12 @@ class Scenario:
     """Number of times that each client acquires the lock."""
     faults: tuple[str, ...] = ()
     ahead: float = 0.0
-    """Seconds by which the clock of each client is ahead of the previous client's."""
+    """Seconds by which the clock of each client is ahead of the clock of the client before it."""
     retry: float = 2.4
-    """Seconds after which the first client tries to acquire the lock again, if the lock was held."""
+    """Seconds after which the first client tries again to acquire the lock, if another client held it."""
     apart: float = 0.0
-    """Seconds by which each client waits longer than the previous one before it tries again, in place of a random delay."""
+    """Seconds that each client adds to the retry delay of the client before it, so that they do not try again at the
+    same time."""
     writes: bool = False
     """True if holders write to the protected resource at the end of their work."""
 
@@ -50,7 +52,8 @@ SCENARIOS = (CALM, CRASH, CRASH_OF_THREE, CLOCKS, LOST_REPLY, PAUSE, DEATH, LATE
 
 
 class Fall(NamedTuple):
-    """How a rung (a simple lock) breaks: the scenario, the violated rule, and the rung that survives."""
+    """How a rung (a simple lock) fails: the scenario, the rule that it violates, and the later rung that survives the
+    scenario."""
 
     scenario: Scenario
     rule: str
@@ -60,12 +63,12 @@ class Fall(NamedTuple):
     within: int
     """Number of schedules within which the search must find the failure."""
     cure: str
-    """Name of the rung that survives the same scenario."""
+    """Name of the later rung that survives the same scenario."""
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A rung of the ladder: a lock, the servers that it runs on, and how it breaks."""
+    """A rung of the ladder: a lock, the number of servers that it needs, and how it fails (None: it does not fail here)."""
 
     name: str
     title: str
@@ -86,7 +89,7 @@ class Found(NamedTuple):
     """A failure of a rung that the search has found: the schedule, its history and the violation."""
 
     schedules: int
-    """Number of schedules that the search has tried, the failing one included."""
+    """Number of schedules that the search has tried, including the one that fails."""
     choices: list[int]
     violation: Violation
     history: list[Event]
@@ -98,7 +101,7 @@ class Found(NamedTuple):
 
 
 def search(rung: Rung, scenario: Scenario, most: int = 1_000_000) -> Report:
-    """Run the schedules (orders of events) of a scenario with the lock of a rung, until one violates a rule or all were run."""
+    """Run the schedules (orders of events) of a scenario with a rung's lock, until one violates a rule or ``most`` were run."""
     return explore(lambda: build(rung, scenario), settle, most=most)
 
 
@@ -115,7 +118,7 @@ def build(rung: Rung, scenario: Scenario) -> LadderWorld:
 
 
 def settle(world: Stepwise) -> None:
-    """Record the end of a history, after which a client that still waits counts as waiting forever."""
+    """Record the end of a history. The rules then treat a client that still waits as waiting forever."""
     world.note("end")
 
 
@@ -132,12 +135,12 @@ def find(rung: Rung) -> Found | None:
 
 @cache
 def survives(rung: Rung, scenario: Scenario) -> Report:
-    """Run all schedules of a scenario with the lock of a rung; the lock survives if all were run and none violates a rule."""
+    """Run all schedules of a scenario with a rung's lock. The lock survives if the report has no violation and is complete."""
     return search(rung, scenario)
 
 
 class Step(NamedTuple):
-    """A step of the ladder: a rung (simple lock) with its failure, and the later rung (the cure) that survives the same
+    """A step of the ladder: a rung (simple lock), its failure, and the later rung (its cure) that survives the same
     scenario."""
 
     rung: Rung
@@ -148,14 +151,14 @@ class Step(NamedTuple):
 
     @property
     def held(self) -> bool:
-        """True if the rung failed by the stated rule, and the cure survived every schedule of the scenario."""
+        """True if the rung violated the expected rule, and the cure violated no rule in any schedule of the scenario."""
         as_said = self.found is not None and self.found.violation.rule == self.fall.rule
         return as_said and self.survived.covered and not self.survived.found
 
 
 def climb() -> Iterator[Step]:
-    """Yield a step for every rung that breaks, from the lowest: search for the failure of its lock, and try the lock
-    that cures the failure."""
+    """Yield a step for every rung that fails, from the lowest: find its failure, and try its cure in all schedules of the
+    scenario."""
     for rung in RUNGS:
         if rung.fall is not None:
             cure = by_name(rung.fall.cure)
@@ -314,6 +317,6 @@ RUNGS = (
     ),
     Rung("guard", "A fence, and a resource that checks it", locks.Fenced(), guarded=True),
 )
-"""The rungs of the ladder, from the lowest. Rungs without a ``fall`` are cures of others."""
+"""The rungs of the ladder, from the lowest. A rung without a ``fall`` does not fail, and only serves as a cure of others."""
 
 same_in_all_states(Client, LadderWorker, *(type(rung.lock) for rung in RUNGS))

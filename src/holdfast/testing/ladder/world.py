@@ -21,11 +21,12 @@ WORK = 1.5
 """Seconds for which a holder works while it holds the lock; less than the lease."""
 
 TIME_LIMIT = 60.0
-"""Length of a history, in seconds: thirty leases. A client that still waits then counts as waiting forever."""
+"""Length of a history, in seconds: thirty leases. A client that still waits at the end is treated as waiting forever."""
 
 Successor = Literal["itself", "replica", "itself, late"]
-"""The server that replaces a dead one: "itself", restarted at once without its data; "replica", which may lack the last
-writes; or "itself, late", restarted without its data after the longest lease."""
+"""The server that takes over after a server has died: "itself": the server restarts at once, without its data; "replica": its
+replica, which may lack the last writes; "itself, late": the server restarts without its data, after the longest lease has
+expired."""
 
 SCRIPTS = {path.read_text("ascii"): path.stem for path in sorted(HERE.glob("*.lua"))}
 """Names of the Lua scripts of the ladder, by their texts."""
@@ -53,7 +54,7 @@ class TellingServer(Server):
 
 
 def _shown(value: object) -> str:
-    """Return a part of a command, or a reply, for the timeline; times are shown in ms since the history began."""
+    """Return an argument of a command, or a reply, as text for the timeline. Times are in ms since the history began."""
     return _short("nil" if value is None else value.decode() if isinstance(value, bytes) else str(value))
 
 
@@ -74,10 +75,11 @@ class LadderWorld(Stepwise):
         self.at(EPOCH + TIME_LIMIT, self.working.clear)
 
     def steps_now(self) -> list[Step]:
-        """Return the possible steps of which the search chooses one, because their order matters.
+        """Return the possible steps among which the search chooses, because their order matters.
 
-        A step that only one client sees need not be tried both before and after the steps of others, so it is taken at once.
-        The choices left are the order in which servers are asked, and when sleepers wake.
+        If there is a step that only one client notices, it is the only step that is returned. Trying it before and after
+        the steps of other clients would not make a difference. Otherwise the steps are requests that arrive at servers,
+        and clients that wake up.
         """
         self.pipes = [pipe for pipe in self.pipes if pipe.messages]
         for entry in self.ready:
@@ -117,7 +119,8 @@ def _keyspace(server: Server) -> Keyspace:
 
 
 class LadderWorker(Worker):
-    """A simulated worker that other workers can overtake between reading the clock and its next step, as with real threads."""
+    """A simulated worker that other workers may overtake after it has read the clock and before its next step, as real
+    threads may."""
 
     __slots__ = ()
 
@@ -141,7 +144,7 @@ class Client:
         self.retry = retry
         """Seconds after which the client tries again if the lock is held."""
         self.writes = writes
-        """True if the client writes to the protected resource at the end of its work."""
+        """True if the protected resource refuses a write whose fence is lower than the highest fence that it has seen."""
         self.guarded = guarded
         """True if the protected resource refuses a write whose fence is lower than one that it has seen."""
 
@@ -174,7 +177,8 @@ class Client:
                 self.note("released", type(error).__name__)
 
     def number_of_turn(self) -> int:
-        """Count one more acquisition by any client, and return the number so far, for the checks of the history only."""
+        """Count this acquisition, and return the number of acquisitions by all clients so far. Only the checks of the history
+        use it."""
         register = self.process.world.register
         register["turns"] = register.get("turns", 0) + 1
         return register["turns"]

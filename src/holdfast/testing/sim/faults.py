@@ -1,6 +1,7 @@
-"""The faults that can be injected into a simulated history: a function for each fault, and `mishaps` for single requests.
+"""The faults that can be injected into a simulated history: one function for each fault, and `mishaps` for faults of
+requests.
 
-Each fault takes effect at once, is recorded in the history, and heals by itself if it has a duration.
+Each fault begins at once and is recorded in the history. A fault with a duration ends by itself.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.world import Process
 
 Fault = Callable[[World, random.Random, float], None]
-"""A function that injects a fault into a world, with random details.
+"""A function that injects a fault into a world. Its arguments are the world, random numbers for the details, and a duration.
 
-The last argument is the duration of the fault in seconds; faults without a duration ignore it.
+The duration is in seconds. Faults that have no duration ignore it.
 """
 
 
@@ -36,9 +37,10 @@ def _told(
     lock: str = "",
     lease: str = "",
 ) -> None:
-    """Record a fault in the history; after ``lasts`` seconds, call ``heal`` and record the end of the fault.
+    """Record a fault in the history. After ``lasts`` seconds, call ``heal`` and record the end of the fault.
 
-    ``lock`` and ``lease`` name the lock and the leases that the fault concerns; "" if it is not limited to them.
+    If ``heal`` is None, the fault has no duration. ``lock`` names the only lock, and ``lease`` the only leases, that the
+    fault concerns; "": any.
     """
     world.note("fault", who, lock, until=world.now + lasts if heal is not None else world.now, note=what, lease=lease)
     if heal is not None:
@@ -115,10 +117,10 @@ def restart(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def amnesia(world: World, rng: random.Random, lasts: float) -> None:
-    """Stop a random server for ``lasts`` seconds, then restart it without its data, or without the last writes.
+    """Stop a random server for ``lasts`` seconds, then restart it without its data or without the last writes.
 
-    The last writes are lost in production if the tail of the append-only file was not synced, or if a replica that lags is
-    promoted.
+    In production, the last writes are lost if the end of the append-only file was not synced to disk, or if a replica
+    becomes the primary before it has received them.
     """
     forgets = rng.choice((float("inf"), 1.0, 0.2))
     _down(world, rng.choice(world.servers), f"amnesia of {forgets:g} s", lasts, forgets)
@@ -131,14 +133,15 @@ def _down(world: World, server: Server, what: str, lasts: float, forgets: float)
 
 
 def flush(world: World, rng: random.Random, _lasts: float) -> None:
-    """Delete all keys of a random server, as FLUSHALL does; connections stay open, so no client notices the loss from them."""
+    """Delete all keys of a random server, as FLUSHALL does. Connections stay open, so clients do not notice that the data is
+    lost."""
     server = rng.choice(world.servers)
     _told(world, "amnesia: flushed", server.name, 0.0)
     server.flush()
 
 
 def hang(world: World, rng: random.Random, lasts: float) -> None:
-    """Suspend a random server for ``lasts`` seconds; afterwards it carries out the requests that have arrived meanwhile."""
+    """Suspend a random server for ``lasts`` seconds. After that, it carries out the requests that have arrived meanwhile."""
     server = rng.choice(world.servers)
     if not server.hung and server.reachable:
         _told(world, "slow: server stopped", server.name, lasts, server.wake)
@@ -163,7 +166,8 @@ def full(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def partition(world: World, rng: random.Random, lasts: float) -> None:
-    """Cut some processes off from some servers for ``lasts`` seconds; neither side notices, and messages arrive afterwards."""
+    """Cut some processes off from some servers for ``lasts`` seconds. Neither side notices. Delayed messages arrive
+    afterwards."""
     processes = [process for process in world.processes if process.here and rng.random() < 0.5]
     servers = rng.sample(world.servers, rng.randint(1, len(world.servers)))
     for process in processes:
@@ -186,7 +190,7 @@ def _mend(process: Process) -> None:
 
 
 def _between(process: Process) -> list[Wire]:
-    """Return the connections of a process to the servers that it is cut off from."""
+    """Return the connections of a process to the servers from which it is cut off."""
     return [
         wire
         for server in process.world.servers
@@ -197,14 +201,15 @@ def _between(process: Process) -> list[Wire]:
 
 
 def deaf(world: World, rng: random.Random, lasts: float) -> None:
-    """For ``lasts`` seconds, lose the messages that a random server publishes, although PUBLISH counts them as received."""
+    """For ``lasts`` seconds, lose all messages that a random server publishes. Its PUBLISH still counts the subscribers as
+    receivers."""
     server = rng.choice(world.servers)
     _told(world, "deaf", server.name, lasts, lambda: setattr(server, "deaf", False))
     server.deaf = True
 
 
 def unplug(world: World, rng: random.Random, _lasts: float) -> None:
-    """Cut a random process's connection for notifications; those published before the process subscribes again are lost."""
+    """Cut a random process's connection for notifications. Messages published before the process subscribes again are lost."""
     inboxes = [wire for wire in _inboxes(world) if wire.open]
     if inboxes:
         wire = rng.choice(inboxes)
@@ -213,7 +218,7 @@ def unplug(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def stale(world: World, rng: random.Random, _lasts: float) -> None:
-    """Send a random waiter an outdated notification of a grant, with the last fence that the waiter knows."""
+    """Send a random waiter an outdated notification that it was granted the lock, with the last fence that the waiter knows."""
     waiting = [(wire, waiter) for wire in _inboxes(world) for waiter in wire.process.node.waiting.waiters()]
     if waiting:
         wire, waiter = rng.choice(waiting)
@@ -235,7 +240,8 @@ def clock(world: World, rng: random.Random, _lasts: float) -> None:
 
 
 def foreign(world: World, rng: random.Random, lasts: float) -> None:
-    """Change the key of a random lock, as a foreign client might; delete a key left without expiry after ``lasts`` seconds."""
+    """Change the key of a random lock, as another program might. After ``lasts`` seconds, delete the key if it has no
+    expiry."""
     server = rng.choice(world.servers)
     if server.locks:
         key = rng.choice(sorted(server.locks))
@@ -260,7 +266,7 @@ QUORUM_FAULTS: dict[str, Fault] = {**FAULTS, "partition": partition}
 
 
 def _leases(world: World, call: Call) -> str:
-    """Return the names of the leases whose tokens are arguments of a request, separated by spaces."""
+    """Return the names of the leases whose tokens are arguments of a request, as one string, separated by spaces."""
     tokens = [arg for arg in call.args if isinstance(arg, str)]
     return " ".join(name for token in tokens if (name := world.drawn_for(token)) != token)
 
@@ -269,10 +275,11 @@ MISHAPS = ("lost-request", "lost-reply", "lost-reply", "duplicate", "slow")
 
 
 def mishaps(world: World, share: float, kinds: Sequence[str] = MISHAPS) -> Callable[[Wire, Call], bool]:
-    """Return a function that injects a fault into a share of the requests as they arrive at a server.
+    """Return a function that injects a fault into the given share of the requests that arrive at servers.
 
-    Each fault is one of ``kinds``: the request or its reply is lost, duplicated or delayed. The function returns True if the
-    server must not carry out the request now, because the request is lost, delayed, or carried out already.
+    A fault is one of ``kinds``: the request or its reply is lost, the request is duplicated, or it is delayed. The
+    function returns True if the server must not carry out the request now, because it is lost or delayed or was carried
+    out already.
     """
     rng = world.rng
 

@@ -1,7 +1,9 @@
-"""Simulated connections between processes and servers: as in TCP, the messages of one direction arrive in order.
+"""Simulated connections between processes and servers. As in TCP, the messages of one direction arrive in the order of
+sending.
 
-A connection can be cut: messages under way may or may not arrive. A connection can also fall silent: no message arrives any
-more, and neither end notices. A server can still carry out a request after the sender has closed the connection.
+A connection can be cut: messages that are under way then may or may not arrive. A connection can also fall silent: no
+message arrives any more, and neither end notices. A server may carry out a request after the sender has closed the
+connection.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class World(Protocol):
         """Plan a function call at the virtual time ``when``."""
 
     def soon(self, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a function call after the random delay that a thread or task takes to wake up."""
+        """Plan a function call after the random delay with which a thread or task wakes up."""
 
     def post(self, pipe: Pipe) -> None:
         """Plan the arrival of a message that was put into a pipe."""
@@ -44,7 +46,8 @@ class World(Protocol):
 
 
 class Client(Protocol):
-    """The part of a process that its connections use: `world.Process`. ``local``: time of the process's clock, in seconds."""
+    """The part of a process that its connections use (see `world.Process`). Parameters ``local`` are seconds of the process's
+    clock."""
 
     name: str
     here: bool
@@ -58,11 +61,11 @@ class Client(Protocol):
 
     @property
     def cut_off_from(self) -> Collection[Any]:
-        """Return the servers that the process is cut off from: no message arrives in either direction."""
+        """Return the servers from which the process is cut off: no message arrives in either direction."""
 
     @property
     def far(self) -> Mapping[Any, float]:
-        """Return the additional seconds that each message takes, by server."""
+        """Return the seconds by which each message to or from a server takes longer, by server."""
 
     @property
     def workers(self) -> Sequence[Worker]:
@@ -78,7 +81,7 @@ class Client(Protocol):
         """Plan a function call for the time at which the clock of the process shows ``local`` seconds."""
 
     def soon(self, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a function call of the process after the random delay that a thread or task takes to wake up."""
+        """Plan a function call of the process, after the random delay with which a thread or task wakes up."""
 
     def busy(self, what: Callable[..., object], *args: Any) -> bool:
         """Return True if the process cannot call ``what`` now, because it was killed or is paused."""
@@ -144,7 +147,8 @@ class Pipe:
         self.arrive = arrive
         self.messages: deque[Any] = deque()
         self.due = 0.0
-        """Virtual time at which the last message arrives, unless a search chooses the order of the messages."""
+        """Virtual time at which the last message arrives. A world in which a search chooses the order of messages does not
+        use it."""
         self.stalled = 0.0
         """Virtual time until which no message of the pipe is delivered."""
 
@@ -153,7 +157,8 @@ class Pipe:
         self.wire.world.post(self)
 
     def deliver(self) -> None:
-        """Deliver the first message of the pipe, unless the connection is silent; if the pipe is stalled, do so later."""
+        """Deliver the first message of the pipe. If the pipe is stalled, do so later; if the connection is silent, do
+        nothing."""
         world = self.wire.world
         if self.stalled > world.now:
             world.at(self.stalled, self.deliver)
@@ -225,9 +230,10 @@ class Wire:
         self.on_lost = on_lost
         self.on_push = on_push
         self.open = True
-        """True until the process closes the connection, crashes, or learns that the connection was cut."""
+        """True until the process closes the connection, crashes, or notices that the connection was cut."""
         self.cut_off = False
-        """True once the connection is cut: messages sent from then on are lost, although the process may not know yet."""
+        """True once the connection is cut. Messages sent after that are lost, even if the process has not noticed the
+        cut yet."""
         self.silent = False
         self.channels: set[bytes] = set()
         """Pub/sub channels that are subscribed on this connection."""
@@ -243,9 +249,10 @@ class Wire:
     # The process's end
 
     def send(self, call: Call, then: Then) -> None:
-        """Send a call to the server, and call ``then`` with the outcome, at most once.
+        """Send a call to the server. Call ``then`` with the outcome, at most once.
 
-        The arguments of ``then`` are the parsed reply or a WireError, and the send time by the process's clock, in seconds.
+        The arguments of ``then`` are the parsed reply or a WireError, and the time of sending, in seconds of the process's
+        clock.
         """
         self.process.tell()
         now = self.process.clock()
@@ -291,7 +298,8 @@ class Wire:
             request.then(typed(request.call, message), request.sent)
 
     def close(self, why: str) -> None:
-        """Close the process's end of the connection. Requests under way fail with Unknown, and may still be carried out."""
+        """Close the process's end of the connection. Requests under way fail with Unknown, but the server may still carry
+        them out."""
         if not self.open:
             return
         self.open = False
@@ -314,7 +322,7 @@ class Wire:
         self.server.receive(self, call)
 
     def carry_out(self, call: Call | End) -> None:
-        """Have the server carry out a call and reply to it; if the message is the end of the connection, drop the
+        """Have the server carry out a call and send the reply. If the message says that the client has closed, drop the
         connection."""
         if isinstance(call, End):
             self.server.drop(self)
@@ -324,14 +332,15 @@ class Wire:
                 self.down.send(reply)
 
     def mend(self) -> None:
-        """End the silence of the connection. TCP resends the stuck messages, so they arrive even if the sender has closed."""
+        """End the silence of the connection. As TCP sends lost data again, waiting messages now arrive, even if the sender
+        has closed."""
         self.silent = False
         for pipe in (self.up, self.down):
             for _ in pipe.messages:
                 self.world.soon(pipe.deliver)
 
     def cut(self, *, requests_arrive: bool = False) -> None:
-        """Cut the connection. Replies under way are lost; requests under way arrive only if ``requests_arrive``."""
+        """Cut the connection. Replies under way are lost. Requests under way arrive only if ``requests_arrive`` is True."""
         if self.open and not self.cut_off:
             if requests_arrive:
                 self.up.send(END)
@@ -344,7 +353,7 @@ class Wire:
 
 
 def typed(call: Call, reply: Any) -> Any:
-    """Return the reply to a call as operations get it: parsed by the script's parser, or the WireError itself."""
+    """Return the reply to a call in the form that operations expect: parsed by the script's parser, or the WireError itself."""
     if isinstance(reply, WireError):
         return reply
     return call.script.parse(reply) if isinstance(call, Run) else reply
@@ -358,9 +367,9 @@ def show(call: Call) -> str:
 
 
 class Line:
-    """A keeper's connection to a server, in the place of production's `PipelinedConnection`.
+    """A keeper's connection to a server, which takes the place of production's `PipelinedConnection`.
 
-    The wire (simulated connection) is opened at the first call, and again after a loss.
+    The simulated connection (wire) is opened at the first call, and again at the first call after a loss.
     """
 
     __slots__ = ("_on_closed", "_on_push", "backoff", "label", "opening", "process", "queued", "retry_at", "server", "wire")
@@ -417,8 +426,8 @@ class Line:
             self.wire.send(call, self._planning(then))
 
     def _planning(self, then: Then) -> Then:
-        """Return a callback that calls ``then`` and plans the next run of the keeper, but does nothing while the keeper
-        hangs."""
+        """Return a callback that calls ``then`` and plans the next run of the keeper. While the keeper hangs, the callback
+        does nothing."""
 
         def planning(answer: Any, sent: float) -> None:
             if not self.process.keeper_hangs:
@@ -440,7 +449,8 @@ class Line:
             self.process.plan()
 
     def overdue(self, now: float) -> None:
-        """Do nothing: the simulated connection itself closes when a reply is overdue."""
+        """Do nothing. In production, this closes a connection whose reply is overdue; here, the simulated connection closes
+        itself."""
 
     def next_at(self) -> float:
         return INFINITY
@@ -450,7 +460,7 @@ class Line:
         return False
 
     def reclaim(self) -> None:
-        """Do nothing: only the keeper reads from this connection, so the connection is never lent to another thread."""
+        """Do nothing. In production, this takes back a connection that was lent to another thread, which never happens here."""
 
     def fail(self, why: str) -> None:
         if self.wire is not None:

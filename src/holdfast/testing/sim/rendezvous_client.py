@@ -1,13 +1,21 @@
-"""Barriers, latches and events in the simulation: production's operations, run by workers, with each step recorded.
+"""Barriers, latches and events in the simulation: workers run production's operations, and each step is recorded.
 
-For a barrier, the history has these kinds of events: ``come``, then ``through`` (fence: the party's number) or ``parted``
-(note: the reason). An action adds ``acting`` (it begins) and ``acted`` (it has ended). The server adds ``together`` for
-each party that passes (fence: the
-party's number; last: the number of the rendezvous).
+Each call by a worker has a name (field ``attempt``). At a barrier, a worker (party) records:
 
-For a latch or an event: ``count`` (last: the decrement; note: the name), then ``counted`` (fence: the count left) or
-``uncounted``. ``clear`` is followed by ``cleared`` if there is an answer. ``await`` (until: the end of the wait) is followed by
-``released``, ``unreleased`` or ``ended``. The server adds ``opened`` and ``closed``. Each call by a worker has a name.
+- ``come``: it arrives; then ``through`` (``fence``: its number) if it passes, or ``parted`` (``note``: the reason) if not
+- ``acting`` and ``acted``: the barrier's action begins and ends
+
+The server records ``together`` for each party that passes (``fence``: its number; ``last``: how often parties have
+passed).
+
+At a latch or an event, a worker records:
+
+- ``count``: it counts down or sets the event (``last``: the decrement; ``note``: the name of the call); then ``counted``
+  (``fence``: the count that is left) or ``uncounted``
+- ``clear``: it resets the latch or clears the event; then ``cleared``, if there is a reply
+- ``await``: it waits (``until``: end of the wait); then ``released``, ``unreleased`` or ``ended``
+
+The server records ``opened`` and ``closed`` when the latch or event opens and closes.
 """
 
 from __future__ import annotations
@@ -28,7 +36,8 @@ KEEP_MS = 10**7
 
 
 def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) -> BarrierSpec:
-    """Return the spec of the barrier that the workers of a history use. ``ttl`` and ``timeout`` are in seconds."""
+    """Return the spec of the barrier that the workers of a history use. ``ttl`` and ``timeout`` are in seconds, ``keep_ms``
+    in ms."""
     base = b"hf:{m}"
     action = base + b":action"
     spec = Spec("m", (action, action + b":state", action + b":queue"), ttl, renew=True, max_hold=None, timeout=timeout)
@@ -123,9 +132,10 @@ class RendezvousClient:
     async def meet(
         self, where: BarrierSpec, wait: float | None = None, takes: float | None = None, *, fails: bool = False
     ) -> bool:
-        """Wait at the barrier ``where``, as the public API does. Return True if all parties passed the barrier.
+        """Wait at the barrier ``where``, as the public API does. Return True if all parties passed it.
 
-        ``takes`` is the duration of the barrier's action in seconds; None: no action. With ``fails``, the action fails.
+        ``takes`` is the duration of the barrier's action, in seconds; None: the barrier has no action. If ``fails`` is
+        True, the action fails.
         """
         self._begin()
         self._note("come", until=0.0 if wait is None else wait)
@@ -165,7 +175,7 @@ class RendezvousClient:
             raise
 
     async def change(self, where: BarrierSpec, how: str) -> None:
-        """Reset or abort the barrier; ``how`` is "reset" or "abort". Ignore a failure."""
+        """Reset or abort the barrier: ``how`` is "reset" or "abort". An error of the server or the network is ignored."""
         try:
             with self.worker.operation():
                 await barrier.change(where, how)
@@ -173,7 +183,8 @@ class RendezvousClient:
             pass
 
     async def count(self, what: LatchSpec, by: int = 1, name: str = "") -> None:
-        """Count a latch down by ``by``, or set an event; ignore a failure. Calls with the same ``name`` count once."""
+        """Count a latch down by ``by``, or set an event. Several calls with the same ``name`` count once. An error is
+        ignored."""
         self._begin()
         self._note("count", last=by, note=name)
         try:
@@ -191,7 +202,7 @@ class RendezvousClient:
         self.worker.process.world.note(kind, self.worker.name, "m", f"{self.worker.name}!{self._cleared}")
 
     async def clear(self, what: LatchSpec) -> None:
-        """Reset a latch, or clear an event; ignore a failure."""
+        """Reset a latch, or clear an event. An error of the server or the network is ignored."""
         self._cleared += 1
         self._note_clear("clear")
         try:

@@ -1,7 +1,8 @@
 """A simulated world in which the exhaustive search or Hypothesis chooses each step.
 
-Messages take no time. Time passes only when no other step is possible, up to the next planned event. So every order of events
-is possible that a fast network allows. A slow message is a fault. Faults are steps, too, until the budget of faults is used up.
+Messages take no time. Time passes only when no other step is possible, and then up to the next planned event. So the
+search can try every order of events that a fast network allows. Faults are steps, too, until the budget of faults is used
+up. One of the faults is a slow message.
 """
 
 from __future__ import annotations
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.world import Process
 
 INSTANT = 3e-6
-"""Seconds within which planned events count as simultaneous.
-
-The value exceeds the resolution of a float at `EPOCH`, and the margin that `Process.at` adds.
-"""
+"""Seconds within which planned events are treated as simultaneous. A float at `EPOCH` and `Process.at` are less exact than
+that."""
 
 PAUSE = 1.5
 """Duration of the fault that pauses a process, in multiples of `Stepwise.ttl`."""
@@ -35,7 +34,8 @@ DEAF = 0.5
 
 OF_MESSAGES = frozenset(("lost-request", "lost-reply", "slow", "duplicate"))
 OF_PROCESSES = frozenset(("crash", "pause", "cancel"))
-"""Kinds of faults that strike a process or one of its workers. A scenario usually has either these faults or the others."""
+"""Kinds of faults that hit a process or one of its workers. A scenario usually has either such faults or faults of the
+network."""
 
 Mishap = tuple[str, str, Callable[[], object]]
 """A fault that is possible now: its kind, the name of its target, and the function that injects it."""
@@ -51,9 +51,9 @@ class Step(NamedTuple):
 
 
 class Stepwise(World):
-    """A simulated world in which a search chooses each step among those possible.
+    """A simulated world in which a search chooses each step among those that are possible.
 
-    ``faults`` are the kinds of faults that are offered as steps. One history has at most ``budget`` faults.
+    ``faults`` are the kinds of faults that are offered as steps. In one history, at most ``budget`` faults happen.
     """
 
     def __init__(self, *, faults: Iterable[str] = (), budget: int = 0, ttl: float = 2.0, trace: bool = False) -> None:
@@ -64,24 +64,27 @@ class Stepwise(World):
         self.budget = budget
         self.ttl = ttl
         self.brisk = False
-        """True if a step that only one process sees is taken immediately, so that the search has fewer orders to try.
+        """True if a step that only one process notices is made immediately, so that the search has fewer orders to try.
 
         The search still chooses the order in which requests reach the server, and the faults.
         """
         self.sparse = False
-        """True if the search does not store the states in which only one step is possible, to save memory.
+        """True if the search does not store states in which only one step is possible.
 
-        There are many such states, and a state with a choice soon follows.
+        This saves memory, because there are many such states. A state with several possible steps follows soon after each
+        of them.
         """
         self.pipes: list[Pipe] = []
         self.ready: list[Entry] = []
         self.held: list[tuple[float, Pipe]] = []
-        """Pipes (directions of connections) whose first message a fault has delayed, each with the virtual time of the
+        """Pipes (directions of connections) whose first message a fault has delayed, each with the virtual time of this
         fault."""
         self.floors: dict[str, int] = {}
-        """The highest fence granted before each worker's last acquisition began, by worker; a new fence must be higher."""
+        """The highest fence that had been granted before each worker's last acquisition began, by worker. A new fence must be
+        higher."""
         self.struck: list[str] = []
-        """The faults injected so far, each as its kind and its target; the checkers' excuses depend on them."""
+        """The faults injected so far, each as its kind and its target. They are part of the state, because rules excuse
+        faults."""
         self._highest = 0
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
@@ -106,17 +109,17 @@ class Stepwise(World):
     def options(self) -> list[Step]:
         """Return the steps that are possible now, including faults, in a fixed order.
 
-        If no step is possible, let time pass until a step is possible. Raise Stuck if no event is planned either.
+        If no step is possible, let time pass until there is one. Raises Stuck if no event is planned any more.
         """
         return self._steps() + (self._fault_steps() if self.budget else [])
 
     def option(self, number: int) -> Step:
-        """Return the step with this index among `options`, without listing the faults if the index is below them."""
+        """Return one of the `options` by its index. Faults come last; they are not computed if the index is lower."""
         steps = self._steps()
         return steps[number] if number < len(steps) else self._fault_steps()[number - len(steps)]
 
     def _steps(self) -> list[Step]:
-        """Return the possible steps without the faults; let time pass until there is one."""
+        """Return the possible steps except faults. If there is none, let time pass until there is one."""
         while True:
             steps = self.steps_now()
             if steps:
@@ -127,7 +130,7 @@ class Stepwise(World):
             self._pass_time()
 
     def steps_now(self) -> list[Step]:
-        """Return the steps that are possible before time passes, without the faults."""
+        """Return the steps, except faults, that are possible without letting time pass."""
         self.ready = [entry for entry in self.ready if entry[2] is not None]
         self.pipes = [pipe for pipe in self.pipes if pipe.messages and not pipe.wire.silent]
         at_once = self._at_once() if self.brisk else None
@@ -142,8 +145,7 @@ class Stepwise(World):
         return steps + [Step(partial(self._fire, entry)) for entry in self.due()]
 
     def _at_once(self) -> Step | None:
-        """Return a step that only one process sees (a call that is ready, or a reply that arrives); None if there is no
-        such step."""
+        """Return a step that only one process notices, such as a reply that arrives; None if there is no such step."""
         for entry in self.ready:
             return Step(partial(self._take, entry))
         held = {pipe for _, pipe in self.held}
@@ -171,7 +173,7 @@ class Stepwise(World):
         return sorted(entry for entry in self.pending() if entry[0] <= self.now + INSTANT)
 
     def due_by(self, when: float) -> bool:
-        """Return True if a step is possible no later than the virtual time ``when``."""
+        """Return True if a step is possible at or before the virtual time ``when``."""
         return bool(self.steps_now()) or any(entry[0] <= when for entry in self.pending())
 
     def _pass_time(self) -> None:
@@ -259,7 +261,7 @@ class Stepwise(World):
 
 
 def _of(pipe: Pipe) -> str:
-    """Return a name for the first message of a pipe: the label of the connection, and the kind of the message."""
+    """Return a name for the first message of a pipe: the label of its connection, and the kind of the message."""
     message = pipe.messages[0]
     wire = pipe.wire
     if pipe is wire.down:

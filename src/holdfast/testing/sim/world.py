@@ -1,10 +1,11 @@
-"""A simulated world and its processes: virtual time, planned events and the history; clocks and keepers of the processes.
+"""A simulated world and its processes: virtual time, planned events and the history; the processes' clocks and keepers.
 
-One `World` is one history. A plain `World` is run by time: its `Weather` draws how long each message takes, and events happen
-in the order of their times. In a `Stepwise` world, the exhaustive search or Hypothesis chooses each step among those possible.
+A `World` runs one history. In a plain `World`, a `Weather` draws how long each message takes, and events happen in the
+order of their times. In a `Stepwise` world, the exhaustive search or Hypothesis chooses each step among the possible ones.
 
-A `Process` has a clock, and production's bookkeeping in its keeper. A world and its processes know each other, so both are in
-this module. Servers and connections know the world only by the protocols in `network` and `server`.
+A `Process` has a clock, and runs production's code of the keeper (background thread). A world and its processes refer to
+each other, so they are in one module. Servers and connections use the world only through the protocols in `network` and
+`server`.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ if TYPE_CHECKING:
 INFINITY = float("inf")
 
 Face = Literal["threads", "asyncio"]
-"""The API that a simulated process uses: sync (threads) or asyncio (tasks).
+"""The API that a simulated process uses: "threads" (sync) or "asyncio" (tasks).
 
-Each thread has its own connection, and closes the connection when it is interrupted. All tasks share one connection, which
-drops the reply to a cancelled task.
+Each thread has its own connection. A thread that is interrupted during a request closes its connection. All tasks of a
+process share one connection. If a task is cancelled, the connection stays open and drops the reply.
 """
 
 GOODBYE = 0.5
@@ -69,7 +70,8 @@ class Told(Protocol):
 
 
 class Untold(WaitGraph):
-    """A wait graph (the data of deadlock detection) that ignores waiters, and so publishes nothing."""
+    """A wait graph (data for the detection of deadlocks) that ignores all waiters. So the process does not publish its
+    waits."""
 
     def somebody_waits(self, now: float) -> None:
         pass
@@ -82,18 +84,19 @@ class World:
         self.rng = rng
         self.weather = weather or Weather(rng)
         self.trace = trace
-        """True if the history records every request and reply, for people, besides the events that the checkers need."""
+        """True if the history also records every request and reply, for people who read it. The checkers do not need them."""
         self.now = EPOCH
         """Current virtual time, in seconds; the clocks of processes and servers deviate from it."""
         self.history: list[Event] = []
         self.mishap: Callable[[Wire, Call], bool] | None = None
-        """Function that injects a fault into a request as it arrives at a server; see `faults.mishaps`. None: no faults."""
+        """Function that may inject a fault into a request that arrives at a server (see `faults.mishaps`); None: no such
+        faults."""
         self.acquisitions: dict[str, str] = {}
-        """Names of the acquisitions in the history, by the token that each of them uses."""
+        """Name, in the history, of the acquisition that uses each token, by token."""
         self.places: dict[str, float] = {}
-        """Virtual time at which the request to join the lock's queue was sent, by the name of the lease."""
+        """Virtual time at which a waiter sent its request to join the queue, by the name of the lease that it asked for."""
         self.resource = Keyspace()
-        """The store that the locks protect; this store loses no data, and refuses writes with an old fence."""
+        """The store that the locks protect. It loses no data, and refuses a write whose fence is lower than an earlier one."""
         self.register: dict[str, int] = {}
         """The fence of the last accepted write to the protected store, by lock."""
         self.working: set[Worker] = set()
@@ -115,16 +118,17 @@ class World:
         self.history.append(Event(self.now, kind, who, lock, attempt, **facts))
 
     def drawn_for(self, token: str) -> str:
-        """Return the name of the acquisition that uses this token; the token itself if no worker of the simulation drew it.
+        """Return the name of the acquisition that uses this token. If no worker of the simulation uses it, return the token
+        itself.
 
-        The history uses the name of the acquisition as the name of the lease, too.
+        In the history, this name is also the name of the lease.
         """
         return self.acquisitions.get(token.partition("*")[0].removesuffix("~"), token)
 
     def lease(self, token: str, acquisition: str) -> str:
-        """Return the name of the lease that an acquisition holds, or "" if the lease has the name of the acquisition.
+        """Return the name of the lease that an acquisition holds, or "" if that is the name of the acquisition itself.
 
-        The names differ if an earlier acquisition in the same process handed the lease on to this one.
+        The names differ if an earlier acquisition of the same process got the lease from the server and handed it on.
         """
         lease = self.drawn_for(token)
         return "" if lease == acquisition else lease
@@ -132,7 +136,7 @@ class World:
     # Planned events
 
     def at(self, when: float, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a function call at a virtual time, and return the entry. To call it off, set entry[2] to None."""
+        """Plan a function call at a virtual time, and return the planned entry. To call it off, set ``entry[2]`` to None."""
         self._number += 1
         entry: Entry = [when, self._number, what, args]
         heappush(self._heap, entry)
@@ -143,17 +147,17 @@ class World:
         return self.at(self.now + self.weather.delay(), what, *args)
 
     def plan(self, step: int, what: Callable[[], object]) -> None:
-        """Plan a function call right after the event with this number was run."""
+        """Plan a function call for the moment when ``step`` events have been run."""
         self._planned.setdefault(step, []).append(what)
 
     def calm_down(self) -> None:
-        """Stop injecting faults, and stop delaying messages unusually long."""
+        """Stop injecting faults, and stop delaying messages for unusually long."""
         self.mishap = None
         self.weather.slow_share = 0.0
         self._planned.clear()
 
     def post(self, pipe: Pipe) -> None:
-        """Plan the arrival of the message that was put last into a pipe, after the messages sent before it."""
+        """Plan the arrival of the message that was put into a pipe last. It arrives after all messages sent before it."""
         due = self.now + self.weather.delay() + pipe.wire.distance
         pipe.due = due = max(pipe.due, due)
         self._number += 1
@@ -162,10 +166,11 @@ class World:
     # Running
 
     def work(self, until: float, steps: int) -> bool:
-        """Run the planned events until all workers have finished. Return False if a limit was reached before.
+        """Run the planned events until all workers have finished, and return True. Return False if a limit is reached before
+        that.
 
-        The limits are the virtual time ``until`` and the number of events ``steps``. Raise Stuck if no event is planned any
-        more while a worker still waits.
+        The limits are the virtual time ``until`` and the number of events ``steps``. Raises Stuck if a worker still waits
+        and no event is planned any more.
         """
         heap, working, planned = self._heap, self.working, self._planned
         while working:
@@ -196,7 +201,7 @@ class World:
         self.now = until
 
     def close(self) -> None:
-        """End all workers without recording it in the history."""
+        """End all workers. Nothing more is recorded in the history."""
         self.closed = True
         for process in self.processes:
             for worker in process.workers:
@@ -222,21 +227,21 @@ class Process:
         self.world = world
         self.server = server
         self.name = self.process_id = name
-        """The process id: the public part of the process's tokens, in hexadecimal."""
+        """The process id, in hexadecimal: the first part of each of the process's tokens, which is not secret."""
         self.face = face
         self.here = True
         self.workers: list[Worker] = []
         self.tokens = 0
         self.luck: random.Random | None = None
-        """Source of the random part of the process's tokens; None if the tokens are only numbered."""
+        """Random numbers for the secret part of the process's tokens; None: tokens differ only by their number."""
         self.is_paused = False
         self.keeper_hangs = False
         """True once the process's keeper (background thread) hangs: the keeper does nothing any more, while the workers
         go on."""
         self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        """Function calls that became due while the process was paused, and that the process makes when it resumes."""
+        """Function calls that became due while the process was paused. The process makes them when it resumes."""
         self.cut_off_from: set[Server] = set()
-        """Servers that are unreachable from the process: connections stay open, but no message arrives."""
+        """Servers from which the process is cut off: its connections to them stay open, but no message arrives."""
         self.far: dict[Server, float] = {}
         """Additional seconds by which each message between the process and a server is delayed, by server."""
         self._base = EPOCH + offset
@@ -247,11 +252,12 @@ class Process:
         self._wake: Entry | None = None
         self._shared: dict[Server, Wire] = {}
         self.leases: dict[Told, float] = {}
-        """The deadline last recorded in the history for each lease, in seconds of the process's clock."""
+        """For each lease, the deadline that the history recorded last, in seconds of the process's clock."""
         self.calls: deque[Callable[[], None]] = deque()
-        """Functions that the keeper calls when it runs next."""
+        """Functions that the keeper (background thread) calls at its next run."""
         self.node = Node(self, server.name, partial(self._line, server))
-        """The keeper's state for the process's server; with several servers, for the first of them."""
+        """The state that the keeper (background thread) has for the server; if there are several servers, for the first of
+        them."""
         self.nodes: dict[Server, Node] = {server: self.node}
         self.node.wait_graph = Untold(self.node)
         self._board: QuorumNodes | None = None
@@ -263,7 +269,8 @@ class Process:
             SendUntilAnswered: lambda request: self.node.send_until_answered(request.call, request.until),
             GetCoalescer: lambda request: self.coalescers.setdefault(request.key, Coalescer(self.mutex)),
         }
-        """Handlers of the requests that workers leave to the keeper (background thread), by type of request."""
+        """Functions that carry out the requests that workers leave to the keeper (background thread), by type of the
+        request."""
         world.processes.append(self)
 
     @staticmethod
@@ -285,9 +292,10 @@ class Process:
         return EPOCH + (local - self._base) / self._rate
 
     def at(self, local: float, what: Callable[..., object], *args: Any) -> Entry:
-        """Plan a function call for the moment at which the process's clock shows ``local`` seconds; return the entry.
+        """Plan a function call for the moment at which the process's clock shows ``local`` seconds, and return the planned
+        entry.
 
-        If the process is paused then, it makes the call when it resumes. A killed process makes no calls.
+        A process that is paused at that moment makes the call when it resumes. A killed process does not make the call.
         """
         return self.world.at(max(self.true(local) + 1e-6, self.world.now), self._do, what, *args)
 
@@ -303,10 +311,8 @@ class Process:
     # The life of the process
 
     def busy(self, what: Callable[..., object], *args: Any) -> bool:
-        """Return True if the process cannot call ``what`` now, because it was killed or is paused.
-
-        A paused process makes the call when it resumes.
-        """
+        """Return True if the process cannot call ``what`` now, because it is dead or paused. A paused process calls it on
+        resuming."""
         if not self.here:
             return True
         if self.is_paused:
@@ -327,15 +333,15 @@ class Process:
                 self._do(what, *args)
 
     def hang_keeper(self) -> None:
-        """Let the keeper hang from now on: it renews no lease, reads no message and reports no loss."""
+        """Make the keeper (background thread) hang from now on: it renews no lease, reads no message and reports no loss."""
         if self.here and not self.keeper_hangs:
             self.keeper_hangs = True
             self.world.note("fault", self.name, until=INFINITY, note="hung: its keeper")
 
     def close(self) -> None:
-        """Close the process in an orderly way, as `keeper.thread` does.
+        """Close the process in an orderly way, as production's `keeper.thread` does.
 
-        The waiters fail with NotSent, the held locks are released, and the process ends `GOODBYE` seconds later.
+        All waiters fail with NotSent, the process releases its locks, and it ends `GOODBYE` seconds later.
         """
         for node in self.nodes.values():
             node.close(NotSent("holdfast was closed", node.address))
@@ -369,7 +375,7 @@ class Process:
     running_keeper = keeper
 
     def node_on(self, server: Server) -> Node:
-        """Return the keeper's state for a server, created at the first use."""
+        """Return the state that the keeper (background thread) has for this server. It is created at the first call."""
         node = self.nodes.get(server)
         if node is None:
             node = self.nodes[server] = Node(self, server.name, partial(self._line, server))
@@ -458,7 +464,10 @@ class Process:
         return ready
 
     def subscribe(self, server: Server, listener: Subscriber) -> bool:
-        """Subscribe a listener to notifications of a server. Return True if the process's inbox is subscribed already."""
+        """Subscribe a listener to notifications of a server.
+
+        Return True if the process's connection for notifications (inbox) is subscribed already.
+        """
         node = self.node_on(server)
         node.want_record(self.clock(), listener.prefix, needs_record=listener.needs_record)
         node.listeners[listener.listener_id] = listener
@@ -471,14 +480,15 @@ class Process:
         self.wake_by(min(waiting.round_at, waiter.refresh_at))
 
     def warm_up(self) -> None:
-        """Set the keeper up as if it had run for a while: its inbox is subscribed, and the process record is written."""
+        """Prepare the keeper (background thread) as if it had run for a while: subscribed, and with its process record
+        written."""
         node = self.node
         node._record_at = EPOCH + 1e6  # noqa: SLF001
         node._reachable_prefixes.add(PREFIX)  # noqa: SLF001
         node._tend_inboxes(self.clock())  # noqa: SLF001
 
     def plan(self) -> None:
-        """Plan the time at which the keeper runs next, after its state may have changed."""
+        """Plan the next run of the keeper (background thread). This must be called after each change of its state."""
         self.tell()
         self.wake_by(self.node.next_at() if len(self.nodes) == 1 else min(node.next_at() for node in self.nodes.values()))
 
@@ -505,7 +515,8 @@ class Process:
     # The connections of its workers
 
     def connect(self, server: Server, who: str) -> Wire:
-        """Return a connection to ``server`` for a worker; tasks share one. Raise NotSent if the server is unreachable."""
+        """Return a connection to ``server`` for a worker. All tasks of a process share one. Raises NotSent if the server is
+        unreachable."""
         shared = self._shared.get(server)
         if shared is not None and shared.open:
             return shared

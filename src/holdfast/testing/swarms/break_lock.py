@@ -1,7 +1,7 @@
-"""Seeded histories in which an operator breaks locks, that is, ends the leases of their holders, in the world of `lock`.
+"""Seeded histories in which an operator breaks locks (ends the leases of their holders), in the world of the `lock` swarm.
 
-An operator looks at a lock, waits for a while, and breaks the lease that it saw, with production's operations and scripts. If
-the lock has another holder by then, that holder keeps the lock.
+An operator looks at a lock, waits for a while, and then breaks the lease that it saw, with production's operations and
+scripts. If another client holds the lock by then, that client keeps the lock.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from holdfast.testing.swarms.result import Run
 OPERATOR = "b" * 12
 WHERE = Field(places=1, parts=1, timeout=0.3)
 TOLD_WITHIN = QUESTION_EVERY_S + 0.5
-"""Seconds within which a holder learns of its loss: the delay of the message, and the time to confirm the loss on the
-server."""
+"""Seconds within which a holder notices that its lock was broken: it gets a message, and asks the server whether that is
+true."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Operator:
     attacks: list[Attack] = field(default_factory=list)
 
     def come(self) -> None:
-        """Start a worker that looks at one lock and breaks it, unless all other workers have finished."""
+        """Start a worker that looks at one lock and breaks it. Do nothing if all other workers have finished."""
         world = self.world
         process = next((one for one in world.processes if one.name == OPERATOR), None)
         process = process or Process(world, world.servers[0], OPERATOR)
@@ -93,8 +93,8 @@ class Operator:
             return
 
     def _whose(self, mark: str) -> str:
-        """Return the name of the lease whose token has this hash prefix (``mark``); try each token with and without its
-        "~" suffix."""
+        """Return the name of the lease whose token has a SHA-1 hash that begins with ``mark``. A token may have the
+        suffix "~"."""
         tokens = (drawn + sort for drawn in self.world.acquisitions for sort in ("", "~"))
         found = (t for t in tokens if hashlib.sha1(t.encode(), usedforsecurity=False).hexdigest().startswith(mark))
         return self.world.drawn_for(next(found, ""))
@@ -123,13 +123,13 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterator[Violation]:
-    """Judge the operator's attacks by rules K1 to K3.
+    """Judge an operator's attempts to break locks (attacks) by the rules K1 to K3.
 
-    - K1: an attack (attempt to break a lock) ends only the lease of the holder that the operator saw.
-    - K2: the fences of that lease are below the fence that the attack returns, and those of later holders are above it.
-      Excused by a server that lost its data and by a clock that was set, between the attack and the grant.
-    - K3: a holder that the attack reports as notified notices the loss in time. Excused by every fault that may have affected
-      the holder during that time, except the attack itself.
+    - K1: an attack ends no other lease than the one that the operator saw.
+    - K2: the operator gets a fence. The lease that it ended has lower fences, and later holders have higher ones. Excused:
+      between the attack and the grant, the server lost its data or its clock was set.
+    - K3: if the server reports to the operator that the holder was notified, the holder notices its loss in time. Excused:
+      any other fault that may have affected the holder during this time.
     """
     seen = {attack.lease for attack in attacks}
     for event in history:
@@ -161,9 +161,10 @@ def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold) -> Iterator[
 
 
 def _was_meant(case: Evidence, attack: Attack, hold: Hold) -> bool:
-    """Return whether the lease was granted before the attack, so that the attack concerns this grant.
+    """Return whether this acquisition was granted before the attack, so that the attack ended its lease.
 
-    A holder that did not know of the grant may have acquired the lock again since then.
+    Otherwise the holder may have acquired the lock again after the attack, with the same lease, because it did not know of
+    the first grant.
     """
     granted = case.granted(hold)
     return granted is not None and granted <= attack.sent

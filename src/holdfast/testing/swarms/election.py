@@ -1,7 +1,7 @@
-"""Seeded histories of an election, with faults: candidates campaign, lead, resign, hand over and die; observers watch.
+"""Seeded histories of an election, with faults: candidates campaign, lead, resign, hand over and die, and observers watch.
 
-In the end all faults are healed, and one last candidate leads for a while. All observers must see this candidate lead, and
-see the end of its term.
+At the end, all faults are healed, and one last candidate leads for a while. All observers must notice that this candidate
+leads, and that its term ends.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Profile:
 
     @property
     def told_within(self) -> float:
-        """Seconds within which observers must see a change of the leader."""
+        """Seconds within which observers must notice a change of the leader."""
         return 0.2 + 60 * self.latency + (0.0 if self.calm else LISTEN_S + 3.0)
 
 
@@ -96,9 +96,10 @@ class Play:
         self.election = Election(spec("x", ttl=profile.ttl))
         self.counts: Counter[str] = Counter()
         self.have_seen: set[str] = set()
-        """Names of the observers that have seen the last candidate lead."""
+        """Names of the observers that have noticed that the last candidate leads."""
         self.led = self.enough = False
-        """`led`: True once the last candidate leads. `enough`: True once the last candidate may resign."""
+        """`led`: True once the last candidate leads. `enough`: True once all observers know this, so that the candidate may
+        resign."""
         processes = [self._process(f"c{number + 1}") for number in range(rng.choice((1, 2, 3)))]
         self.names = [f"n{number + 1}" for number in range(profile.candidates)]
         self.candidates = [self._worker(rng.choice(processes), self._take_part, name) for name in self.names]
@@ -149,7 +150,7 @@ class Play:
                 await candidate.resign(term)
 
     async def _watch(self, worker: Worker) -> None:
-        """Run an observer, until it has seen the last candidate lead and its term end."""
+        """Run an observer until it has noticed that the last candidate leads, and that this candidate's term has ended."""
         observer = Observer(worker, self.election)
         found: Elected | None = None
         while found is None or found.name != LAST:
@@ -164,7 +165,7 @@ class Play:
     def go(self) -> None:
         """Run the history: first with faults, then without, and at the end with the term of the last candidate.
 
-        Raises Stuck if the candidates do not finish.
+        Raises Stuck if no event is planned any more while a candidate still waits.
         """
         world, profile = self.world, self.profile
         world.pass_time(9.0 if not profile.calm else 3.0)
@@ -185,7 +186,7 @@ class Play:
         self._pass(profile.told_within + profile.ttl + 1.0, lambda worker: worker.done)
 
     def _pass(self, most: float, enough: Callable[[Worker], bool]) -> None:
-        """Let time pass until ``enough`` returns True for each observer, but at most ``most`` seconds."""
+        """Let time pass until ``enough`` returns True for each observer, or until ``most`` seconds have passed."""
         until = self.world.now + most
         while self.world.now < until and not (self.led and all(enough(w) for w in self.observers if w.process.here)):
             self.world.pass_time(0.1)
@@ -214,11 +215,13 @@ class Play:
 
 
 def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]:
-    """Judge a history by the rules that hold in spite of all faults.
+    """Judge a history by the rules that hold even with faults.
 
-    E1: at most one candidate believes that it leads. E2: the terms rise. E3: the terms that an observer sees rise, and each
-    term has one leader. E6: nothing is left behind. If the server has lost its data, or its clock was set forward, two
-    candidates may believe for one lease that they lead; the fence then protects resources from the older leader.
+    - E1: at most one candidate at a time believes that it leads. Excused for one lease time after the server lost its data
+      or its clock was set forward. The fence then protects resources from the older leader.
+    - E2: the number of the term rises with each leader. Excused if the server lost its data and its clock was set.
+    - E3: the terms that an observer sees never fall, and each term has one leader.
+    - E6: no data is left behind.
     """
     found: list[Violation] = []
     upsets = Upsets(history)
@@ -249,9 +252,10 @@ def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]
 def judge_seen(
     history: list[Event], observers: set[str], within: float, lease: float, last: str, *, docket: Docket
 ) -> list[Violation]:
-    """Judge the end of a history: the observers have seen the last leader (E4) and the end of its term (E5) in time.
+    """Judge the end of a history: each observer notices in time that the last candidate leads (E4), and that its term ends
+    (E5).
 
-    ``within`` is the time limit in seconds. If the leader died, its ``lease`` is added.
+    ``within`` is the time limit in seconds. For E5, ``lease`` seconds are added if the leader died or lost its lease.
     """
     found = []
     led = next((event for event in reversed(history) if event.kind == "leads" and event.attempt == last), None)
@@ -270,7 +274,7 @@ def judge_seen(
 
 
 def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
-    """Judge rule E7 in a history without faults: the candidate that a leader hands over to is elected next."""
+    """Judge rule E7 in a history without faults: if a leader hands over to a candidate, this candidate is elected next."""
     found = []
     for number, event in enumerate(history):
         if event.kind == "over" and event.note.startswith("to "):
@@ -287,7 +291,7 @@ def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
 
 
 def nameless(world: World) -> list[str]:
-    """Return the names of candidates that the server still stores although their position in the queue is gone."""
+    """Return the names of candidates that the server still stores although they have no position in the queue any more."""
     found = []
     for server in world.servers:
         for key, kind, value, _ in server.keyspace.dump():

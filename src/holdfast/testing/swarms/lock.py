@@ -1,7 +1,7 @@
-"""Seeded histories of a lock: each seed determines a world, workers, and the kinds and number of faults.
+"""Seeded histories of a lock. A seed determines the world, its workers, and the kinds and number of the faults.
 
-Many histories with a few faults each find more than few histories with all faults (A. Groce et al., "Swarm Testing", ISSTA
-2012). The same seed always gives the same history, to the last event. Other swarms use parts of this module.
+Many histories with a few kinds of faults each find more defects than a few histories with all faults (A. Groce et al.,
+"Swarm Testing", ISSTA 2012). The same seed always gives exactly the same history. Other swarms use parts of this module.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ SET_BACK = 10.0
 """Maximum number of seconds by which the server's clock may have been set back, so that keys live longer."""
 
 ODD = 1.5
-"""Factor by which the lease of the one odd worker of a history is longer than the leases of the other workers."""
+"""Factor by which some workers' leases are longer than the leases of the other workers of a history."""
 
 GUARDED = 0.5
 """Share of histories whose locks have ``quarantine=``, among the histories in which the server may lose data."""
 
 NESTED, NESTED_ROUNDS = 0.25, 0.5
-"""Share of the histories in which locks are RLocks; share of the acquisitions of an RLock that the holder repeats."""
+"""Share of the histories whose locks are RLocks, and share of the acquisitions of an RLock that its holder repeats."""
 
 HUNG = 0.12
 """Share of the histories in which the locks have ``progress_within=``, so that holders must report progress."""
 
 PROMPT = 20
-"""Time, as a multiple of the mean message delay, in which the last messages arrive after the workers have finished."""
+"""Time, as a multiple of the mean message delay, within which the last messages arrive after all workers have finished."""
 
 STEPS = 50_000
 """Number of events after which a history counts as an endless loop."""
 
 ECHO = 3.5
-"""Seconds for which a duplicated or delayed request may be under way."""
+"""Seconds for which a duplicated or delayed request may stay under way."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Round:
     wait: float | None
     hold: float
     by_hand: float
-    """Length of an explicit renewal, as a multiple of the lease; 0: no explicit renewal."""
+    """Length of the new lease of an explicit renewal, as a multiple of ``ttl``; 0: the holder does not renew explicitly."""
     gap: float
     twice: bool = False
     """True if the worker releases the lease a second time, which must be refused."""
@@ -98,11 +98,12 @@ class Profile:
     max_passes: int = 32
     max_pass_time: float = 0.01
     guard: float = 0.0
-    """Seconds of quarantine of the locks (no grants after a restart); the server was declared new. 0: no quarantine."""
+    """Seconds of quarantine of the locks (no grants after a restart of the server); 0: none. The server was declared new."""
     progress_within: float | None = None
     time_limit: float = TIME_LIMIT
     mixed: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Options of a worker's locks that differ from those of the other workers, by index of the worker. A theme sets them."""
+    """Options of the locks of single workers, by index of the worker, where they differ from those of the others. A theme
+    sets them."""
 
     @property
     def longest(self) -> float:
@@ -116,7 +117,7 @@ class Profile:
 
     @property
     def waits(self) -> float:
-        """Seconds for which a server that may have lost data grants no lock."""
+        """Seconds for which a server that may have lost its data grants no lock."""
         return 1.02 * self.guard
 
 
@@ -163,7 +164,8 @@ def draw(rng: random.Random) -> Profile:
 
 
 def _draw_local_passing(rng: random.Random, profile: Profile) -> None:
-    """Draw how the lock is handed on inside a process: FairLocks, linger, limits of handing on, and one longer lease."""
+    """Draw how processes hand locks on among their workers: FairLocks, ``linger``, the limits of handing on, and one longer
+    lease."""
     choice, uniform = rng.choice, rng.random
     fair = choice((0.0, 0.0, 0.0, 0.0, 0.5, 1.0))
     profile.fair = [uniform() < fair for _ in range(3)]
@@ -176,9 +178,9 @@ def _draw_local_passing(rng: random.Random, profile: Profile) -> None:
 
 
 def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int, list[Round]]]) -> float | None:
-    """Draw the locks' ``progress_within=`` in seconds (None: without), and the rounds in which holders report progress.
+    """Draw the locks' ``progress_within=``, in seconds (None: without), and the rounds in which holders report progress.
 
-    The random numbers are separate from those of the history, which stays the same otherwise.
+    A random generator of its own is used, so that the rest of the history does not depend on these draws.
     """
     rng = random.Random(f"progress {seed}")
     if not renew or rng.random() >= HUNG:
@@ -220,7 +222,7 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
 
 
 async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
-    """Hold the lock for the second half of its hold time; in a nested round, acquire it once more during that half."""
+    """Hold the lock for the second half of its hold time. In a nested round, acquire and release it once more in that time."""
     inside = planned.nested and await lock.acquire(planned.wait) is not None
     try:
         await Sleep(planned.hold / 2)
@@ -235,9 +237,9 @@ async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
 
 
 def nest(seed: int, rounds: Iterable[Round]) -> bool:
-    """Draw whether the locks are RLocks, and in which rounds the holder acquires the lock again. Return True for RLocks.
+    """Draw whether the locks are RLocks, and in which rounds the holder acquires its lock again. Return True for RLocks.
 
-    The random numbers are separate from those of the history, which stays the same otherwise.
+    A random generator of its own is used, so that the rest of the history does not depend on these draws.
     """
     rng = random.Random(f"nested {seed}")
     if rng.random() >= NESTED:
@@ -267,8 +269,8 @@ def build(
 ) -> tuple[World, Profile]:
     """Build the world of a seed, with its workers and planned faults, before the first step.
 
-    ``program`` is the coroutine function of the workers. ``redraw`` may change the drawn parameters. ``lock_of`` makes the lock
-    object of a worker.
+    ``program`` is the coroutine function that each worker runs. ``redraw`` may change the parameters that were drawn from
+    the seed. ``lock_of`` creates the lock object of a worker. ``theme`` adds a rare fault.
     """
     rng = rng or random.Random(seed)
     profile = draw(rng)
@@ -343,8 +345,8 @@ def judged(
 ) -> Run[Profile]:
     """Run a world until its workers have finished, judge its history by the rules of locks, and return the result.
 
-    ``bounds`` are the time limits of the rules, if not the usual ones (`limits`). ``before_end`` is called before the world is
-    searched for leftovers. The judged cases are counted in ``coverage``.
+    ``bounds`` are the time limits of the rules (None: those of `limits`). ``before_end`` is called before the leftover
+    data is recorded. The numbers of judged cases are added to ``coverage``.
     """
     found: list[Violation] = []
     try:
@@ -366,7 +368,7 @@ def judged(
 
 
 def limits(profile: Profile) -> Limits:
-    """Return the time limits of the rules for a world with these parameters."""
+    """Return the time limits of the rules for histories with these parameters."""
     slow = profile.slow_share > 0
     notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.longest / 3 + 1.0
     # A waiter does not learn that a lease was made shorter, and asks only once a second.

@@ -1,10 +1,10 @@
 """Seeded histories of MultiLocks, in the world of the `lock` swarm: each worker acquires some of three locks at once.
 
-Each lock is judged by the rules of a single lock, and one more rule is checked:
+Each lock is judged by the rules of a single lock. One more rule is checked:
 
-M1  A worker whose acquisition has succeeded holds all its locks; a worker whose acquisition has failed holds none of them.
+- M1: if an acquisition succeeds, the worker holds all its locks; if it fails, the worker holds none of them.
 
-Workers that name the locks in different orders must not wait for each other forever (R7).
+Workers that name the locks in different orders must not wait for each other forever. Rule R7 of single locks checks this.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from holdfast.testing.swarms.lock import Profile
 from holdfast.testing.swarms.result import Run
 
 ORDERS = ("xy", "yx", "xyz", "zyx", "zx", "yz", "x", "z")
-"""Sets of locks that a worker acquires at once; each letter is the name of a lock, in the order in which a worker gives
-them."""
+"""Sets of locks that a worker acquires at once. Each letter is a lock, and the worker passes the locks in this order."""
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:

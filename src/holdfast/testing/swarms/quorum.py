@@ -24,13 +24,13 @@ from holdfast.testing.swarms.lock import ECHO, PROMPT, SET_BACK, STEPS, TIME_LIM
 from holdfast.testing.swarms.result import Run
 
 QUICK = 2e-6
-"""Mean delay of messages, in seconds, in the fastest histories; fences, based on clocks, must then be incremented by one."""
+"""Mean delay of messages, in seconds, in the fastest histories. It is so short that clocks alone would not make fences rise."""
 
 SHORTEST = 0.3
 """The shortest lease of all histories, in seconds; a server that lost its data does not vote for at least this time."""
 
 INSISTING = 0.2
-"""Seconds within which a client must have withdrawn its vote on a server, even if its first connection broke."""
+"""Seconds within which a client must have withdrawn its vote from a server, even if its first connection broke."""
 
 PROBE = 5.0
 """Seconds within which a new client must acquire a free lock when all faults are over."""
@@ -43,17 +43,18 @@ class Profile:
     servers: int
     ttl: float
     longest: float
-    """The longest lease that the clients and servers have agreed on (``max_ttl=``)."""
+    """The longest lease that clients may ask for, in seconds. Clients and servers must agree on it (``max_ttl=``)."""
     renew: bool
     latency: float
     slow_share: float
     mishaps: float
     declared: bool
-    """True if the servers were declared new and vote at once; False if they first wait for the longest lease."""
+    """True if the servers were declared new (without earlier grants), so that they vote at once. False if each of them first
+    waits for the longest lease."""
     far: float
-    """Share of the pairs of process and server whose connections are slow."""
+    """Share of the connections between a process and a server that are slow."""
     distance: float
-    """Seconds by which a message takes longer on a slow connection."""
+    """Seconds by which each message takes longer on a slow connection."""
     skews: list[float] = field(default_factory=list)
     """Seconds by which the clock of each server is ahead of virtual time, by index of the server."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
@@ -205,7 +206,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def limits(profile: Profile) -> Limits:
-    """Return the time limits of the rules for a world with these parameters."""
+    """Return the time limits of the rules for histories with these parameters."""
     slow = profile.slow_share > 0
     trip = profile.latency + (profile.distance if profile.far else 0.0)
     calm = not (slow or profile.mishaps or profile.faults or profile.far)
@@ -224,11 +225,11 @@ def limits(profile: Profile) -> Limits:
 
 
 def settle(world: World, profile: Profile, server_group: ServerGroup) -> list[Violation]:
-    """End a history whose workers have finished: let the leases expire, record the leftovers, and try each lock.
+    """End a history whose workers have finished: let all leases expire, record leftover data, and try each lock with a new
+    client.
 
-    A new client must be able to acquire each lock; return a violation for each lock that it cannot acquire.
-    Leftovers before the leases have expired are recorded, too, if there were no faults except cancellations and cut
-    connections.
+    Return a violation for each lock that the new client cannot acquire. If there were no faults except cancellations and
+    cut connections, data that remains before the leases have expired is recorded, too.
     """
     world.calm_down()
     world.pass_time(PROMPT * (profile.latency + profile.distance) + (INSISTING if profile.has("cut") else 0.0))

@@ -1,12 +1,12 @@
-"""Seeded histories of single flight, with faults: many lookups of one cached key at once, and the rules that must hold.
+"""Seeded histories of single flight with faults: many lookups of one cached key at once. Five rules are checked.
 
-S1  A lookup that begins after an invalidation finds no older version, and no value that is too old for this lookup.
-S2  Two clients never believe at the same time that they load the same key, unless the key was invalidated in between.
-S3  No client loads a value that is fresh: one load follows each expiry, invalidation or failed load. A loaded value is stored
-    if there were no faults.
-S4  Waiters are notified: no client waits while no client loads. A client that accepts a stale value does not wait.
-S5  In the end nothing is left behind. The fences of loads rise. A value is found with its own fence, and no lookup after it
-    finds an older value.
+- S1: a lookup that begins after an invalidation finds no older version. No lookup finds a value that is too old for it.
+- S2: no two clients believe at the same time that they load the key, unless the key was invalidated in between.
+- S3: no client loads a fresh value: one load follows each expiry, invalidation or failed load. Without faults, each loaded
+  value is stored.
+- S4: a client waits only while another client loads. A client that accepts a stale value does not wait if there is one.
+- S5: the fences of loads rise. A value is found with the fence of its load, and no later lookup finds an older value. In
+  the end, no data is left behind.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TIME_LIMIT = 600.0
 """Seconds of virtual time within which every worker must finish."""
 
 STEPS = 50_000
-"""Number of events after which a history counts as an endless loop."""
+"""Number of events after which a history is ended, because it seems to be an endless loop."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "foreign", "stale"})
 """Kinds of faults that a history may have. Losses of data are left out, because a server then loses its invalidations."""
@@ -48,7 +48,7 @@ QUIET = {"cut", "crash", "close", "cancel", "deaf", "unplug"}
 """Kinds of faults during which the server still answers the requests of waiters."""
 
 LATE = {"cut", "silence", "hang", "duplicate", "slow", "lost-reply"}
-"""Kinds of faults because of which a request may be carried out long after its sender has stopped waiting for the reply."""
+"""Kinds of faults with which a request may reach the server long after its sender has stopped waiting for the reply."""
 
 RATE = 0.005
 """Maximum relative difference between the rates of two clocks, with a margin."""
@@ -62,7 +62,8 @@ class Round:
     takes: float
     fails: bool
     write: str
-    """How the worker invalidates the key after a write to the source; empty: the worker looks the value up instead."""
+    """How the worker invalidates the key after it has written a new version to the source; "": the worker looks the key up
+    instead."""
     gap: float
 
 
@@ -205,12 +206,12 @@ class Lookup:
     end: Event | None = None
     """The event with the outcome of the lookup; None while there is no outcome."""
     over: float = float("inf")
-    """Virtual time, in seconds, at which the load of this lookup ended, or its process crashed; infinity: neither."""
+    """Virtual time, in seconds, at which this client's load ended or its process crashed; infinity: neither has happened."""
 
 
 @dataclass(slots=True)
 class Void:
-    """A write of a new version to the source, with the invalidation of the key that follows."""
+    """A write of a new version to the source, with the invalidation of the cached key that follows the write."""
 
     begin: Event
     done: float = float("inf")
@@ -226,9 +227,9 @@ class Case:
         self.upsets = Upsets(history)
         self.lookups: dict[str, Lookup] = {}
         self.lands: dict[int, Event] = {}
-        """Events at which loaded values were sent to the server, by fence of the load."""
+        """Events at which a loaded value was sent to the server, by the fence of the load."""
         self.landed: dict[int, Event] = {}
-        """Events at which loaders learned that their value was stored, by fence of the load."""
+        """Events at which a loader learned that its value was stored, by the fence of the load."""
         self.voids: dict[int, Void] = {}
         """The writes and their invalidations, by version."""
         crashed = {event.who: event.at for event in history if event.kind == "crashed"}
@@ -260,7 +261,7 @@ class Case:
 
     @property
     def calm(self) -> bool:
-        """True if the history has no faults except cancellations, and no message is slow or lost."""
+        """True if the history has no faults except cancellations: no message is slow or lost."""
         return not (self.profile.mishaps or self.profile.slow_share or self.profile.kinds - {"cancel"})
 
     def ends(self, kind: str) -> Iterator[tuple[Lookup, Event]]:
@@ -270,9 +271,10 @@ class Case:
                 yield lookup, lookup.end
 
     def invalidated(self, since: float, until: float) -> bool:
-        """Return True if a value may have been invalidated between two virtual times.
+        """Return True if the cached value may have been invalidated between two virtual times.
 
-        A late copy of an invalidation deletes a value once more, and values expire early if a server's clock is set.
+        With some faults, this is possible at any time: a late copy of an invalidation deletes a value once more, and a
+        value expires early if the server's clock is set.
         """
         late = self.profile.mishaps or self.profile.kinds & LATE
         voids = [void for void in self.voids.values() if void.begin.at <= until]
@@ -286,8 +288,8 @@ class Case:
         )
 
     def had_stale(self, lookup: Lookup) -> bool:
-        """Return True if a stale value that the lookup accepts was stored when the lookup began and for one second
-        afterwards."""
+        """Return True if the cache had a stale value that this lookup accepts, from the start of the lookup until one second
+        later."""
         at, kept = lookup.want.at, min(lookup.want.until, self.profile.stale)
         return any(
             landed.at < at < self.lands[landed.fence].until + 0.9 * kept
@@ -312,7 +314,8 @@ class Case:
 
 
 def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
-    """S1: yield lookups that begin after an invalidation was done and find an older version, or find a value too old."""
+    """S1: yield violations: a lookup found a version that was invalidated before the lookup began, or a value that was
+    too old."""
     for lookup, found in case.ends("found"):
         done = [(v, void) for v, void in case.voids.items() if void.done < lookup.want.at]
         floor = max((v for v, void in done if not case.upsets.between(void.begin.at, found.at, AMNESIA)), default=0)
@@ -329,8 +332,8 @@ def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
 
 
 def s2_one_loads(case: Case) -> Iterator[Violation]:
-    """S2: yield loads that began while another client believed that it was loading, unless the key was invalidated in
-    between."""
+    """S2: yield violations: a client got the load lease while another client believed that it was loading, without an
+    invalidation."""
     for _, load in case.ends("load"):
         others = [case.lookups[name] for name in load.note.split()]
         if not others:
@@ -343,7 +346,8 @@ def s2_one_loads(case: Case) -> Iterator[Violation]:
 
 
 def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
-    """S3: yield loads of a fresh value, unless an early reload was asked for, and loads that were lost without a fault."""
+    """S3: yield violations: a client loaded a fresh value without having asked for an early reload, or lost its load without
+    a fault."""
     for lookup, load in case.ends("load"):
         for landed in case.landed.values():
             sent = case.lands[landed.fence].at
@@ -361,10 +365,10 @@ def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
 
 
 def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
-    """S4: yield lookups that wait too long while no client loads.
+    """S4: yield violations: a lookup waited too long while no client was loading.
 
-    The time limit is short without faults other than cancellations. After a crash or a lost message, waiters may wait until
-    the load lease has expired.
+    Without faults other than cancellations, the time limit is short. After a crash or a lost message, a waiter may wait
+    until the load lease has expired.
     """
     profile = case.profile
     if profile.kinds - QUIET:
@@ -389,9 +393,10 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
 
 
 def s5_all_is_in_order(case: Case) -> Iterator[Violation]:
-    """S5: yield violations about fences of loads, found values and leftovers.
+    """S5: yield violations: fences of loads that do not rise, values found that are wrong or older than before, and leftover
+    data.
 
-    A server that lost both its data and its time may issue any fence.
+    A server that lost its data, and whose clock was set, may issue any fence.
     """
     set_back = bool(case.upsets.of(AMNESIA) and case.upsets.of(CLOCK))
     loads = sorted(case.ends("load"), key=lambda each: each[1].at)

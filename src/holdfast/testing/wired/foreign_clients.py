@@ -1,7 +1,8 @@
-"""Scripted clients of a user, in the place of redis-py's: production reaches them by `holdfast._net.client_adapter`.
+"""Scripted Redis clients, which stand for clients of redis-py that a user passes to holdfast.
 
-They have the habits that matter to a lock: each call takes a connection from a pool and opens one if there is none, a call that
-failed is tried again, and errors are exceptions of the client's own.
+Production uses them through `holdfast._net.client_adapter`. They have the habits of redis-py that matter to a lock. Each
+call uses a connection from a pool, and opens one if the pool is empty. A call that failed is tried again. Errors are
+exceptions of the client's own classes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from holdfast.testing.wired.machine import Machine
 
 TRIES = 2
-"""Number of times that a client sends a call. A question (ECHO) is sent once, because the server must receive each once."""
+"""Number of times that a client tries a call. An ECHO of the tests is tried once, because the server must receive it
+only once."""
 
 
 class ResponseError(Exception):
@@ -27,7 +29,7 @@ class ResponseError(Exception):
 
 
 class NoScriptError(ResponseError):
-    """Raised by a scripted client for NOSCRIPT; as in redis-py, the text begins after that word."""
+    """Raised by a scripted client for the error NOSCRIPT. As in redis-py, the text of the exception omits this first word."""
 
 
 def _value(reply: Any) -> Any:
@@ -42,7 +44,7 @@ def _tries(parts: tuple[bytes, ...]) -> int:
 
 
 class SyncClient:
-    """A client that blocks its caller."""
+    """A client for threads: a call blocks its caller."""
 
     def __init__(self, machine: Machine, endpoint: Endpoint, timeout: float, counts: Counter[str]) -> None:
         self._machine, self._endpoint, self._timeout, self._counts = machine, endpoint, timeout, counts
@@ -70,7 +72,7 @@ class SyncClient:
 
 
 class AioClient:
-    """A client whose calls are awaited, in one event loop."""
+    """A client for the tasks of one event loop, whose calls are awaited."""
 
     def __init__(self, machine: Machine, endpoint: Endpoint, timeout: float, counts: Counter[str]) -> None:
         self._machine, self._endpoint, self._timeout, self._counts = machine, endpoint, timeout, counts

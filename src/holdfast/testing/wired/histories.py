@@ -1,14 +1,15 @@
-"""Seeded histories of one process over scripted sockets: a seed draws the API (sync or asyncio), the faults and the work.
+"""Seeded histories of one process over scripted sockets. The seed decides the API (sync or asyncio), the faults and the work.
 
 Five rules are checked:
 
-T1 A holder never relies on a lease longer than the server keeps it. Checked after each event, for each held lease.
-T2  Each reply belongs to its request: ECHO returns the text that was sent. The server receives whole requests and known
-    commands only, and each ECHO once.
-T3  After the last fault, each connection soon answers again, and no worker waits forever.
-T4  A request ends within its own time limit, answered or not, whatever else is sent on its connection.
-T5  After the last fault, no server keeps what was released or given up. Checked under themes (`sim.rare`) only: under `voting`,
-    and under `closing` in histories without faults of the network.
+- T1: a holder never relies on a lease for longer than the server keeps the lease. Checked after each event, for each held
+  lease.
+- T2: each reply belongs to its request: ECHO returns the text that was sent. The server receives only complete requests
+  and known commands, and each ECHO once.
+- T3: after the last fault, each connection soon answers again, and no worker waits forever.
+- T4: a request ends within its own time limit, with or without a reply, whatever else is sent on its connection.
+- T5: after the last fault, no server keeps a lease that was released or given up. Checked only under two themes (rare
+  faults, `sim.rare`): under `voting`, and under `closing` if the history has no faults of the network.
 """
 
 from __future__ import annotations
@@ -59,27 +60,27 @@ TASKS = 3
 """Number of tasks in an event loop, or of threads that share a connection."""
 
 CALM = 5
-"""Number of requests that are sent at the end. The first requests may fail, on connections that have ended before."""
+"""Number of requests that each connection sends at the end. The first requests may fail, because their connection has ended."""
 
 DRIFT = 0.004
 """Maximum deviation of a clock's rate from 1. The margin of a lease allows for a difference of one percent."""
 
 
 PROMPT = 0.3
-"""Seconds by which a request may exceed its time limit before rule T4 is violated."""
+"""Seconds by which a request may exceed its time limit before this counts as a violation of rule T4."""
 
 ON_THE_WAY = {"sync": 2, "shared": float("inf"), "asyncio": 1}
-"""Multiple of its time limit that a request may take, by kind of worker.
+"""Time that a request may take, as a multiple of its time limit, by kind of worker.
 
-A thread may use the limit a second time for opening a connection. Threads that share a connection repeat the request on the
-next connection as long as the request was not sent.
+A thread may use the time limit twice, because it may first open a connection. Threads that share a connection send a
+request again on the next connection, any number of times, as long as the request did not leave the process.
 """
 
 CLOSING = 5
-"""Remainder modulo 16 of the seeds whose server closes many connections as soon as they are open."""
+"""Remainder that marks the seeds whose server closes many connections as soon as they are open: ``seed % 16 == CLOSING``."""
 
 LONGEST = 60.0
-"""Longest lease, in seconds, on servers that vote together."""
+"""Longest lease, in seconds, that a client may ask for if several servers vote."""
 
 VOTES_WITHIN = 0.2
 """Seconds that an attempt waits for the votes of one round; the default of the public API."""
@@ -89,14 +90,16 @@ WORKERS = "workers"
 
 
 class Lease(BaseLease):
-    """A lease, as in production, that notifies no owner of its loss, because the rules check it after each event."""
+    """A lease, as in production, that does not notify its owner of a loss. The rules check each lease after each event
+    instead."""
 
     def notice_loss(self) -> None:
         self._first_to_tell()
 
 
 Ending = Literal["run", "stopped", "dropped"]
-"""How an event loop ends: as in `asyncio.run`; closed while its cancelled tasks clean up; or closed with its tasks."""
+"""How an event loop ends: "run": as by `asyncio.run`; "stopped": closed while its cancelled tasks clean up; "dropped": closed
+while its tasks run."""
 
 
 @dataclass(slots=True)
@@ -114,15 +117,17 @@ class Profile:
     impatient: float
     """Probability that a task cancels the action that it waits for."""
     more_rates: list[float] = field(default_factory=list)
-    """Rates of the clocks of further servers, which vote on each lock together with the first one; empty: one server."""
+    """Rates of the clocks of the second and later servers, if several servers vote on each lock; empty: there is one server."""
     client_timeout: float | None = None
-    """Seconds that a client of the user waits for a reply; None: holdfast opens its connections itself."""
+    """Seconds that a user's Redis client, passed to holdfast, waits for a reply; None: holdfast opens its connections
+    itself."""
     loops: list[tuple[float, Ending]] = field(default_factory=list)
     """The event loops that end early: seconds that each one runs, and how it ends."""
     tidy: bool = False
-    """True if workers clean up as the public API does, so that nothing may be left behind (rule T5)."""
+    """True if workers clean up as the public API does, so that rule T5 (no lease is left behind) can be checked."""
     scale: float = 1.0
-    """Factor by which leases are longer than usual, so that what is left behind is still there at the end."""
+    """Factor by which leases are longer than usual, so that a lease that was left behind still exists at the end of the
+    history."""
 
 
 class Voted(BaseQuorumLease, Lease):
@@ -130,7 +135,8 @@ class Voted(BaseQuorumLease, Lease):
 
 
 class _Threads:
-    """Runs a worker's actions by the sync driver; the worker's coroutine never suspends, because each action blocks."""
+    """Runs a worker's actions by the sync driver. The worker's coroutine never suspends, because each action blocks its
+    thread."""
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self._process = process
@@ -184,7 +190,7 @@ class _Voters:
 
 
 Face = _Threads | _Tasks | _Voters
-"""The driver of a worker's actions, by the kind of the worker."""
+"""The object that runs a worker's actions: by the sync driver, the asyncio driver, or the asyncio driver of several servers."""
 
 
 class History:
@@ -227,9 +233,9 @@ class History:
             for server in self.servers:
                 server.declare_new(DECLARE_NEW, (self.server_set.marker,), (int(1000 * LONGEST), "digest", 0))
         self._excused: set[str] = set()
-        """Tokens of leases whose holders have gone without a release, so that the leases last until they expire."""
+        """Tokens of leases whose holders ended without a release. Such leases may exist until they expire."""
         self._held: dict[Lease, float] = {}
-        """Virtual time until which the holder relies on each held lease, by lease; 0: not determined yet."""
+        """Virtual time until which the holder relies on each held lease, by lease; 0: not known yet."""
         self._asked = 0
         world.watchers.append(self._look)
 
@@ -260,7 +266,7 @@ class History:
         await self._calm_down(face)
 
     def _shared(self) -> None:
-        """Run the history with several threads that share connections, as in a process with very many threads."""
+        """Run the history with several threads that share connections, as a process does that has very many threads."""
         face = _Threads(self.process, self.endpoints[0])
         pool = self.process.pool(self.endpoints[0])
         assert isinstance(pool, Pool)
@@ -293,7 +299,8 @@ class History:
         return _Tasks(self.process, self.endpoints[0], kept=bool(self.profile.loops))
 
     def _ending_loops(self) -> None:
-        """Run the workers in event loops that end while they work, or while their cancelled tasks clean up; then calm down."""
+        """Run the workers in event loops that end early; then heal all faults, and check the connections in a last event
+        loop."""
         for seconds, ending in self.profile.loops:
             sockets = self._end_of_a_loop(seconds, ending)
             gc.collect()  # here, and not whenever it happens to run, the tasks of the loop are dropped, with its connections
@@ -337,7 +344,7 @@ class History:
         return sockets
 
     async def _close_connections(self, loop: Loop) -> None:
-        """Close the connections of a loop, as its shutdown does: there, only those of the real process are known."""
+        """Close the connections of a loop. Production does so itself, but only for the real process."""
         for driver in self.process.drivers.pop(loop, {}).values():
             await driver.stream.close()
 
@@ -435,7 +442,7 @@ class History:
         await self._try("released", face.run(lease._let_go() if self.profile.tidy else lease._release()))  # noqa: SLF001
 
     async def _try(self, what: str, doing: Awaitable[T]) -> T | None:
-        """Await an action and count the outcome. Return the result; None if a fault made it fail, or if it was
+        """Await an action, count its outcome and return its result. Return None if a fault made it fail, or if it was
         cancelled at random."""
         if self.profile.face == "asyncio" and self.rng.random() < self.impatient:
             doing = self._cancelled_twice(doing) if self.profile.loops else asyncio.wait_for(doing, self.rng.uniform(0, 0.3))
@@ -451,7 +458,8 @@ class History:
         return result
 
     async def _cancelled_twice(self, doing: Awaitable[T]) -> T:
-        """Cancel an action, and once more while it cleans up. Raises TimeoutError if that has ended the action."""
+        """Cancel an action, and cancel it once more while it cleans up. Return its result, or raise TimeoutError if it was
+        cancelled."""
         task = asyncio.ensure_future(doing)
         for _ in range(2):
             await asyncio.wait([task], timeout=self._themed.choice((0.003, 0.3)) * self._themed.random())
@@ -484,7 +492,8 @@ class History:
         return answer is not None and self._belongs(answer, text)
 
     def _question_to_the_keeper(self, then: Callable[[bool], None] = lambda _: None) -> None:
-        """Send an ECHO over the keeper's connection, and check the reply. Call ``then`` with True if there was a reply."""
+        """Send an ECHO over the keeper's connection and check the reply. Call ``then`` with True if there was a reply, else
+        with False."""
         text = self._text()
         keeper = self.process.keeper
 
@@ -506,15 +515,15 @@ class History:
         return self.endpoints[0] if len(self.endpoints) == 1 else self._themed.choice(self.endpoints)
 
     def _ends_in_time(self, asked: float, limit: float) -> None:
-        """Check rule T4: the request that was sent at time ``asked`` of the machine's clock has ended within ``limit``
-        seconds."""
+        """Check rule T4: a request has ended within ``limit`` seconds after ``asked``, its start in seconds of the machine's
+        clock."""
         self.docket.decide("T4")
         took = self.machine.clock() - asked
         if took > limit + PROMPT:
             self._violated("T4", f"a request took {took:.3f} s, but its limit is {limit:.3f} s")
 
     def _belongs(self, answer: Any, text: str) -> bool:
-        """Check rule T2: the reply to an ECHO is the text that was sent. Return True."""
+        """Check rule T2 (the reply to an ECHO is the text that was sent), record a violation if it is not, and return True."""
         self.docket.decide("T2")
         if answer != text.encode():
             self._violated("T2", f"the reply to ECHO {text!r} is {answer!r}")
@@ -523,7 +532,8 @@ class History:
     # The judge
 
     def _look(self) -> None:
-        """Check rule T1 (no holder relies on a lease for too long) and a part of rule T2 (requests are sent completely)."""
+        """Check rule T1 (no holder relies on a lease for too long), and the part of rule T2 that each request is sent
+        completely."""
         now = self.world.now
         for sock in self.network.partly_written:
             sock.look_for_the_rest()
@@ -568,7 +578,8 @@ class History:
                 sock.reset()
 
     async def _calm_down(self, face: Face) -> None:
-        """Check rule T3: send ECHO over each connection, several times, because the first may fail on an ended connection."""
+        """Check rule T3 (connections answer after the last fault): send several ECHOs over each connection, as the first may
+        fail."""
         answered = by_link = False
 
         def then(was: bool) -> None:
@@ -588,8 +599,10 @@ class History:
             self._nothing_left()
 
     def _gives_back(self) -> bool:
-        """Return True if all votes are given back in spite of faults: a loop that is not closed by `asyncio.run` may drop the
-        requests for that."""
+        """Return True if the process certainly withdraws its votes in spite of faults.
+
+        An event loop that is not closed by `asyncio.run` may drop the requests that withdraw votes.
+        """
         return all(ending == "run" for _, ending in self.profile.loops)
 
     def _nothing_left(self) -> None:
@@ -603,7 +616,7 @@ class History:
 
 
 def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that never suspends to its end."""
+    """Run a coroutine to its end in one step. It must never suspend."""
     try:
         coroutine.send(None)
     except StopIteration:
@@ -612,9 +625,9 @@ def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 def simulate(seed: int, *, coverage: Coverage | None = None, trace: bool = False, theme: Theme = PLAIN) -> Run[Profile]:
-    """Run the history of a seed over scripted sockets, and judge it.
+    """Run the history of a seed over scripted sockets, and judge it by the rules T1 to T5.
 
-    With ``trace``, the history records the bytes that are sent and received.
+    If ``trace`` is True, the history also records the bytes that are sent and received.
     """
     history = History(seed, trace=trace, theme=theme)
     history.tell()

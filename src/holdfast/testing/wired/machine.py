@@ -1,8 +1,8 @@
-"""A simulated machine for production's drivers, which replaces `holdfast._net.system.SYSTEM`; with keeper and event loop.
+"""A simulated machine for production's drivers, with its keeper and event loop. It replaces `holdfast._net.system.SYSTEM`.
 
 One thread runs at a time. When a thread blocks (the sync driver in a read, an event loop in its selector), the world runs
-events until the thread may continue. The keeper (background thread) takes one step whenever its selector has an event or its
-next action is due.
+events until the thread may continue. The keeper (background thread) makes one step whenever a socket in its selector is
+ready or its next action is due.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 
 class Machine(System):
-    """A simulated machine with a clock that runs at ``rate`` (1: as virtual time), and with a network to its servers.
+    """A simulated machine with a clock and a network to its servers. The clock runs at ``rate``; 1: at the speed of virtual
+    time.
 
-    The port of an endpoint is the index of its server; with one server, every endpoint leads to it.
+    The port of an endpoint is the index of its server. If there is only one server, every endpoint leads to it.
     """
 
     def __init__(self, world: World, network: Network, servers: Sequence[Server], rng: random.Random, rate: float) -> None:
@@ -42,7 +43,8 @@ class Machine(System):
         self._rng = rng
         self._base = rng.uniform(1000, 1_000_000)
         self._in_background = False
-        """True while a function passed to `start` runs. Connecting takes no time then, because its delay has already passed."""
+        """True while a function that was passed to `start` runs. Connecting then takes no time, because its delay was added
+        before."""
         self.clock = self.monotonic = lambda: self._base + world.now * rate
         self.sleep = lambda seconds: world.wait(lambda: False, seconds / rate)  # type: ignore[assignment]
         self.urandom = rng.randbytes
@@ -59,7 +61,7 @@ class Machine(System):
         return self._rng.expovariate(1 / 0.0005)
 
     def connect(self, port: int) -> Socket:
-        """Return a new socket that is connected to the server with this port, without delay.
+        """Return a new socket that is connected to the server with this port. No time passes.
 
         Raises ConnectionRefusedError if the network refuses the connection.
         """
@@ -144,9 +146,10 @@ class Process(RealProcess):
     here = True  # production checks whether the process was forked
 
     def facts(self) -> dict[str, Any]:
-        """Return fixed facts about the process, so that requests have the same length on every real machine.
+        """Return facts about the process, such as its process id, that are the same everywhere.
 
-        A fault cuts a request at a random byte, so a different length would change the history of a seed.
+        Requests contain these facts. If their length differed between machines, a fault that cuts a request at a random
+        byte would have another effect.
         """
         return {"host": "scripted", "pid": 1, "label": None, "start": 0.0}
 
@@ -179,9 +182,10 @@ class Loop(asyncio.SelectorEventLoop):
         return self._machine.monotonic()
 
     def let_go(self) -> list[Scripted]:
-        """Return the scripted sockets of the loop's transports, which then no longer own them.
+        """Detach the scripted sockets from the loop's transports, and return them.
 
-        A loop that is closed with its connections leaves their sockets to the garbage collector, which would warn of each.
+        A loop that is closed before its connections leaves their sockets to the garbage collector. The collector would
+        print a warning for each socket.
         """
         found: list[Scripted] = []
         for transport in list(self._transports.values()):  # type: ignore[attr-defined]

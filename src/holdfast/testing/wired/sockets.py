@@ -1,7 +1,7 @@
 """Scripted sockets, which replace the kernel's sockets, with the faults that a network can cause in a stream of bytes.
 
-As in TCP, bytes arrive in order and unchanged. But bytes may be late and may arrive in pieces, a write may accept only a part
-of the data, and a connection may end anywhere, within a request or within a reply.
+As in TCP, bytes arrive in order and unchanged. But they may be late, and they may arrive in pieces. A write may accept
+only a part of the data. A connection may end at any byte, within a request or within a reply.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ NETWORK = "network"
 
 @dataclass(slots=True)
 class Network:
-    """The network of a history: its delay, the probability of each fault, and the number of faults so far.
+    """The network of a history: its delay, the probability of each fault, and counts of the faults so far.
 
-    Most probabilities are for one piece of data, that is, the bytes of one write.
+    A piece of data is the bytes of one write. Most probabilities are for one piece.
     """
 
     world: World = field(repr=False)
@@ -38,12 +38,13 @@ class Network:
     slow: float = 0.0
     """Probability that a piece of data takes up to half a second longer."""
     late: float = 0.0
-    """Probability that a piece of data takes 0.3 to 3 seconds longer, often longer than the client waits for a reply."""
+    """Probability that a piece of data takes 0.3 to 3 seconds longer, which is often longer than the client waits for a
+    reply."""
     cut_request: float = 0.0
     """Probability that only a part of a request arrives, and the connection is cut after it."""
     cut_reply: float = 0.0
     silent: float = 0.0
-    """Probability that a piece of data and everything sent after it never arrive, and neither end notices."""
+    """Probability that a piece of data, and everything sent after it, never arrives, while neither end notices this."""
     split: float = 0.0
     """Probability that a piece of data arrives in two parts, one after the other."""
     full: float = 0.0
@@ -54,10 +55,10 @@ class Network:
     """Probability that the server closes a new connection as soon as it is open."""
     counts: Counter[str] = field(default_factory=Counter, repr=False)
     partly_written: set[Socket] = field(default_factory=set, init=False, repr=False)
-    """Connections whose last write was accepted only in part, and that have not sent the rest yet."""
+    """Connections of which the last write was accepted only in part, and which have not sent the rest yet."""
 
     def happens(self, fault: str) -> bool:
-        """Draw at random whether this fault happens now. Count the fault and return True if it does."""
+        """Draw at random whether this fault happens now, and return the result. If it happens, count it."""
         probability: float = getattr(self, fault)
         happens = probability > 0 and self.rng.random() < probability
         if happens:
@@ -88,7 +89,7 @@ class Way:
         self._world, self._network, self._cut = world, network, cut
         self._arrive, self._ended = arrive, ended
         self._free_at = 0.0
-        """Virtual time at which all bytes sent so far have arrived; later bytes must not overtake them."""
+        """Virtual time at which all bytes sent so far have arrived. Later bytes must not arrive before this time."""
         self.over = False
         """True if bytes that are sent from now on never arrive."""
 
@@ -113,7 +114,7 @@ class Way:
             self.end()
 
     def end(self) -> None:
-        """End the connection: the other end notices after all bytes sent before have arrived."""
+        """End the connection. The other end notices this after all bytes sent before have arrived."""
         if not self.over:
             self.over = True
             self._deliver(self._ended)
@@ -127,7 +128,7 @@ FIRST = 1_000_000
 """File descriptor of the first scripted socket of a history, larger than that of any real file."""
 
 ROOM = 0.05
-"""Seconds within which a client must send the rest of a request once the kernel accepts bytes again."""
+"""Seconds within which a client must send the rest of a request after the kernel accepts bytes again."""
 
 SHOWN = 100
 """Maximum number of bytes that a trace shows of one request or reply."""
@@ -189,7 +190,8 @@ class Poke(Scripted):
 
 
 def pipe(number: int) -> tuple[Poke, Poke]:
-    """Return the two ends of a new pipe, as ``socket.socketpair()`` does, with the descriptors ``number`` and the next."""
+    """Return the two ends of a new pipe, as ``socket.socketpair()`` does. Their file descriptors are ``number`` and ``number
+    + 1``."""
     one, other = Poke(number), Poke(number + 1)
     one.other, other.other = other, one
     return one, other
@@ -223,11 +225,12 @@ class Socket(Scripted):
         self._up.over = True
 
     def _hang_up(self) -> None:
-        """Close the connection at the server's end; the client notices after all bytes sent before."""
+        """Close the connection at the server's end. The client notices this after all bytes sent before have arrived."""
         self._down.end()
 
     def _broken(self) -> None:
-        """Drop the connection at the server, because the client's direction has ended; then end the server's direction, too."""
+        """Drop the connection at the server, because the client has closed its direction. Then close the server's direction,
+        too."""
         self._peer.leave()
         self._down.end()
 
@@ -296,7 +299,8 @@ class Socket(Scripted):
         return len(data)
 
     def look_for_the_rest(self) -> None:
-        """Complain if the client has not sent the rest of a request although the kernel accepts bytes again."""
+        """Complain if the client has not sent the rest of a request, although the kernel has accepted bytes again for a
+        while."""
         if not self.ended and self._world.now >= self._full_until + ROOM:
             self._complain("the rest of a request is not sent, although there is room for it")
 
@@ -320,7 +324,8 @@ class Socket(Scripted):
 
 
 class _Watched(Mapping[Any, selectors.SelectorKey]):
-    """The mapping that ``Selector.get_map()`` returns: from a socket, or its descriptor, to its selector key."""
+    """The mapping that ``Selector.get_map()`` returns. Its keys are sockets or their file descriptors, its values selector
+    keys."""
 
     def __init__(self, keys: dict[int, selectors.SelectorKey]) -> None:
         self._keys = keys
@@ -336,7 +341,7 @@ class _Watched(Mapping[Any, selectors.SelectorKey]):
 
 
 class Selector(selectors.BaseSelector):
-    """A selector that watches scripted sockets; real sockets, such as asyncio's own pipe, are never ready."""
+    """A selector that watches scripted sockets. For it, real sockets, such as asyncio's own pipe, are never ready."""
 
     def __init__(self, sockets: Mapping[int, Scripted]) -> None:
         self._sockets = sockets
