@@ -8,7 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 
 import holdfast
 from holdfast import aio
-from holdfast._api import sync_barrier, sync_event, sync_lock, sync_redlock, sync_rlock, sync_transaction
+from holdfast._api import aio_lock, sync_barrier, sync_event, sync_lock, sync_redlock, sync_rlock, sync_transaction
 from holdfast._api.cache import aio_cache, sync_cache
 from holdfast._core import control_records, names, requests
 from holdfast._core.lock import replies, server_queue
@@ -193,7 +193,7 @@ def test_each_file_says_first_what_it_holds() -> None:
 # What is public
 
 LOCK = "acquire key lease locked name progress release statistics ticket"
-LEASE = "check fence key lost name notice_loss progress release remaining renew ticket"
+LEASE = "check fence key lost name progress release remaining renew"
 
 
 def test_names_are_there_before_what_they_stand_for_is_imported() -> None:
@@ -227,6 +227,7 @@ def members(cls: type) -> set[str]:
 def test_public_members(face: ModuleType) -> None:
     assert members(face.Lock) == members(face.FairLock) == set(LOCK.split())
     assert members(face.Lease) == set(LEASE.split())
+    assert members(face.LockLease) == {*LEASE.split(), "ticket"}
 
 
 @pytest.mark.parametrize("cls", [holdfast.Once, aio.Once], ids=["sync", "asyncio"])
@@ -240,9 +241,44 @@ def test_public_members_of_leader(cls: type) -> None:
     assert members(cls) == set(f"campaign hand_over leader observe proclaim resign {whom}".split())
 
 
-@pytest.mark.parametrize("cls", [sync_redlock.Redlock, aio.Redlock, sync_rlock.RLock, aio.RLock])
-def test_every_other_lock_has_what_a_lock_has(cls: type) -> None:
+@pytest.mark.parametrize("cls", [sync_rlock.RLock, aio.RLock])
+def test_an_rlock_has_what_a_lock_has(cls: type) -> None:
     assert members(cls) == set(LOCK.split())
+
+
+@pytest.mark.parametrize("cls", [sync_redlock.Redlock, aio.Redlock, holdfast.RedeemedLock, aio.RedeemedLock])
+def test_other_locks_have_what_a_lock_has_but_a_ticket(cls: type) -> None:
+    assert members(cls) == set(LOCK.split()) - {"ticket"}
+
+
+WITHOUT_TICKET = "BoundedSemaphore Lease MultiLease MultiLock ReadSide RedeemedLock Redlock Semaphore Term WriteLease WriteSide"
+
+
+@pytest.mark.parametrize("face", [holdfast, aio], ids=["sync", "asyncio"])
+def test_only_locks_on_one_server_have_tickets(face: Any) -> None:
+    """Where a method cannot work, it is not there."""
+    having = {name for name in face.__all__ if hasattr(getattr(face, name), "ticket")}
+    assert having == {"FairLock", "Lock", "LockLease", "RLock"}
+    assert set(WITHOUT_TICKET.split()) <= set(face.__all__)
+
+
+def test_a_type_checker_sees_that_there_is_no_ticket() -> None:
+    """mypy would report an ignore that is not used."""
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: holdfast.Redlock.ticket,  # type: ignore[attr-defined]
+        lambda: holdfast.Semaphore.ticket,  # type: ignore[attr-defined]
+        lambda: holdfast.MultiLock.ticket,  # type: ignore[attr-defined]
+        lambda: holdfast.MultiLease.ticket,  # type: ignore[attr-defined]
+        lambda: holdfast.ReadSide.ticket,  # type: ignore[attr-defined]
+        lambda: holdfast.RedeemedLock.ticket,  # type: ignore[attr-defined]
+        lambda: holdfast.Term.ticket,  # type: ignore[attr-defined]
+        lambda: aio.Redlock.ticket,  # type: ignore[attr-defined]
+        lambda: aio.Semaphore.ticket,  # type: ignore[attr-defined]
+        lambda: aio.MultiLease.ticket,  # type: ignore[attr-defined]
+    )
+    for call in calls:
+        with pytest.raises(AttributeError):
+            call()
 
 
 def test_the_version_is_written_once() -> None:
@@ -252,6 +288,9 @@ def test_the_version_is_written_once() -> None:
 # Two faces, one lock
 
 OF_ASYNCIO = {
+    "BaseAioLock": "BaseSyncLock",
+    "The locks of asyncio": "The locks of threads",
+    "if this task holds": "if this thread holds",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "asyncio.Event": "threading.Event",
@@ -280,7 +319,7 @@ STATED_DIFFERENCES = {
     "MultiLock": ("If a lease is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "Schedule": (" Coroutine functions run in the event loop, plain functions in threads.",),
     "Barrier": (" It may be a coroutine function.",),
-    "Lock.__exit__": (" or was cancelled because of it",),
+    "BaseSyncLock.__exit__": (" or was cancelled because of it",),
     "RLock.__exit__": (" or was cancelled because of it",),
     "Transaction.run": ("a coroutine function, ",),
 }
@@ -301,14 +340,21 @@ def as_sync(text: str) -> str:
 
 def described(cls: Any) -> dict[str, str]:
     """Docstrings of a function, or of a class and its own public or special methods, under their synchronous names."""
-    found = {cls.__name__: cls.__doc__ or ""}
+    whose = OF_ASYNCIO.get(cls.__name__, cls.__name__)
+    found = {whose: cls.__doc__ or ""}
     for name, thing in vars(cls).items():
         if not name.startswith("_") or name in {"__enter__", "__exit__", "__aenter__", "__aexit__"}:
-            found[f"{cls.__name__}.{OF_ASYNCIO.get(name, name)}"] = getattr(thing, "__doc__", None) or ""
+            found[f"{whose}.{OF_ASYNCIO.get(name, name)}"] = getattr(thing, "__doc__", None) or ""
     return found
 
 
 SYNC = {
+    "BaseSyncLock": sync_lock.BaseSyncLock,
+    "LockLease": sync_lock.LockLease,
+    "ReadSide": holdfast.ReadSide,
+    "Term": holdfast.Term,
+    "WriteLease": holdfast.WriteLease,
+    "WriteSide": holdfast.WriteSide,
     "Barrier": sync_barrier.Barrier,
     "Cache": sync_cache.Cache,
     "CountDownLatch": sync_event.CountDownLatch,
@@ -333,9 +379,13 @@ SYNC = {
 }
 
 
+def in_asyncio(name: str) -> Any:
+    return aio_lock.BaseAioLock if name == "BaseSyncLock" else getattr(aio, name)
+
+
 def test_both_faces_say_the_same() -> None:
     sync = {member: text for name in SYNC for member, text in described(SYNC[name]).items()}
-    asynchronous = {member: text for name in SYNC for member, text in described(getattr(aio, name)).items()}
+    asynchronous = {member: text for name in SYNC for member, text in described(in_asyncio(name)).items()}
     assert sync.keys() == asynchronous.keys()
     stated = {member: as_sync(text) for member, text in asynchronous.items()}
     for member, differences in STATED_DIFFERENCES.items():
@@ -359,7 +409,7 @@ def signatures(cls: Any) -> dict[str, tuple[str, ...]]:
 
 
 def test_both_faces_take_the_same_arguments() -> None:
-    assert {name: signatures(getattr(aio, name)) for name in SYNC} == {name: signatures(SYNC[name]) for name in SYNC}
+    assert {name: signatures(in_asyncio(name)) for name in SYNC} == {name: signatures(SYNC[name]) for name in SYNC}
 
 
 def test_both_faces_memoize_alike() -> None:

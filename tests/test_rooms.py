@@ -40,7 +40,7 @@ ROOMS = {
     "sqlalchemy": "_api aio",
     "holdfast": "_api _lazy _runtime aio errors fencing legacy schedule",
     # Test tools, benchmarks, the command line.
-    "testing": "_api _clock _core _local _lua _net _runtime aio errors fencing schedule",
+    "testing": "_api _clock _core _local _lua _net _runtime errors fencing schedule",
     "bench": "_core _local _lua aio errors holdfast",
     "cli": "_api _core _local _net _runtime bench doctor errors fencing holdfast schedule testing",
     "__main__": "cli",

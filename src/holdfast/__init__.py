@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from holdfast._api.sync_election import Elected, Election, Term
     from holdfast._api.sync_event import CountDownLatch, Event
     from holdfast._api.sync_inspect import Inspector
-    from holdfast._api.sync_lock import FairLock, Lease, Lock
+    from holdfast._api.sync_lock import FairLock, Lease, Lock, LockLease
     from holdfast._api.sync_multilock import MultiLease, MultiLock
     from holdfast._api.sync_once import Once, once
     from holdfast._api.sync_redlock import Redlock, declare_new
     from holdfast._api.sync_rlock import RLock
-    from holdfast._api.sync_rwlock import RWLock
+    from holdfast._api.sync_rwlock import ReadSide, RWLock, WriteLease, WriteSide
     from holdfast._api.sync_semaphore import BoundedSemaphore, Semaphore
     from holdfast._api.sync_ticket import RedeemedLock, redeem
     from holdfast._api.sync_transaction import Transaction, transaction
@@ -65,10 +65,11 @@ __all__ = [
     "Barrier", "BoundedSemaphore", "Broken", "BrokenBarrier", "Cache", "CacheStatistics", "CommandFailed", "ConfigError",
     "CountDownLatch", "Cycle", "CycleWaiter", "Deadlock", "Elected", "Election", "Event", "FairLock", "Holder",
     "HolderChanged", "HoldfastError", "HoldfastWarning", "InProgress", "Inspector", "Lease", "LeaseLost", "Lock", "LockInfo",
-    "LockStatistics", "LockTimeout", "Memoized", "MultiLease", "MultiLock", "NoCandidate", "NotHeld", "Once", "Outcome",
-    "QuorumError", "RLock", "RWLock", "RedeemedLock", "Redlock", "ReleasedTooOften", "ResultNotKept", "Running", "Schedule",
-    "Semaphore", "ServerError", "Term", "Ticket", "TicketRefused", "Transaction", "TransactionConflict", "Waiter", "aio",
-    "close", "declare_new", "fencing", "find_deadlocks", "legacy", "locked", "once", "redeem", "transaction", "transactional",
+    "LockLease", "LockStatistics", "LockTimeout", "Memoized", "MultiLease", "MultiLock", "NoCandidate", "NotHeld", "Once",
+    "Outcome", "QuorumError", "RLock", "RWLock", "ReadSide", "RedeemedLock", "Redlock", "ReleasedTooOften", "ResultNotKept",
+    "Running", "Schedule", "Semaphore", "ServerError", "Term", "Ticket", "TicketRefused", "Transaction",
+    "TransactionConflict", "Waiter", "WriteLease", "WriteSide", "aio", "close", "declare_new", "fencing", "find_deadlocks",
+    "legacy", "locked", "once", "redeem", "transaction", "transactional",
 ]  # fmt: skip
 
 _LATER = {
@@ -97,6 +98,7 @@ _LATER = {
     "Lock": "holdfast._api.sync_lock",
     "locked": "holdfast._api.decorator",
     "LockInfo": "holdfast._api.inspect",
+    "LockLease": "holdfast._api.sync_lease",
     "LockStatistics": "holdfast._api.statistics",
     "Memoized": "holdfast._api.cache.sync_cache",
     "MultiLease": "holdfast._api.sync_multilock",
@@ -104,6 +106,7 @@ _LATER = {
     "Once": "holdfast._api.sync_once",
     "once": "holdfast._api.sync_once",
     "Outcome": "holdfast._api.once",
+    "ReadSide": "holdfast._api.sync_rwlock",
     "redeem": "holdfast._api.sync_ticket",
     "RedeemedLock": "holdfast._api.sync_ticket",
     "Redlock": "holdfast._api.sync_redlock",
@@ -118,6 +121,8 @@ _LATER = {
     "transaction": "holdfast._api.sync_transaction",
     "transactional": "holdfast._api.transactional",
     "Waiter": "holdfast._api.inspect",
+    "WriteLease": "holdfast._api.sync_rwlock",
+    "WriteSide": "holdfast._api.sync_rwlock",
 }
 """Modules of the public names that are imported at first use (PEP 562), so that a command forks its guardian before them."""
 

@@ -46,7 +46,7 @@ def logger(name: str) -> Logger:
 
 def of_the_user() -> int:
     """Return the ``stacklevel`` for ``warnings.warn`` at which the warning points to the first line outside holdfast."""
-    level, frame = 1, sys._getframe(1)  # noqa: SLF001
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - inspect.currentframe would have to be imported
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("holdfast."):
         level, frame = level + 1, frame.f_back
     return level

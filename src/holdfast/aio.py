@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast._api.aio_lease import Term
-from holdfast._api.aio_lock import FairLock, Lease, Lock
+from holdfast._api.aio_lock import FairLock, Lease, Lock, LockLease
 from holdfast._api.decorator import locked
 from holdfast._lazy import later
 from holdfast._runtime.drivers.aio import close
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast._api.aio_once import Once, once
     from holdfast._api.aio_redlock import Redlock
     from holdfast._api.aio_rlock import RLock
-    from holdfast._api.aio_rwlock import RWLock
+    from holdfast._api.aio_rwlock import ReadSide, RWLock, WriteLease, WriteSide
     from holdfast._api.aio_semaphore import BoundedSemaphore, Semaphore
     from holdfast._api.aio_ticket import RedeemedLock, redeem
     from holdfast._api.aio_transaction import Transaction, transaction
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Barrier", "BoundedSemaphore", "Broken", "Cache", "CacheStatistics", "CountDownLatch", "Cycle", "CycleWaiter", "Elected",
-    "Election", "Event", "FairLock", "Holder", "Inspector", "Lease", "Lock", "LockInfo", "LockStatistics", "Memoized",
-    "MultiLease", "MultiLock", "Once", "Outcome", "RLock", "RWLock", "RedeemedLock", "Redlock", "Running", "Schedule",
-    "Semaphore", "Term", "Ticket", "Transaction", "Waiter", "close", "find_deadlocks", "locked", "once", "redeem",
-    "transaction", "transactional",
+    "Election", "Event", "FairLock", "Holder", "Inspector", "Lease", "Lock", "LockInfo", "LockLease", "LockStatistics",
+    "Memoized", "MultiLease", "MultiLock", "Once", "Outcome", "RLock", "RWLock", "ReadSide", "RedeemedLock", "Redlock",
+    "Running", "Schedule", "Semaphore", "Term", "Ticket", "Transaction", "Waiter", "WriteLease", "WriteSide", "close",
+    "find_deadlocks", "locked", "once", "redeem", "transaction", "transactional",
 ]  # fmt: skip
 
 _LATER = {
@@ -63,6 +63,7 @@ _LATER = {
     "Once": "holdfast._api.aio_once",
     "once": "holdfast._api.aio_once",
     "Outcome": "holdfast._api.once",
+    "ReadSide": "holdfast._api.aio_rwlock",
     "redeem": "holdfast._api.aio_ticket",
     "RedeemedLock": "holdfast._api.aio_ticket",
     "Redlock": "holdfast._api.aio_redlock",
@@ -76,6 +77,8 @@ _LATER = {
     "transaction": "holdfast._api.aio_transaction",
     "transactional": "holdfast._api.transactional",
     "Waiter": "holdfast._api.inspect",
+    "WriteLease": "holdfast._api.aio_rwlock",
+    "WriteSide": "holdfast._api.aio_rwlock",
 }
 """Module of each public name that is imported at its first use, because locks do not need that module."""
 

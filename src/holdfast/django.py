@@ -17,13 +17,13 @@ from holdfast._api.transaction_end import Holding, enter, explain
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
-    from holdfast._api.sync_lock import Lease, Lock
+    from holdfast._api.sync_lock import BaseSyncLock, Lease
 
 __all__ = ["hold", "locked_atomic", "release_after"]
 
 
 @contextmanager
-def locked_atomic(lock: Lock, using: str | None = None) -> Iterator[Lease]:
+def locked_atomic(lock: BaseSyncLock[Any], using: str | None = None) -> Iterator[Lease]:
     """Acquire the lock, then begin a transaction. Release the lock after the commit or the rollback.
 
     Use it in ``with`` (the target is the lease), or as a decorator. The lease is checked before the commit: if it is lost,
@@ -47,7 +47,7 @@ def locked_atomic(lock: Lock, using: str | None = None) -> Iterator[Lease]:
         raise
 
 
-def hold(lock: Lock, using: str | None = None) -> Lease:
+def hold(lock: BaseSyncLock[Any], using: str | None = None) -> Lease:
     """Acquire a lock inside a transaction that other code has begun, and hold the lock until that transaction has
     ended.
 

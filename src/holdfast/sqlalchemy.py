@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import scoped_session
 
     from holdfast import aio
-    from holdfast._api import sync_lock
+    from holdfast._api import aio_lock, sync_lock
 
     Target = Session | scoped_session[Any] | Connection
     AsyncTarget = AsyncSession | async_scoped_session[Any] | AsyncConnection
@@ -37,9 +37,9 @@ KEY = "holdfast"
 
 
 @overload
-def hold(target: Target, lock: sync_lock.Lock) -> sync_lock.Lease: ...
+def hold(target: Target, lock: sync_lock.BaseSyncLock[Any]) -> sync_lock.Lease: ...
 @overload
-def hold(target: AsyncTarget, lock: aio.Lock) -> Coroutine[Any, Any, aio.Lease]: ...
+def hold(target: AsyncTarget, lock: aio_lock.BaseAioLock[Any]) -> Coroutine[Any, Any, aio.Lease]: ...
 def hold(target: Any, lock: Any) -> Any:
     """Acquire a lock, and hold it until the transaction of ``target``, a session or a connection, has ended.
 
@@ -63,7 +63,7 @@ def hold(target: Any, lock: Any) -> Any:
     return holding.has(lock) or enter(lock, holding)
 
 
-async def _hold_in_loop(holding: Holding, lock: aio.Lock) -> aio.Lease:
+async def _hold_in_loop(holding: Holding, lock: aio_lock.BaseAioLock[Any]) -> aio.Lease:
     lease: aio.Lease = holding.has(lock) or await enter_in_loop(lock, holding)
     return lease
 

@@ -45,8 +45,9 @@ MODULES = (
     "holdfast.testing.machine",
 )
 GIVEN = {
-    "Broken", "CacheStatistics", "Cycle", "CycleWaiter", "Elected", "Holder", "Lease", "LockInfo", "Memoized",
-    "MigratingLease", "MultiLease", "Outcome", "RunLease", "Running", "Term", "TimestampLease", "Waiter",
+    "Broken", "CacheStatistics", "Cycle", "CycleWaiter", "Elected", "Holder", "Lease", "LockInfo", "LockLease", "Memoized",
+    "MigratingLease", "MultiLease", "Outcome", "ReadSide", "RunLease", "Running", "Term", "TimestampLease", "Waiter",
+    "WriteLease", "WriteSide",
 }  # fmt: skip
 """Classes whose objects users get, and do not make."""
 

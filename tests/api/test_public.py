@@ -20,7 +20,6 @@ OF_OTHERS = {
 UNNAMED = {
     "Decorator": "a protocol: what `locked` and `once` return is used as a decorator, and nothing else",
     "Function": "the type of a decorated function",
-    "WriteSide": "a type variable, for which each API has a class of its own",
 }
 """Names in annotations of public functions that users need not import, each with the reason."""
 

@@ -14,6 +14,7 @@ import holdfast
 from faults.faces import Admin, at_most, until
 from faults.proxy import Action, Proxy
 from holdfast import aio
+from holdfast._api.lease import core_of
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._local.server.process import PrivateServer
 
@@ -201,7 +202,7 @@ def test_row_8_cancelled_at_every_step_of_the_loop(server: PrivateServer, admin:
                     with suppress(holdfast.LockTimeout, asyncio.CancelledError):
                         await task
                 await soon(lambda: admin.places() == [], 1)
-                assert admin.token() == (holder.lease._held_lease.token if holder.lease else None)
+                assert admin.token() == (core_of(holder.lease).held_lease.token if holder.lease else None)
             assert 0 < finished < 80
 
     run(main)

@@ -23,6 +23,7 @@ import holdfast
 import holdfast.fencing
 from faults.faces import Admin, Aio, Sync, at_most, until
 from faults.peer import Peer
+from holdfast._api.lease import core_of
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
 from holdfast._local.server import binary
 from holdfast._local.server.process import PrivateServer
@@ -240,12 +241,12 @@ def test_one_of_several_servers_has_a_clock_that_jumps(
         clock.set()
         lock = face.Redlock(urls, f"{name} {face.name}", ttl=TTL, max_ttl=TTL)
         assert face.call(lock.acquire, timeout=2)
-        fence, votes = lock.lease.fence, lock.lease._held_lease.node_leases
+        fence, votes = lock.lease.fence, core_of(lock.lease).held_lease.node_leases
         until(lambda votes=votes: all(vote.believed for vote in votes.values()))  # type: ignore[misc]
         clock.set(step=step)
         for _ in range(2):
-            before = lock.lease._held_lease.deadline
-            until(lambda lock=lock, before=before: lock.lease._held_lease.deadline > before)  # type: ignore[misc]
+            before = core_of(lock.lease).held_lease.deadline
+            until(lambda lock=lock, before=before: core_of(lock.lease).held_lease.deadline > before)  # type: ignore[misc]
         assert not lock.lease.lost.is_set()
         face.call(lock.release)
         assert face.call(lock.acquire, timeout=2)

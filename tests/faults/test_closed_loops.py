@@ -18,6 +18,7 @@ import redis
 import holdfast
 from faults.faces import Admin, Sync, until
 from holdfast import aio
+from holdfast._api.lease import core_of
 from holdfast._local.server.process import PrivateServer
 from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._runtime.process import current
@@ -276,7 +277,7 @@ def given_back_when_it_hung_in_a_closed_loop(lock: Any) -> None:
     taken_in_a_closed_loop(lock)
     lease = lock.lease
     assert lease is not None
-    until(lambda: bool(lease._held_lease.lost))
+    until(lambda: bool(core_of(lease).held_lease.lost))
     with pytest.raises(holdfast.LeaseLost, match="no progress"):
         asyncio.run(lease.release())
 
@@ -301,7 +302,7 @@ def test_a_lease_of_a_closed_loop_whose_key_is_gone_counts_as_lost_once(server: 
     taken_in_a_closed_loop(lock)
     lease = lock.lease
     assert lease is not None
-    lease._held_lease.lose("nobody was told")
+    core_of(lease).held_lease.lose("nobody was told")
     with pytest.raises(holdfast.LeaseLost):
         asyncio.run(lease.release())
     assert lock.statistics().losses == 1

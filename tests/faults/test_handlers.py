@@ -20,6 +20,7 @@ import pytest
 
 import holdfast
 from faults.faces import Admin, Sync, until
+from holdfast._api.lease import core_of
 from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.flag import Flag
 from holdfast._runtime.process import current
@@ -137,7 +138,7 @@ def test_a_handler_comes_at_the_first_use(server: PrivateServer, admin: Admin, n
         with holdfast.Lock(server.url, name, ttl=30) as lease:
             keeper = current().keeper
             (node,) = keeper._nodes.values()
-            assert node.renewing.get(lease._held_lease.token) is lease._held_lease
+            assert node.renewing.get(core_of(lease).held_lease.token) is core_of(lease).held_lease
 
     def handler() -> None:
         with holdfast.Lock(server.url, f"{name} other", ttl=30, wait=0):
@@ -219,7 +220,7 @@ def test_a_handler_uses_the_same_semaphore(server: PrivateServer, name: str) -> 
             semaphore.release()
 
     def check(where: str) -> None:
-        assert not semaphore._holding(), where
+        assert not semaphore._held.live(), where
         assert semaphore.available() == 3, where
 
     assert called_at_every_line(body, handler, check, step=2) > 100
@@ -294,7 +295,7 @@ def test_a_handler_asks_for_the_event_of_a_lease(server: PrivateServer, admin: A
 
         def body() -> None:
             seen[:] = [*seen, lease.lost]
-            lease.__dict__.pop("_event")
+            core_of(lease).__dict__.pop("event")
 
         def handler() -> None:
             seen.append(lease.lost)

@@ -19,6 +19,7 @@ import pytest
 import holdfast
 from faults.faces import Admin, until
 from faults.proxy import Action, Proxy, Rule
+from holdfast._api.sync_lease import LeaseCore
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._local.server.process import PrivateServer
 from holdfast._net.pipelined_connection import PipelinedConnection
@@ -159,7 +160,7 @@ def test_row_11_interrupted_when_another_thread_has_acquired_it_since(server: Pr
     lock.acquire()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code is holdfast.Lease.release.__code__ and event == "return":
+        if frame.f_code is LeaseCore.release.__code__ and event == "return":
             sys.settrace(None)
             thread = threading.Thread(target=lock.acquire)
             thread.start()

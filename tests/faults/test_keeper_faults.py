@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from faults.faces import Admin, Face, at_most, stays, until
 from faults.proxy import Proxy
+from holdfast._api.lease import core_of
 from holdfast._clock import clock
 from holdfast._core.lock import node as nodes
 from holdfast._core.lock.server_queue import REFRESH_EVERY_S
@@ -265,7 +266,7 @@ def test_trap_a_lease_lost_and_released_at_once(face: Face, server: PrivateServe
         lock = face.Lock(server.url, name, ttl=5, on_lost=told.append)  # a release that is asked twice could not know
         assert face.call(lock.acquire)
         admin.redis.delete(admin.lock)
-        held_lease = lock.lease._held_lease
+        held_lease = core_of(lock.lease).held_lease
         held_lease.renew_at = clock() + 0.01
         current().keeper.watch(lock._endpoint, held_lease)
         time.sleep(0.008 + number * 0.0005)

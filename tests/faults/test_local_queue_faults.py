@@ -18,6 +18,7 @@ import holdfast.aio
 from faults.faces import Admin, Face, Sync, at_most, until
 from faults.peer import Peer
 from faults.test_interrupts import at_every_line
+from holdfast._api.lease import core_of
 from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
 from live.crowd import Crowd, Turn, in_order
@@ -97,7 +98,7 @@ def test_given_back_before_the_loss_is_known(server: PrivateServer, admin: Admin
     with pytest.raises(holdfast.LeaseLost):
         second.release()
     assert patient.result(5)
-    assert admin.token() == third.lease._held_lease.token
+    assert admin.token() == core_of(third.lease).held_lease.token
     third.release()
     admin.nothing_left()
 

@@ -17,6 +17,7 @@ import valkey.asyncio
 import holdfast
 from faults.faces import Admin, Face, at_most, until
 from faults.proxy import Proxy, arguments
+from holdfast._api.lease import core_of
 from holdfast._core.lock.replies import BLOCK
 from holdfast._core.names import lock_keys
 from holdfast._local.server.process import PrivateServer
@@ -153,7 +154,7 @@ def test_row_48_data_of_another_type_comes_while_holding(
     before = put(raw, key, kind)
     if which == "lock":
         until(lease.lost.is_set)
-        assert lease._held_lease.lost == "somebody else's value is in its key", "by its next renewal"
+        assert core_of(lease).held_lease.lost == "somebody else's value is in its key", "by its next renewal"
         with pytest.raises(holdfast.LeaseLost):
             face.call(lock.release)
     else:

@@ -139,7 +139,7 @@ def test_all_is_flushed(face: Face, new_server: NewServer, name: str) -> None:
         semaphore, other = (face.make("Semaphore", server.url, name, 2, ttl=ttl) for ttl in (TTL, 5))
         for _ in range(2):
             assert face.do(semaphore.acquire)
-        held = semaphore._holding()
+        held = [core.user_lease() for core in semaphore._held.live()]
         waits = face.start(other.acquire, timeout=10)
         until(lambda: len(admin.places()) == 1)
         admin.redis.flushall()
@@ -147,7 +147,7 @@ def test_all_is_flushed(face: Face, new_server: NewServer, name: str) -> None:
         assert face.do(other.acquire)
         assert not face.do(other.acquire, blocking=False)
         lost(face, *held)
-        assert min(lease.fence for lease in other._holding()) > max(lease.fence for lease in held)
+        assert min(lease.fence for lease in other._held.live()) > max(lease.fence for lease in held)
         assert face.do(other.available) == 0
         face.do(other.release, 2)
         assert face.do(other.available) == 2

@@ -192,7 +192,7 @@ def test_row_13_a_process_that_ends_gives_back_what_it_holds(admin: Admin, name:
     """Row 13: interpreter shutdown while holding."""
     peer = new_peer(ttl=30)
     assert peer.ask("lock.acquire()")
-    process = peer.ask("lock.lease._process.id")
+    process = peer.ask("lock.lease._core.process.id")
     until(lambda: admin.redis.exists(f"hf:proc:{process}"))
     with at_most(5):
         peer.tell("sys.exit(3)")

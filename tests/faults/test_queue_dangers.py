@@ -12,6 +12,7 @@ import holdfast
 from faults.faces import Admin, Face, at_most, stays, until
 from faults.proxy import Proxy
 from holdfast import aio
+from holdfast._api.lease import core_of
 from holdfast._local.server.process import PrivateServer
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ def test_danger_with_of_a_shared_lock_object(server: PrivateServer, admin: Admin
     assert lock.lease is theirs
     assert theirs is not None
     assert theirs is not lease
-    assert admin.token() == theirs._held_lease.token
+    assert admin.token() == core_of(theirs).held_lease.token
     lock.release()
     admin.nothing_left()
 
@@ -262,7 +263,7 @@ def test_danger_async_with_of_a_shared_lock_object(server: PrivateServer, admin:
         (theirs,) = others
         assert theirs is not None
         assert lock.lease is theirs is not lease
-        assert admin.token() == theirs._held_lease.token
+        assert admin.token() == core_of(theirs).held_lease.token
         await lock.release()
 
     asyncio.run(main())

@@ -8,9 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from holdfast import Lock, aio
 from live.witness import in_thread
 
 
@@ -26,7 +25,7 @@ class Turn(NamedTuple):
 class Crowd:
     """Threads and tasks of this process on one lock. ``work``: seconds that each of them has it."""
 
-    def __init__(self, make: Callable[[], Lock], make_aio: Callable[[], aio.Lock] | None = None, work: float = 0.0) -> None:
+    def __init__(self, make: Callable[[], Any], make_aio: Callable[[], Any] | None = None, work: float = 0.0) -> None:
         self.turns: list[Turn] = []
         self._make = make
         self._make_aio = make_aio
@@ -71,7 +70,7 @@ class Crowd:
                 group.create_task(self._take_turns_in_loop(lock, turns))
         await asyncio.to_thread(then)
 
-    async def _take_turns_in_loop(self, lock: aio.Lock, turns: float) -> None:
+    async def _take_turns_in_loop(self, lock: Any, turns: float) -> None:
         while turns > 0 and not self._stop.is_set():
             turns -= 1
             async with lock as lease:

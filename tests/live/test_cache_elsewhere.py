@@ -78,7 +78,7 @@ def test_a_hit_is_one_command_also_where_its_slot_has_moved_to(
         assert cache.get("a") == 1
         slot = slot_of(cache.cache._entry_of("a").value)
         to = nodes.move_slot(slot)
-        anchor = cache.cache._caller._endpoint.cluster.shard(slot).anchor
+        anchor = cache.cache._caller.endpoint.cluster.shard(slot).anchor
         if nodes.primary_of(anchor) is not to:  # an earlier test may have moved it there, and nobody been told
             nodes.move_slot(anchor, to)
         assert cache.get("a") == 1

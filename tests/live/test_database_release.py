@@ -33,6 +33,7 @@ from holdfast import (
     aio,
     declare_new,
 )
+from holdfast._api.lease import core_of
 from holdfast._local.server.process import PrivateServer
 from holdfast.sqlalchemy import hold, release_after
 from live.bank import Account, Bank, bank
@@ -341,7 +342,7 @@ def test_interrupted_while_they_are_given_back(
     locks = [Lock(server.url, f"{name}-{number}") for number in range(3)]
     with Session(file.engine) as session:
         leases = [hold(session, lock) for lock in locks]
-        monkeypatch.setattr(leases[1], "_hand_on", interrupt)
+        monkeypatch.setattr(core_of(leases[1]), "hand_on", interrupt)
         with pytest.raises(KeyboardInterrupt):
             session.commit()
         assert not look.exists(*(lock.key for lock in locks))

@@ -15,6 +15,7 @@ import redis
 
 from faults.faces import Aio, Sync
 from holdfast import ConfigError, FairLock, LeaseLost, Lock, MultiLock, NotHeld, Redlock, RLock, aio, declare_new, testing
+from holdfast._api.lease import core_of
 from holdfast._local.server import private
 from holdfast._local.server.process import PrivateServer
 from holdfast.testing import clock
@@ -91,8 +92,8 @@ def test_it_ends_with_its_lease_if_the_holder_never_comes_back(memory: testing.M
 def test_a_pause_of_the_whole_process_counts(memory: testing.Memory) -> None:
     """Nobody has had the time to notice: the holder finds out himself, when he checks in too late."""
     with pytest.raises(LeaseLost), Lock(memory, "import", ttl=30, progress_within=5) as lease:
-        now = lease._held_lease.stalled_at
-        lease._held_lease.stalled_at = now - 5  # as if the clock had jumped while all threads stood still
+        now = core_of(lease).held_lease.stalled_at
+        core_of(lease).held_lease.stalled_at = now - 5  # as if the clock had jumped while all threads stood still
         with pytest.raises(LeaseLost, match="no progress for 5 s"):
             lease.progress()
 
@@ -141,8 +142,8 @@ def test_over_several_servers(three: list[str], face: Face, bound: dict[str, flo
 
 def test_over_several_servers_who_checks_in_keeps_it(three: list[str], name: str) -> None:
     with Redlock(three, name, ttl=10, progress_within=0.8) as lease:
-        before = lease._held_lease.stalled_at
-        while lease._held_lease.stalled_at < before + 1:
+        before = core_of(lease).held_lease.stalled_at
+        while core_of(lease).held_lease.stalled_at < before + 1:
             lease.progress()
             time.sleep(0.01)
         assert not lease.lost.is_set()
@@ -164,9 +165,9 @@ def test_who_has_a_reentrant_lock_checks_in_for_all_of_it(server: PrivateServer,
     async def main() -> None:
         lock = aio.RLock(server.url, name, progress_within=20)
         async with lock as outer, lock as inner:
-            before = inner._held_lease.stalled_at
+            before = core_of(inner).held_lease.stalled_at
             lock.progress()
-            assert outer._held_lease.stalled_at > before
+            assert core_of(outer).held_lease.stalled_at > before
 
     asyncio.run(main())
     with RLock(server.url, name, progress_within=20) as lease:

@@ -29,6 +29,7 @@ from holdfast import (
     ServerError,
     aio,
 )
+from holdfast._api.lock import member_of
 from holdfast._api.multilock import _place
 from holdfast._core.lock.multilock import MULTI_ACQUIRE, MULTI_RELEASE
 from holdfast._local.server.process import PrivateServer
@@ -172,9 +173,9 @@ def test_one_order_whatever_the_servers_are_called() -> None:
     with pytest.raises(ConfigError, match="listed twice"):
         MultiLock([voted[0], Lock(third, "voted")])  # one of those that vote has it under the same key
     watched = Lock("redis+sentinel://127.0.0.1:1/main", "x")
-    before = _place(watched)
+    before = _place(member_of(watched))
     watched._endpoint.finder._last = single._endpoint
-    assert _place(watched) == before, "wherever its primary is found"
+    assert _place(member_of(watched)) == before, "wherever its primary is found"
 
 
 # Others of the same process
@@ -272,7 +273,7 @@ def test_several_servers_and_several_that_vote(
     voters = [new_server().url for _ in range(3)]
     declare_new(voters)
     far = voters[0]
-    locks = [Redlock(voters, names[0]), Lock(server.url, names[0]), Lock(far, names[2]), FairLock(far, names[1])]
+    locks: list[Any] = [Redlock(voters, names[0]), Lock(server.url, names[0]), Lock(far, names[2]), FairLock(far, names[1])]
     with MultiLock(locks) as lease:
         assert len(lease.fences) == 4
         assert all(lock.locked() for lock in locks)

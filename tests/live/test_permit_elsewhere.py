@@ -35,7 +35,7 @@ def test_permits_are_held_and_given_back_while_their_slot_is_moving(face: Face, 
     semaphore = face.make("Semaphore", nodes.url, name, 3, ttl=2)
     for _ in range(3):
         assert face.do(semaphore.acquire)
-    first, second, third = semaphore._holding()
+    first, second, third = [core.user_lease() for core in semaphore._held.live()]
     with nodes.migrating(nodes.slot(semaphore.key)) as migration:
         face.do(first.renew)  # there is no queue: refused with all keys
         face.do(third.release)

@@ -12,6 +12,7 @@ import redis
 
 import holdfast
 from holdfast import LeaseLost, LockTimeout, RWLock, aio
+from holdfast._api.lease import core_of
 from holdfast._core.permit import RELEASE
 from holdfast._local.server.process import PrivateServer
 from live.permit_apis import Face
@@ -64,7 +65,7 @@ def test_a_writer_who_waits_stops_new_readers_and_fifty_of_them_come_in_together
     face.do(writer.release)
     until(lambda: look.zcard(lock.key) == 50)
     assert all(reader.result(5) for reader in readers)
-    fences = sorted(lease.fence for lease in lock.read._holding())
+    fences = sorted(core.fence for core in lock.read._held.live())
     assert fences == list(range(fences[0], fences[0] + 50)), "drawn by one run: within it, time stands still"
 
 
@@ -156,7 +157,7 @@ def test_a_writer_who_has_lost_his_lease_cannot_go_on_as_a_reader(
     face: Face, server: PrivateServer, look: redis.Redis, name: str
 ) -> None:
     lease = face.held(make(face, server, name).write)
-    look.zrem(lease.key, lease._held_lease.token)
+    look.zrem(lease.key, core_of(lease).held_lease.token)
     with pytest.raises(LeaseLost, match="another client revoked it"):
         face.do(lease.downgrade)
     assert not lease.downgraded

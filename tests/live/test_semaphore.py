@@ -18,6 +18,7 @@ import redis
 
 import holdfast
 from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, aio
+from holdfast._api.lease import core_of
 from holdfast._local.server.process import PrivateServer
 from live.permit_apis import Face
 from live.witness import in_thread, queue_length, until
@@ -212,7 +213,7 @@ def test_a_permit_that_was_lost_is_told_and_the_others_are_given_back(
     assert face.do(semaphore.acquire)
     second = semaphore.lease
     assert second.fence > first.fence
-    token = second._held_lease.token
+    token = core_of(second).held_lease.token
     look.zrem(semaphore.key, token)
     until(lambda: lost == [second])
     first.check()

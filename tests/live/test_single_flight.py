@@ -52,7 +52,7 @@ def test_a_crowd_of_threads_costs_one_listener(server: PrivateServer, look: redi
         waiting = [pool.submit(wait, server, entry) for _ in range(CROWD)]
         assert len(monitor.until(CROWD + 1, GET_OR_LEASE.sha)) == CROWD + 1, "once more, who is to be told for all"
         until(lambda: look.zcard(entry.waiters.decode()) == 1)
-        coalescer = current().keeper.coalescer(Caller(server.url)._endpoint, entry.value, 0)
+        coalescer = current().keeper.coalescer(Caller(server.url).endpoint, entry.value, 0)
         until(lambda: len(coalescer.members) == CROWD - 1)  # all but who leads it; who had not come yet would look for himself
         assert run(server, entry, flight.store_loaded(load, "v", b"data", ttl=60))
         found = [future.result(10) for future in waiting]

@@ -32,14 +32,14 @@ ELECTION = (
     _defect(
         "resigns-in-silence",
         "_api/election.py",
-        "BaseTerm._release",
+        "BaseTermCore.release_on_server",
         Nth("dropped", 2),
         "observers are not told that the leader has resigned",
     ),
     _defect(
         "believes-while-handing-over",
         "_api/election.py",
-        "BaseTerm._hand_over",
+        "BaseTermCore.transfer",
         Nth("dropped", 2),
         "who hands over believes to lead until he is answered",
     ),

@@ -23,14 +23,14 @@ HUNG = (
     Mutation(
         "progress-revives",
         "_api/lease.py",
-        "BaseLease.progress",
-        Instead("self.check()", "self._held_lease.lost = ''"),
+        "LeaseCore.progress",
+        Instead("self.check()", "self.held_lease.lost = ''"),
         "who checks in too late has his lost lease back",
     ),
     Mutation(
         "hung-and-kept",
         "_api/lease.py",
-        "BaseLease._may_be_there",
+        "LeaseCore.may_be_there",
         Nth("operand dropped", 2),
         "who was held to be hung, and ends, does not give back what the server still has for him",
     ),

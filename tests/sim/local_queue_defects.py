@@ -131,7 +131,7 @@ LEAVING = (
     Mutation(
         "loss-not-told-to-the-line",
         "_api/lease.py",
-        "BaseLease._make_way",
+        "LeaseCore.make_way",
         Nth("dropped"),
         "when a lease is lost, the others of the process wait until the holder has noticed",
     ),

@@ -70,7 +70,7 @@ HOLDING = (
     Mutation(
         "watched-after-release",
         "_api/lease.py",
-        "BaseLease._release",
+        "LeaseCore.release_on_server",
         Nth("dropped", 6),
         "a lease that was given back is still looked after",
     ),

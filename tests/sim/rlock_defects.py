@@ -10,7 +10,7 @@ REENTRANT = (
         "again-draws-a-fence",
         "_api/rlock.py",
         "Holding.again",
-        Instead("return self.lease", "self.lease.fence += 1\nreturn self.lease"),
+        Instead("return result", "self.core.fence += 1\nreturn result"),
         "who takes a lock again gets the next fence",
     ),
     Mutation(

@@ -7,12 +7,13 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from holdfast import aio
-from holdfast._api import sync_lease, sync_lock
-from holdfast._api.lease import BaseLease
+from holdfast._api import aio_lease, sync_lease, sync_lock
+from holdfast._api.lease import BaseLease, core_of
 from holdfast._api.sync_lock import Lock
 from holdfast._api.sync_semaphore import Semaphore
 from holdfast._core.lock.records import Grant, HeldLease, margin
@@ -178,19 +179,21 @@ def test_an_end_that_nobody_has_noticed_is_noticed_by_asking(stage: Stage) -> No
 
 def test_threads_that_ask_for_the_event_at_the_same_moment_get_the_same(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or one of them would wait for an event that nobody sets."""
-    original = sync_lease._Lost
+    original = sync_lease.LostFlag
     theirs: list[threading.Event] = []
+    leases: list[sync_lock.Lease] = []
 
-    def slowly(lease: sync_lock.Lease) -> sync_lease._Lost:
+    def slowly(expired: Callable[[], bool]) -> sync_lease.LostFlag:
         if not theirs:
-            other = threading.Thread(target=lambda: theirs.append(lease.lost))
+            other = threading.Thread(target=lambda: theirs.append(leases[0].lost))
             theirs.append(threading.Event())
             other.start()
             other.join(0.05)
-        return original(lease)
+        return original(expired)
 
-    monkeypatch.setattr(sync_lease, "_Lost", slowly)
+    monkeypatch.setattr(sync_lease, "LostFlag", slowly)
     with Lock(URL, "x") as lease:
+        leases.append(lease)
         mine = lease.lost
         assert theirs[1:] in ([], [mine]), "the other has to wait, or gets the same"
 
@@ -204,18 +207,31 @@ def told(held_lease: HeldLease) -> None:
 
 def lost_on_its_way(lease: BaseLease) -> Grant:
     """The lease was passed on, and is lost before the next one here has made his own of it. The keeper has not said so yet."""
-    held_lease = lease._held_lease
+    held_lease = core_of(lease).held_lease
     held_lease.lose("its key is gone")
-    return Grant(lease._attempt, lease.fence + 1, held_lease.deadline - 29, held_lease.deadline, held_lease=held_lease)
+    return Grant(core_of(lease).attempt, lease.fence + 1, held_lease.deadline - 29, held_lease.deadline, held_lease=held_lease)
+
+
+def another(core_type: Any, first: BaseLease, lock: Any) -> Any:
+    """The next lease of a lock, which was lost on its way."""
+    driver = core_of(first).driver
+    return core_type(
+        driver.process,
+        driver.endpoint,
+        lost_on_its_way(first),
+        lock._on_lost,
+        user_type=type(first),
+        driver=driver,
+    ).user_lease()
 
 
 def test_a_loss_is_told_once_however_many_notice_it(stage: Stage) -> None:
     calls: list[sync_lock.Lease] = []
     lock = Lock(URL, "x", on_lost=calls.append)
     with pytest.raises(LeaseLost), lock as first:
-        lease = sync_lock.Lease(first._driver, lost_on_its_way(first), lock._on_lost)
+        lease = another(sync_lease.LeaseCore, first, lock)
         assert lease.lost.is_set(), "found lost when it was made"
-        told(first._held_lease)
+        told(core_of(first).held_lease)
         for thread in threading.enumerate():
             if thread.name == "holdfast-on-lost":
                 thread.join(10)
@@ -239,13 +255,13 @@ def test_a_loss_is_told_once_in_asyncio_and_who_is_told_may_take_his_time(stage:
         await lock.acquire()
         first = lock.lease
         assert first is not None
-        lease = aio.Lease(first._driver, lost_on_its_way(first), lock._on_lost)
+        lease = another(aio_lease.LeaseCore, first, lock)
         assert lease.lost.is_set(), "found lost when it was made"
         for _ in range(2):
             for _ in range(3):
                 await asyncio.sleep(0)
             assert calls == [lease]
-            told(first._held_lease)
+            told(core_of(first).held_lease)
             gc.collect()
         task = tasks[0]()
         assert task is not None, "collected while it waited"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._api.multilock import BaseMultiLease
+from holdfast._api.multilock import BaseMultiCore
 from holdfast._core.lock.multilock import multi_acquire, multi_release
 from holdfast._core.lock.records import Attempt, Spec
 from holdfast._core.names import lock_keys
@@ -75,6 +75,6 @@ def test_a_busy_answer_says_nothing_of_an_earlier_request_without_one() -> None:
 
 
 def test_the_loss_of_several_is_told_once() -> None:
-    lease = object.__new__(BaseMultiLease)
-    lease._told_loss, lease._tally = False, None
-    assert [lease._first_to_tell() for _ in range(3)] == [True, False, False]
+    core = object.__new__(BaseMultiCore)
+    core.told_loss, core._tally = False, None
+    assert [core.first_to_tell() for _ in range(3)] == [True, False, False]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast._api.lease import core_of
 from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.schedule.records import AbandonRun, ActiveRun, CancelRun, Start
 from holdfast.errors import LeaseLost
@@ -27,7 +28,7 @@ def an_active_run() -> ActiveRun:
 
 
 def lose(_engine: Engine, run: Run, _active_run: ActiveRun) -> None:
-    run.lease.lose("its key is gone")
+    core_of(run.lease).lose("its key is gone")
 
 
 def cancel(engine: Engine, _run: Run, active_run: ActiveRun) -> None:

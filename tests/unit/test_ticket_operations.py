@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import ConfigError, LeaseLost, Lock, NotHeld, ServerError, Ticket, TicketRefused, aio, redeem
 from holdfast._api import ticket as texts
+from holdfast._api.lease import core_of
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.records import Spec
 from holdfast._core.lock.ticket import TRIES
@@ -218,12 +219,12 @@ def test_the_next_of_this_process_asks_the_server(stage: Stage) -> None:
     assert lock.acquire()
     lease = lock.lease
     assert lease is not None
-    local_queue = lease._attempt.local_queue
+    local_queue = core_of(lease).attempt.local_queue
     assert isinstance(local_queue, LocalQueue)
     assert local_queue.held_lease is not None
     lease.ticket()
     assert not local_queue.turn_of
-    assert not local_queue.has_lease(lease._attempt)
+    assert not local_queue.has_lease(core_of(lease).attempt)
 
 
 @pytest.mark.parametrize("expires", [0, -1, float("nan"), True, "5"])

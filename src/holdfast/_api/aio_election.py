@@ -7,21 +7,13 @@ from types import TracebackType
 from typing import Any
 
 from holdfast._api import election
+from holdfast._api.aio_election_lock import ElectionLock, LeaderLock
 from holdfast._api.aio_lease import Term
-from holdfast._api.aio_lock import FairLock, Lock
 from holdfast._api.caller import AioCaller
 from holdfast._clock import clock
 from holdfast._core.election import Elected, LeaderWatch
 
 __all__ = ["Elected", "Election", "Term"]
-
-
-class TermLease(election.BaseTerm, Term):
-    """The lease of an elected leader, for an election on one server."""
-
-
-class ElectionLock(election.BaseElectionLock, FairLock):
-    _lease_type = TermLease
 
 
 class Election(election.BaseElection[Term]):
@@ -49,7 +41,7 @@ class Election(election.BaseElection[Term]):
         ConfigError: an option is out of range; nothing was sent to the server.
     """
 
-    _lock: Lock
+    _lock: LeaderLock
     _caller: AioCaller
 
     _caller_type = AioCaller
@@ -66,7 +58,7 @@ class Election(election.BaseElection[Term]):
     @property
     def lease(self) -> Term | None:
         """The current term of this candidate; None while it does not lead. `Term.lost` is set when leadership is lost."""
-        return self._lock.lease  # type: ignore[return-value]
+        return self._lock.lease
 
     async def campaign(self, wait: float | None = None) -> Term:
         """Wait until this candidate is elected, and return its term. Return the current term at once if it leads already.
@@ -77,9 +69,9 @@ class Election(election.BaseElection[Term]):
         started, lock = clock(), self._lock
         while not self.is_leader or (lease := lock.lease) is None:
             if not await lock.acquire(timeout=-1 if wait is None else wait):
-                holder = await lock._driver().run(lock._holder(election.NOBODY))  # noqa: SLF001
+                holder = await lock.leader_name()
                 raise election.not_elected(self, holder, clock() - started)
-        return lease  # type: ignore[return-value]
+        return lease
 
     async def resign(self) -> None:
         """End the term of this candidate; the next candidate is elected at once.
@@ -98,9 +90,9 @@ class Election(election.BaseElection[Term]):
         Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead, ServerError if the server cannot be
         reached, ConfigError if the text is too long.
         """
-        term = self._leading("proclaim")
-        term._at_home()  # noqa: SLF001
-        await term._driver.run(term._proclaim(election.checked_value(value)))  # noqa: SLF001
+        core = self._leading("proclaim")
+        core.at_home()
+        await core.driver.run(core.replace_value(election.checked_value(value)))
         self._value = value
 
     async def hand_over(self, to: str) -> None:
@@ -110,9 +102,9 @@ class Election(election.BaseElection[Term]):
         not lead, LeaseLost if it lost the lead. Raises ServerError if the server cannot be reached: if the answer was lost,
         this candidate no longer leads.
         """
-        term = self._leading("hand_over")
-        term._at_home()  # noqa: SLF001
-        await term._driver.run(term._hand_over(to))  # noqa: SLF001
+        core = self._leading("hand_over")
+        core.at_home()
+        await core.driver.run(core.transfer(to))
 
     async def leader(self) -> Elected | None:
         """Return the current leader: its name, term and value; None if there is none. Raises ServerError."""
@@ -130,7 +122,7 @@ class Election(election.BaseElection[Term]):
 
     async def __aenter__(self) -> Term:
         """Wait until this candidate is elected, and return its term. Raises LockTimeout or ServerError, as `campaign` does."""
-        return await self._lock.__aenter__()  # type: ignore[return-value]
+        return await self._lock.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

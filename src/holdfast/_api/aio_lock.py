@@ -8,9 +8,11 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._api import lease, lock, options
-from holdfast._api.aio_lease import Lease, running_task
+from holdfast._api import lock, options
+from holdfast._api.aio_lease import Lease, LeaseCore, LockLease, running_task
 from holdfast._api.fair_lock import BaseFairLock
+from holdfast._api.lease import Entered
+from holdfast._api.lock import L
 from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt
@@ -26,12 +28,219 @@ if TYPE_CHECKING:
     from holdfast._api.ticket import Ticket
     from holdfast._net.endpoint import Topology
 
-__all__ = ["FairLock", "Lease", "Lock"]
+__all__ = ["FairLock", "Lease", "Lock", "LockLease"]
 
 T = TypeVar("T")
 
 
-class Lock(lock.BaseLock[Lease]):
+class BaseAioLock(lock.BaseLock[L]):
+    """The locks of asyncio: acquire, release, and the ``async with`` statement."""
+
+    _face = "asyncio"
+    _core_type = LeaseCore
+    _lease_type = Lease
+
+    def _start(self) -> None:
+        self._current: Any = None
+        self._entered: Entered[Any] = Entered()
+        self._home: Runner | None = None
+        self._users: dict[Runner, int] = {}
+        """Number of tasks that wait for the lock, by the driver that asks its server: waits go on when a Cluster moves the
+        lock."""
+
+    @property
+    def lease(self) -> L | None:
+        """The lease of the latest acquisition by this object; None once it is released."""
+        core = self._live()
+        return None if core is None else core.user_lease()
+
+    async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
+
+        Works like threading.Lock.acquire, except that without arguments it waits as long as this object's ``wait`` option
+        allows. Raises ServerError if the server cannot be reached.
+        """
+        wait = self._wait if blocking and timeout == -1 else options.acquire_wait(self._wait, blocking, timeout)
+        return await self._acquire(wait)
+
+    async def _acquire(self, wait: float | None) -> bool:
+        if self._cluster is not None:
+            await self._locate(self._cluster)
+        driver = self._driver()
+        attempt = self._new_attempt(driver.process)
+        try:
+            result = await self._take(driver, attempt, wait)
+            if isinstance(result, Busy):
+                return False
+            result.owner = id(asyncio.current_task())
+            attempt.unclaimed = None  # This object refers to the lease now.
+            return True
+        except GeneratorExit:
+            self._tally.gave_up(attempt)
+            raise  # The coroutine is dropped with its closed event loop: nothing can be awaited, and the driver has cleaned up.
+        except BaseException:
+            await self._undo(attempt)
+            raise
+
+    async def release(self) -> None:
+        """Release the lock; any task may do it.
+
+        Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
+        ServerError if the server cannot be reached: the lock is then free when the lease expires.
+        """
+        core = self._live()
+        if core is None:
+            raise self._not_held()
+        await core.release()
+
+    async def locked(self) -> bool:
+        """Return True if anybody holds the lock, by asking the server. Raises ServerError if it cannot be reached."""
+        return await self._ask(self._is_locked)
+
+    async def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._cluster is not None:
+            await self._locate(self._cluster)
+        return await self._driver().run(operation())
+
+    async def __aenter__(self) -> L:
+        """Acquire the lock within this object's ``wait`` and return the lease.
+
+        Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached.
+        """
+        started = clock()
+        if self._cluster is not None:
+            await self._locate(self._cluster)
+        driver = self._driver()
+        attempt = self._new_attempt(driver.process)
+        try:
+            result = await self._take(driver, attempt, self._wait)
+            if isinstance(result, Busy):
+                raise self._busy(result, await driver.run(self._holder(result)), clock() - started)
+            lease: L = result.user_lease()
+            result.body_task = asyncio.current_task()
+            self._entered.push(id(result.body_task), result)
+            attempt.unclaimed = None  # The with statement refers to the lease now.
+            return lease
+        except GeneratorExit:
+            self._tally.gave_up(attempt)
+            raise  # The coroutine is dropped with its closed event loop: nothing can be awaited, and the driver has cleaned up.
+        except BaseException:
+            await self._undo(attempt)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the lease that this ``async with`` acquired, and no other.
+
+        If it was lost, LeaseLost is raised if the body succeeded or was cancelled because of it; else it is added as a note to
+        the exception of the body. If the server cannot be reached, that is only a warning: the lock is free when the lease
+        expires.
+        """
+        core = self._entered.innermost(running_task())
+        self._entered.remove(core)
+        core.body_task = None
+        if not core.ends_with_loop():
+            await self._leave(core, core.end_of_body(error))
+
+    async def _leave(self, core: LeaseCore, error: BaseException | None) -> None:
+        try:
+            await core.release()
+        except NotHeld:
+            # The lease was released in the body, or belongs to the process that forked this one. If the body has acquired the
+            # lock again, as an asyncio.Condition does, that lease has to be released.
+            again = self._live()
+            if again is not None and again.owner == core.owner and again.fence > core.fence:
+                await again.release()
+        except LeaseLost as lost:
+            if error is None:
+                raise
+            error.add_note(str(lost))
+        except (ServerError, QuorumError) as unreachable:
+            warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
+
+    def _detach(self, core: LeaseCore) -> None:
+        self._entered.remove(core)
+
+    async def _find_server(self) -> None:
+        if self._cluster is not None:
+            await self._locate(self._cluster)
+
+    async def _locate(self, cluster: Topology) -> None:
+        """Look up the server that has the lock's slot in the Cluster now. Called before each use, because slots move."""
+        if not cluster.known:
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, self._endpoint.timeout)
+            except WireError as error:
+                raise self._user_error(error) from error
+        self._settle(cluster)
+
+    def _driver(self) -> Runner:
+        driver = self._home
+        loop = asyncio.get_running_loop()
+        if driver is None or driver.process is not current() or loop not in driver.process.drivers or driver.loop is not loop:
+            if driver is not None and driver.process is current() and driver.loop is not loop:
+                if self._live() is not None and driver.loop.is_closed():
+                    raise RuntimeError(f"lock {self.name!r} is held in an event loop that is closed; call release() first")
+                if self._live() is not None:
+                    raise self._used_elsewhere()
+            if any(self._awaits(other) for other in list(self._users) if other.loop is not loop):
+                raise self._used_elsewhere()
+            driver = self._home = self._new_driver()
+        return driver
+
+    def _awaits(self, driver: Runner) -> bool:
+        """Return True if tasks may still wait for the lock through this driver (of an event loop and process)."""
+        if driver.process is current() and not driver.loop.is_closed():
+            return True
+        self._users.pop(driver, None)  # Tasks of a closed loop, or of the parent process, wait no more.
+        return False
+
+    def _used_elsewhere(self) -> RuntimeError:
+        return RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
+
+    def _new_driver(self) -> Runner:
+        return aio_driver_for(current(), self._endpoint)
+
+    async def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> LeaseCore | Busy:
+        result = self._at_once(attempt)
+        if result is None:
+            attempt.slot = driver.slot()
+            asked = driver
+            self._users[asked] = self._users.get(asked, 0) + 1
+            try:
+                result = await driver.run(self._try(attempt, wait))
+            except SlotMoved:
+                assert self._cluster is not None
+                await self._locate(self._cluster)
+                driver = self._driver()
+                return await self._take(driver, attempt, self._moved(attempt, driver.process, wait))
+            except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
+                raise self._user_error(error) from error
+            finally:
+                left = self._users.pop(asked, 1) - 1
+                if left:
+                    self._users[asked] = left
+        if isinstance(result, Busy):
+            self._tally.stayed_busy(attempt)
+            return result
+        core = self._core_type(
+            driver.process, driver.endpoint, result, self._on_lost, user_type=self._lease_type, driver=driver
+        )
+        self._keep(core)
+        if result.queued or attempt.waited or self._tally.waiting:
+            self._tally.waited(result)
+        return core
+
+    async def _undo(self, attempt: Attempt) -> None:
+        self._tally.gave_up(attempt)
+        if attempt.unclaimed is not None:
+            attempt.unclaimed.discard()
+        await self._driver().run(self._abandon(attempt))
+        attempt.unclaimed = None
+
+
+class Lock(BaseAioLock[LockLease]):
     """A named lock that at most one process, thread or task holds, anywhere.
 
     The lock is held under a lease: it expires ``ttl`` seconds after its holder stops renewing it, so a crashed holder does not
@@ -72,210 +281,21 @@ class Lock(lock.BaseLock[Lease]):
         ConfigError: an option is out of range; nothing was sent to the server.
     """
 
-    _face = "asyncio"
-    _lease_type = Lease
-
-    def _start(self) -> None:
-        self._current: Lease | None = None
-        self._entered: lease.Entered[Lease] = lease.Entered()
-        self._home: Runner | None = None
-        self._users: dict[Runner, int] = {}
-        """Number of tasks that wait for the lock, by the driver that asks its server: waits go on when a Cluster moves the
-        lock."""
-
-    @property
-    def lease(self) -> Lease | None:
-        """The lease of the latest acquisition by this object; None once it is released."""
-        lease = self._current
-        return None if lease is None or lease._is_over() else lease  # noqa: SLF001
-
-    async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
-
-        Works like threading.Lock.acquire, except that without arguments it waits as long as this object's ``wait`` option
-        allows. Raises ServerError if the server cannot be reached.
-        """
-        wait = self._wait if blocking and timeout == -1 else options.acquire_wait(self._wait, blocking, timeout)
-        return await self._acquire(wait)
-
-    async def _acquire(self, wait: float | None) -> bool:
-        if self._cluster is not None:
-            await self._locate(self._cluster)
-        driver = self._driver()
-        attempt = self._new_attempt(driver.process)
-        try:
-            result = await self._take(driver, attempt, wait)
-            if isinstance(result, Busy):
-                return False
-            result._owner = id(asyncio.current_task())  # noqa: SLF001
-            attempt.unclaimed = None  # This object refers to the lease now.
-            return True
-        except GeneratorExit:
-            self._tally.gave_up(attempt)
-            raise  # The coroutine is dropped with its closed event loop: nothing can be awaited, and the driver has cleaned up.
-        except BaseException:
-            await self._undo(attempt)
-            raise
-
-    async def release(self) -> None:
-        """Release the lock; any task may do it.
-
-        Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
-        ServerError if the server cannot be reached: the lock is then free when the lease expires.
-        """
-        lease = self.lease
-        if lease is None:
-            raise self._not_held()
-        await lease.release()
+    _lease_type = LockLease
 
     async def ticket(self, expires: float = 60.0) -> Ticket:
-        """Return a ticket that hands the lock over to another process, as `Lease.ticket` does. Raises NotHeld if the lock is
-        not held by this object."""
-        lease = self.lease
-        if lease is None:
+        """Return a ticket that hands the lock over to another process, as `LockLease.ticket` does.
+
+        Raises NotHeld if the lock is not held by this object.
+        """
+        core = self._live()
+        if core is None:
             raise self._not_held()
-        return await lease.ticket(expires)
-
-    async def locked(self) -> bool:
-        """Return True if anybody holds the lock, by asking the server. Raises ServerError if it cannot be reached."""
-        return await self._ask(self._is_locked)
-
-    async def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if self._cluster is not None:
-            await self._locate(self._cluster)
-        return await self._driver().run(operation())
-
-    async def __aenter__(self) -> Lease:
-        """Acquire the lock within this object's ``wait`` and return the lease.
-
-        Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached.
-        """
-        started = clock()
-        if self._cluster is not None:
-            await self._locate(self._cluster)
-        driver = self._driver()
-        attempt = self._new_attempt(driver.process)
-        try:
-            result = await self._take(driver, attempt, self._wait)
-            if isinstance(result, Busy):
-                raise self._busy(result, await driver.run(self._holder(result)), clock() - started)
-            result._body = asyncio.current_task()  # noqa: SLF001
-            self._entered.push(id(result._body), result)  # noqa: SLF001
-            attempt.unclaimed = None  # The with statement refers to the lease now.
-            return result
-        except GeneratorExit:
-            self._tally.gave_up(attempt)
-            raise  # The coroutine is dropped with its closed event loop: nothing can be awaited, and the driver has cleaned up.
-        except BaseException:
-            await self._undo(attempt)
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release the lease that this ``async with`` acquired, and no other.
-
-        If it was lost, LeaseLost is raised if the body succeeded or was cancelled because of it; else it is added as a note to
-        the exception of the body. If the server cannot be reached, that is only a warning: the lock is free when the lease
-        expires.
-        """
-        lease = self._entered.innermost(running_task())
-        self._entered.remove(lease)
-        lease._body = None  # noqa: SLF001
-        if not lease._ends_with_loop():  # noqa: SLF001
-            await self._leave(lease, lease._end_of_body(error))  # noqa: SLF001
-
-    async def _leave(self, lease: Lease, error: BaseException | None) -> None:
-        try:
-            await lease.release()
-        except NotHeld:
-            # The lease was released in the body, or belongs to the process that forked this one. If the body has acquired the
-            # lock again, as an asyncio.Condition does, that lease has to be released.
-            again = self.lease
-            if again is not None and again._owner == lease._owner and again.fence > lease.fence:  # noqa: SLF001
-                await again.release()
-        except LeaseLost as lost:
-            if error is None:
-                raise
-            error.add_note(str(lost))
-        except (ServerError, QuorumError) as unreachable:
-            warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
-
-    async def _locate(self, cluster: Topology) -> None:
-        """Look up the server that has the lock's slot in the Cluster now. Called before each use, because slots move."""
-        if not cluster.known:
-            try:
-                await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, self._endpoint.timeout)
-            except WireError as error:
-                raise self._user_error(error) from error
-        self._settle(cluster)
-
-    def _driver(self) -> Runner:
-        driver = self._home
-        loop = asyncio.get_running_loop()
-        if driver is None or driver.process is not current() or loop not in driver.process.drivers or driver.loop is not loop:
-            if driver is not None and driver.process is current() and driver.loop is not loop:
-                if self.lease is not None and driver.loop.is_closed():
-                    raise RuntimeError(f"lock {self.name!r} is held in an event loop that is closed; call release() first")
-                if self.lease is not None:
-                    raise self._used_elsewhere()
-            if any(self._awaits(other) for other in list(self._users) if other.loop is not loop):
-                raise self._used_elsewhere()
-            driver = self._home = self._new_driver()
-        return driver
-
-    def _awaits(self, driver: Runner) -> bool:
-        """Return True if tasks may still wait for the lock through this driver (of an event loop and process)."""
-        if driver.process is current() and not driver.loop.is_closed():
-            return True
-        self._users.pop(driver, None)  # Tasks of a closed loop, or of the parent process, wait no more.
-        return False
-
-    def _used_elsewhere(self) -> RuntimeError:
-        return RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
-
-    def _new_driver(self) -> Runner:
-        return aio_driver_for(current(), self._endpoint)
-
-    async def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> Lease | Busy:
-        result = self._at_once(attempt)
-        if result is None:
-            attempt.slot = driver.slot()
-            asked = driver
-            self._users[asked] = self._users.get(asked, 0) + 1
-            try:
-                result = await driver.run(self._try(attempt, wait))
-            except SlotMoved:
-                assert self._cluster is not None
-                await self._locate(self._cluster)
-                driver = self._driver()
-                return await self._take(driver, attempt, self._moved(attempt, driver.process, wait))
-            except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
-                raise self._user_error(error) from error
-            finally:
-                left = self._users.pop(asked, 1) - 1
-                if left:
-                    self._users[asked] = left
-        if isinstance(result, Busy):
-            self._tally.stayed_busy(attempt)
-            return result
-        lease = self._lease_type(driver, result, self._on_lost)
-        self._keep(lease)
-        if result.queued or attempt.waited or self._tally.waiting:
-            self._tally.waited(result)
-        return lease
-
-    def _keep(self, lease: Lease) -> None:
-        self._current = lease
-
-    async def _undo(self, attempt: Attempt) -> None:
-        self._tally.gave_up(attempt)
-        lease.discard_unreturned(attempt)
-        await self._driver().run(self._abandon(attempt))
-        attempt.unclaimed = None
+        ticket: Ticket = await core.issue_ticket(expires)
+        return ticket
 
 
-class FairLock(BaseFairLock[Lease], Lock):
+class FairLock(BaseFairLock[LockLease], Lock):
     """A `Lock` that is granted in the strict order of arrival, across all processes.
 
     Each waiting thread or task has its own place in the server's queue, and each hand-over costs a round trip. Options, errors

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from holdfast._api import aio_lease, aio_lock
-from holdfast._api.redlock import BaseQuorumLease, BaseRedlock
+from holdfast._api import aio_election_lock, aio_lease, aio_lock
+from holdfast._api.redlock import BaseQuorumCore, BaseRedlock
 from holdfast._runtime.drivers.aio_quorum import Driver
 from holdfast._runtime.process import current
 
 
-class Lease(BaseQuorumLease, aio_lock.Lease):
-    """The lease of a lock over several servers."""
+class QuorumCore(BaseQuorumCore, aio_lease.LeaseCore):
+    """The internal object of a lease over several servers."""
 
 
-class Redlock(BaseRedlock[Lease], aio_lock.Lock):
+class Redlock(BaseRedlock[aio_lease.Lease], aio_lock.BaseAioLock[aio_lease.Lease]):
     """A `Lock` that a majority of several independent servers grants. It works while a minority of them is unreachable.
 
     All servers are asked at the same time, without waiting for slow ones once a majority has decided (the Redlock algorithm,
@@ -33,17 +33,13 @@ class Redlock(BaseRedlock[Lease], aio_lock.Lock):
         QuorumError: too few servers can vote; its ``nodes`` has the answer of each.
     """
 
-    _lease_type = Lease
+    _core_type = QuorumCore
 
     def _new_driver(self) -> Driver:
         return Driver(current(), self._endpoint)
 
 
-class Term(BaseQuorumLease, aio_lease.Term):
-    """The lease of a leader that a majority of several servers has elected, for one term."""
-
-
-class ElectionLock(Redlock):
+class ElectionLock(aio_election_lock.LeaderLock, Redlock):
     """The lock of an election over several servers. Its holder leads."""
 
-    _lease_type = Term  # type: ignore[assignment]
+    _lease_type = aio_lease.Term

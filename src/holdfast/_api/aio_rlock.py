@@ -7,21 +7,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast._api import aio_redlock
-from holdfast._api.aio_lease import Lease
+from holdfast._api.aio_lease import Lease, LeaseCore, LockLease
 from holdfast._api.aio_lock import Lock
 from holdfast._api.options import acquire_wait
-from holdfast._api.rlock import OwnedLease, Reentrant, holdings
+from holdfast._api.rlock import BaseOwnedCore, Reentrant, holdings
 from holdfast._net.resolve import are_several
 from holdfast.errors import NotHeld
 
 __all__ = ["RLock"]
 
 
-class _Lease(OwnedLease, Lease):
-    """The lease of an RLock, as ``async with lock as lease`` returns it."""
+class _OwnedCore(BaseOwnedCore, LeaseCore):
+    """The internal object of the lease of an RLock."""
 
 
-class RLock(Reentrant[Lease], Lock):
+class RLock(Reentrant[LockLease], Lock):
     """A `Lock` that its owner can acquire again, and releases as often: for functions that call each other.
 
     Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees
@@ -38,7 +38,7 @@ class RLock(Reentrant[Lease], Lock):
         ConfigError: an option is out of range; nothing was sent to the server.
     """
 
-    _lease_type = _Lease
+    _core_type: type[LeaseCore] = _OwnedCore
 
     if not TYPE_CHECKING:  # For type checkers, the options are those of __init__.
 
@@ -61,7 +61,7 @@ class RLock(Reentrant[Lease], Lock):
         if mine is None:
             return await super().acquire(blocking, timeout)
         acquire_wait(self._wait, blocking, timeout)
-        return mine.again() is not None
+        return mine.again(True)
 
     async def release(self) -> None:
         """Release one acquisition; the last one frees the lock. Only the owner can do this.
@@ -76,7 +76,7 @@ class RLock(Reentrant[Lease], Lock):
             raise self._not_held() from None
         if holding is not None:
             try:
-                await holding.lease.release()
+                await holding.core.release()
             except NotHeld:
                 raise  # The lease was released by hand, and the end of an outer ``with`` still needs the holding.
             except BaseException:
@@ -84,7 +84,7 @@ class RLock(Reentrant[Lease], Lock):
                 raise
             del mine[self._mark]
 
-    async def __aenter__(self) -> Lease:
+    async def __aenter__(self) -> LockLease:
         """Acquire the lock within this object's ``wait`` and return the lease. Its owner acquires it again at once.
 
         Raises LockTimeout if the lock stays busy, LeaseLost if the caller held it and lost it, ServerError if the server cannot
@@ -93,9 +93,11 @@ class RLock(Reentrant[Lease], Lock):
         mine = holdings().mine(self._mark)
         if mine is None:
             return await super().__aenter__()
-        lease: Lease = mine.again()
-        if lease._body is None:  # noqa: SLF001
-            lease._body, mine.guarded = asyncio.current_task(), mine.count  # noqa: SLF001
+        core = mine.core
+        lease: LockLease = core.user_lease()
+        mine.again(lease)
+        if core.body_task is None:
+            core.body_task, mine.guarded = asyncio.current_task(), mine.count
         return lease
 
     async def __aexit__(
@@ -108,16 +110,16 @@ class RLock(Reentrant[Lease], Lock):
         lease expires.
         """
         holding = self._inside()
-        lease = holding.lease
+        core = holding.core
         if holding.count == holding.guarded:
-            lease._body, holding.guarded = None, 0  # noqa: SLF001
-        error = lease._end_of_body(error)  # noqa: SLF001
+            core.body_task, holding.guarded = None, 0
+        error = core.end_of_body(error)
         holding.leaving = holding.count
         try:
             if holding.count > 1:
                 self._step_out(error)
             else:
-                await self._leave(lease, error)
+                await self._leave(core, error)
         finally:
             holdings().left(self._mark)
 
@@ -125,7 +127,8 @@ class RLock(Reentrant[Lease], Lock):
 class _OnSeveralServers(RLock, aio_redlock.Redlock):
     """An `RLock` on several servers, of which a majority has to grant it."""
 
-    _lease_type = aio_redlock.Lease  # type: ignore[assignment]
+    _core_type = aio_redlock.QuorumCore
+    _lease_type = Lease  # type: ignore[assignment]  # without tickets
     _several = True
 
 

@@ -5,22 +5,33 @@ from __future__ import annotations
 import asyncio
 
 from holdfast._api import aio_lock, rwlock
-from holdfast._api.aio_lease import Lease
+from holdfast._api.aio_lease import Lease, LeaseCore
+from holdfast._api.lock import L
 
 
-class WriteLease(rwlock.BaseWriteLease, Lease):
+class WriteLease(Lease):
     """The lease of a writer, which can be turned into a reader's."""
+
+    @property
+    def downgraded(self) -> bool:
+        """True once the writer has become a reader by `downgrade`."""
+        downgraded: bool = self._core.downgraded
+        return downgraded
 
     async def downgrade(self) -> None:
         """Become a reader: other readers are admitted, and the lease and its fence stay. A reader cannot become a writer again.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
-        self._at_home()
-        await self._driver.run(self._downgrade())
+        self._core.at_home()
+        await self._core.driver.run(self._core.downgrade_on_server())
 
 
-class _Side(rwlock.Side, aio_lock.Lock):
+class _WriteCore(rwlock.BaseWriteCore, LeaseCore):
+    """The internal object of a writer's lease."""
+
+
+class _Side(rwlock.Side[L], aio_lock.BaseAioLock[L]):
     @staticmethod
     def _me() -> object:
         return asyncio.current_task()
@@ -34,9 +45,14 @@ class _Side(rwlock.Side, aio_lock.Lock):
         await self._give_back_soon()
 
 
-class WriteSide(_Side):
+class ReadSide(_Side[Lease]):
+    """The read side of a read-write lock, which many readers can hold at the same time."""
+
+
+class WriteSide(_Side[WriteLease]):
     """The write side of a read-write lock: a `Lock` whose lease can be turned into a reader's."""
 
+    _core_type = _WriteCore
     _lease_type = WriteLease
 
     async def __aenter__(self) -> WriteLease:
@@ -45,9 +61,7 @@ class WriteSide(_Side):
         Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached. Raises RuntimeError if this task
         holds the lock already.
         """
-        lease = await super().__aenter__()
-        assert isinstance(lease, WriteLease)
-        return lease
+        return await super().__aenter__()
 
 
 class RWLock(rwlock.BaseRWLock[Lease]):
@@ -78,12 +92,12 @@ class RWLock(rwlock.BaseRWLock[Lease]):
         ConfigError: an option is out of range; nothing was sent to the server.
     """
 
-    _side_types = (_Side, WriteSide)
+    _side_types = (ReadSide, WriteSide)
 
     @property
-    def read(self) -> aio_lock.Lock:
+    def read(self) -> ReadSide:
         """The read side: many readers can hold it at the same time, while no writer holds the lock."""
-        side: aio_lock.Lock = self._read
+        side: ReadSide = self._read
         return side
 
     @property

@@ -9,7 +9,7 @@ from holdfast._api import aio_lock, permit
 from holdfast._api.aio_lease import Lease
 
 
-class Semaphore(permit.BaseSemaphore[Lease], aio_lock.Lock):
+class Semaphore(permit.BaseSemaphore[Lease], aio_lock.BaseAioLock[Lease]):
     """A semaphore: at most ``limit`` permits are held at the same time, across all processes.
 
     A permit is held under a lease, so the permits of a crashed holder become free when its lease expires. Each acquisition gets
@@ -45,7 +45,7 @@ class Semaphore(permit.BaseSemaphore[Lease], aio_lock.Lock):
     @property
     def lease(self) -> Lease | None:
         """The lease of the latest acquisition by this object that is not released; None if there is none."""
-        return next(reversed(self._holding()), None)
+        return super().lease
 
     async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire ``weight`` permits and return True; return False if too few became free in time. ``timeout`` is in seconds.

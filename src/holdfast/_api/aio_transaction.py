@@ -96,14 +96,19 @@ class Transaction(transactions.BaseTransaction):
             raise self._given_up(given_up) from None
 
     async def _try(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
-        transaction = type(self)(self._client, *self._keys)
+        """Run the function once, in a new transaction."""
+        fresh = type(self)(self._client, *self._keys)
+        return await fresh._tried(function)  # noqa: SLF001 - a new object of this class
+
+    async def _tried(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run the function in this transaction. Raises Changed if another client was quicker."""
         try:
-            async with transaction:
-                return await function(transaction)
+            async with self:
+                return await function(self)
         except TransactionConflict as conflict:
-            if conflict is not transaction._conflict:  # noqa: SLF001
+            if conflict is not self._conflict:
                 raise
-            raise Changed(transaction._why) from conflict  # noqa: SLF001
+            raise Changed(self._why) from conflict
 
     def _in_thread(self, function: Callable[[], object]) -> Any:
         return asyncio.get_running_loop().run_in_executor(None, function)

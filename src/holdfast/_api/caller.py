@@ -27,23 +27,23 @@ class Caller:
 
     @hides_client()
     def __init__(self, client: object) -> None:
-        self._endpoint: Endpoint = client if isinstance(client, Endpoint) else resolve(client, "sync")
+        self.endpoint: Endpoint = client if isinstance(client, Endpoint) else resolve(client, "sync")
         self._driver: sync.Driver | None = None
 
     def each(self) -> list[Caller]:
         """Return one caller for each server that may have keys: for a Cluster, one for each known primary."""
-        cluster = self._endpoint.cluster
+        cluster = self.endpoint.cluster
         return [self] if cluster is None else [Caller(endpoint) for endpoint in cluster.primaries()]
 
     @property
     def timeout(self) -> float:
         """Seconds to wait for one answer of the server."""
-        return self._endpoint.timeout
+        return self.endpoint.timeout
 
     @property
     def address(self) -> str:
         """The address of the server, for messages."""
-        return self._endpoint.address
+        return self.endpoint.address
 
     def run(self, operation: Coroutine[Any, Any, T], key: bytes, what: str) -> T:
         """Run an operation about ``key`` to its end and return its result. Raises ServerError, whose text
@@ -61,7 +61,7 @@ class Caller:
 
     def driver(self, key: bytes) -> sync.Driver:
         """Return the driver (runs operations on one server) for the server of ``key``. Raises WireError."""
-        cluster = self._endpoint.cluster
+        cluster = self.endpoint.cluster
         if cluster is not None:
             from holdfast._net.slots import slot_of
 
@@ -70,7 +70,7 @@ class Caller:
             return driver_for(current(), cluster.shard(slot_of(key)))
         driver = self._driver
         if driver is None or driver.process is not current():
-            driver = self._driver = driver_for(current(), self._endpoint)
+            driver = self._driver = driver_for(current(), self.endpoint)
         return driver
 
 
@@ -80,25 +80,25 @@ class AioCaller:
 
     @hides_client()
     def __init__(self, client: object) -> None:
-        self._endpoint: Endpoint = client if isinstance(client, Endpoint) else resolve(client, "asyncio")
+        self.endpoint: Endpoint = client if isinstance(client, Endpoint) else resolve(client, "asyncio")
         from holdfast._runtime.drivers.aio_choice import aio_driver_for  # Imported late: programs of threads need no asyncio.
 
         self._driver_for = aio_driver_for
 
     def each(self) -> list[AioCaller]:
         """Return one caller for each server that may have keys: for a Cluster, one for each known primary."""
-        cluster = self._endpoint.cluster
+        cluster = self.endpoint.cluster
         return [self] if cluster is None else [AioCaller(endpoint) for endpoint in cluster.primaries()]
 
     @property
     def timeout(self) -> float:
         """Seconds to wait for one answer of the server."""
-        return self._endpoint.timeout
+        return self.endpoint.timeout
 
     @property
     def address(self) -> str:
         """The address of the server, for messages."""
-        return self._endpoint.address
+        return self.endpoint.address
 
     async def run(self, operation: Coroutine[Any, Any, T], key: bytes, what: str) -> T:
         """Run an operation about ``key`` to its end and return its result. Raises ServerError, whose text
@@ -115,8 +115,8 @@ class AioCaller:
 
     def ask(self, command: Command, key: bytes) -> Coroutine[Any, Any, Any]:
         """Send a plain command about ``key`` and return the reply. Raises WireError."""
-        if self._endpoint.cluster is None:
-            return self._driver_for(current(), self._endpoint).ask(command)
+        if self.endpoint.cluster is None:
+            return self._driver_for(current(), self.endpoint).ask(command)
         return self._ask_shard(command, key)
 
     async def _ask_shard(self, command: Command, key: bytes) -> Any:
@@ -124,9 +124,9 @@ class AioCaller:
 
     async def driver(self, key: bytes) -> aio.Driver:
         """Return the driver (runs operations on one server) for the server of ``key``. Raises WireError."""
-        cluster: Any = self._endpoint.cluster
+        cluster: Any = self.endpoint.cluster
         if cluster is None:
-            return self._driver_for(current(), self._endpoint)
+            return self._driver_for(current(), self.endpoint)
         from holdfast._net.slots import slot_of
 
         if not cluster.known:

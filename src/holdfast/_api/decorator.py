@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, Never, ParamSpec, TypeVar
 
 from holdfast._api.functions import is_async, refuse_generator
+from holdfast._api.lease import core_of
 from holdfast._api.options import refuse_mistaken
 from holdfast._api.rlock import depth, unfinished
 from holdfast._api.templates import Filled
@@ -124,7 +125,10 @@ def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str
         except BaseException as error:
             if unfinished(own, lease, before):
                 # After an interrupt in its __aexit__, a Lock may have dropped the lease from its list: release this very lease.
-                await (own.__aexit__(type(error), error, None) if reentrant else own._leave(lease, error))  # noqa: SLF001
+                if reentrant:
+                    await own.__aexit__(type(error), error, None)
+                else:
+                    await own._leave(core_of(lease), error)  # noqa: SLF001 - the end of its with statement, made up for
             raise
         finally:
             _held.set(marked)
@@ -164,7 +168,7 @@ def _mark(own: Any, owner: object, before: frozenset[tuple[object, ...]]) -> Non
 
     Raises ConfigError if it holds this lock already and cannot acquire it again.
     """
-    entry = owner, own._endpoint, own.key  # noqa: SLF001
+    entry = owner, own._endpoint, own.key  # noqa: SLF001 - compared only, at each call of the function
     if entry in before and own.lease is None:  # An RLock with a lease can be acquired again.
         raise ConfigError(
             f"lock {own.name!r} is held by the same call stack already, so this call would wait for itself; pass "

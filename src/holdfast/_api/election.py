@@ -27,7 +27,7 @@ from holdfast.errors import ConfigError, LockTimeout, NoCandidate, NotHeld
 LONGEST_NAME, LONGEST_VALUE = 200, 65536
 
 
-class BaseElectionLock(lock.BaseLock[Any]):
+class BaseElectionLock(lock.BaseLock[L]):
     """The lock of an election on one server, as one candidate sees it. Each candidate has its own place in the
     server's queue."""
 
@@ -47,6 +47,11 @@ class BaseElectionLock(lock.BaseLock[Any]):
         assert isinstance(attempt, Candidacy)
         return election.campaign(attempt, wait)
 
+    def note_free(self, at: float) -> None:
+        """Report that the key of the lock was gone on its server at local time ``at`` (seconds)."""
+        endpoint = self._endpoint if self._cluster is None else self._shard(self._cluster)
+        self._found_free(endpoint, at)
+
     async def _holder(self, busy: Busy) -> bytes | None:
         if busy.process != PAUSED:
             try:
@@ -64,70 +69,64 @@ class BaseElectionLock(lock.BaseLock[Any]):
         return not_elected(self.election, holder, waited, busy.remaining)
 
 
-class BaseTerm(leases.BaseLease):
-    """A term (time as the leader) on one server: the part that the sync and the asyncio API share."""
+class BaseTermCore(leases.LeaseCore):
+    """The internal object of a term (time as the leader) on one server: the part that the sync and the asyncio API share."""
 
-    _attempt: Candidacy
+    attempt: Candidacy
 
-    async def _release(self, known: bool | WireError | None = None) -> None:
-        await super()._release(known)
-        await election.notify_observers(self._attempt.election_keys)
+    async def release_on_server(self, known: bool | WireError | None = None) -> None:
+        await super().release_on_server(known)
+        await election.notify_observers(self.attempt.election_keys)
 
-    async def _proclaim(self, value: str) -> None:
+    async def replace_value(self, value: str) -> None:
         """Replace the text that observers get. `Election.proclaim` runs this operation."""
         self.check()
-        self._attempt.value = value
+        self.attempt.value = value
         try:
-            leads = await election.proclaim(self._attempt, self.fence)
+            leads = await election.proclaim(self.attempt, self.fence)
         except (WireError, KeyConflict) as error:
-            raise trouble(self._held_lease.spec, error) from error
+            raise trouble(self.held_lease.spec, error) from error
         if not leads:
-            self._taken_away()
+            self.taken_away()
 
-    async def _hand_over(self, to: str) -> None:
+    async def transfer(self, to: str) -> None:
         """Make the candidate called ``to`` the leader. `Election.hand_over` runs this operation."""
         self.check()
-        held_lease = self._held_lease
+        held_lease = self.held_lease
         held_lease.over = True  # While it is unknown who leads, this candidate must not count as the leader.
         try:
-            done = await election.transfer(self._attempt.election_keys, held_lease.token, to)
+            done = await election.transfer(self.attempt.election_keys, held_lease.token, to)
         except Unknown as error:
-            await self._abandoned()
+            await self.finish_release()
             raise trouble(held_lease.spec, error, " (this candidate resigned, and the other one may lead now)") from error
         except (WireError, KeyConflict) as error:
-            self._go_on()
+            self.go_on()
             raise trouble(held_lease.spec, error) from error
         except BaseException:
-            await self._abandoned()
+            await self.finish_release()
             raise
         if done is True:
-            self._count(self._process.clock())
+            self.count_time(self.process.clock())
             held_lease.end()
-            self._forget()
+            self.forget()
             if held_lease.maybe_in_flight:
-                await self._give_up()  # A late copy of the request that acquired the lock must not acquire it again.
+                await self.give_up()  # A late copy of the request that acquired the lock must not acquire it again.
             return
-        self._go_on()
+        self.go_on()
         if isinstance(done, NoSuchCandidate):
             raise _no_candidate(held_lease.spec, to, done.names)
-        self._taken_away()
+        self.taken_away()
 
-    def _may_hand_over(self) -> None:
-        raise ConfigError(
-            f"a term of election {self.name!r} has no ticket: call Election.hand_over to make another candidate the leader",
-            parameter="ticket",
-        )
-
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Resume renewing the term, which was not handed over."""
-        self._held_lease.over = False
-        self._look_again()
+        self.held_lease.over = False
+        self.look_again()
 
-    def _taken_away(self) -> NoReturn:
-        if self._held_lease.lose("its key is gone, or another client holds it"):
-            self._forget()
+    def taken_away(self) -> NoReturn:
+        if self.held_lease.lose("its key is gone, or another client holds it"):
+            self.forget()
             self.notice_loss()
-        raise self._lease_lost()
+        raise self.lease_lost()
 
 
 class BaseElection(Generic[L]):
@@ -231,10 +230,10 @@ class BaseElection(Generic[L]):
         ``what`` is the method that needs the term, for the message.
         """
         self._office(what)
-        lease = self._lock.lease
-        if not isinstance(lease, BaseTerm):
+        core = self._lock.live_term()
+        if core is None:
             raise self._not_leading()
-        return lease
+        return core
 
     def _office(self, what: str) -> ElectionKeys:
         """Return the keys of the election on its one server. Raises ConfigError for an election over several servers.
@@ -257,10 +256,7 @@ class BaseElection(Generic[L]):
         except KeyConflict as error:
             raise trouble(election_keys.spec, error) from error
         if found is None:
-            election_lock = self._lock
-            cluster = election_lock._cluster  # noqa: SLF001 - the candidate's own
-            endpoint = election_lock._endpoint if cluster is None else election_lock._shard(cluster)  # noqa: SLF001
-            election_lock._found_free(endpoint, watch.free_at)  # noqa: SLF001
+            self._lock.note_free(watch.free_at)
         return found
 
 

@@ -48,7 +48,7 @@ class BaseInspector(Generic[C]):
         self._prefix = names.start(prefix)
         several = client if isinstance(client, list | tuple) else [client]
         self._callers: list[C] = [caller(one) for one in several]
-        self._endpoints: list[Endpoint] = [one._endpoint for one in self._callers]  # type: ignore[attr-defined]  # noqa: SLF001
+        self._endpoints: list[Endpoint] = [one.endpoint for one in self._callers]  # type: ignore[attr-defined]
 
     @property
     def _address(self) -> str:

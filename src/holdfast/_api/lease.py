@@ -1,15 +1,22 @@
-"""The common base of the leases of both APIs: renew, release, check and hand over one acquisition, and report its loss."""
+"""The common base of the leases of both APIs: renew, release, check and hand over one acquisition, and report its loss.
+
+`BaseLease` is the object that users hold. Everything about the acquisition is in its `LeaseCore`, an internal object, which
+locks, tickets and the keeper (background thread) use. A core does not refer to the user's object, so that a lease that the user
+drops is collected at once.
+"""
 
 from __future__ import annotations
 
 import functools
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from holdfast._api.error_map import server_error
 from holdfast._api.options import MAX_TTL, MIN_TTL, seconds
 from holdfast._core.lock import release, renewal
+from holdfast._core.lock.owner import Owner
 from holdfast._core.lock.records import Attempt, Grant, HeldLease, Queue, Tally
 from holdfast._core.requests import Run, WireError
 from holdfast._net.endpoint import Endpoint
@@ -53,66 +60,28 @@ class Home(Protocol):
 
 
 class BaseLease:
-    """The lease of one acquisition: the part that the sync and the asyncio API share."""
+    """The lease of an acquisition, as users hold it: the part that the sync and the asyncio API share."""
 
-    _whole: Any = None
-    """The lease of several locks that this lease is part of, which is notified of the loss too; None if there is none."""
-
-    def __init__(self, process: Home, endpoint: Any, grant: Grant, on_lost: Callable[..., object] | None) -> None:
-        keeper = process.keeper  # Before anything else, because starting the keeper thread may fail.
-        self._process = process
-        self._endpoint = endpoint
-        self._attempt = attempt = grant.attempt
-        self._passed = False
-        """True once the lease was handed on to a waiter of this process, or is kept for quick reuse."""
-        self._told_loss = False
-        """True once the owner was notified of the loss."""
-        self._handed_over = False
-        """True once a ticket was issued for this lease."""
-        self._held_lease = held_lease = grant.held_lease or grant.whole or HeldLease(grant)
-        self._parts = self._looked_after()
-        self._taken: float | None = grant.taken
-        """Local time of the acquisition in seconds; None once the time for which the lock was held is counted."""
-        self._owner = 0
-        """Id of the thread or task that acquired the lock."""
-        self._on_lost = on_lost
-        self.fence: int = grant.fence
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self.fence: int = core.fence
         """Number of this acquisition, greater than that of every earlier one of the lock. Send it along with your writes, so
         that the resource can refuse writes with a lower fence."""
-        attempt.unclaimed = self  # Before any other object refers to this lease, so that an interrupt cannot drop it.
-        if grant.held_lease is None:
-            for where, part in self._parts:
-                keeper.watch(where, part, hurry=not grant.in_claim_window)
-            if attempt.local_queue is not None:
-                attempt.local_queue.note_lease(attempt, held_lease)
-        # A lease object that is collected while `held_lease` still refers to it was never released.
-        on_collected = functools.partial(_dropped, keeper, held_lease, attempt.local_queue, attempt.tally, self._parts)
-        held_lease.owner = keeper.refer(self, on_collected)
-        if attempt.tally is not None:
-            attempt.tally.acquisitions += 1
-        if held_lease.lost:
-            self.notice_loss()  # The lease was lost while no lease object existed that could be told.
-
-    def _looked_after(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
-        """Return the leases that the keeper renews for this lease, each with its server."""
-        return ((self._endpoint, self._held_lease),)
 
     @property
     def name(self) -> str:
         """The name of the lock."""
-        return self._held_lease.spec.name
+        name: str = self._core.name
+        return name
 
     @property
     def key(self) -> str:
         """The key of the lock on the server."""
-        return self._held_lease.spec.key
+        key: str = self._core.key
+        return key
 
     def __repr__(self) -> str:
-        held_lease = self._held_lease
-        over = self._passed or held_lease.over
-        ended = "handed over" if self._handed_over else "released"
-        state = f"lost: {held_lease.lost}" if self._expired() else ended if over else f"{self.remaining():.1f} s left"
-        return f"<holdfast lease of {self.name!r}, fence {self.fence}, {state}>"
+        return repr(self._core)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -123,14 +92,12 @@ class BaseLease:
     def remaining(self) -> float:
         """Return the seconds for which the lease is still valid if it is not renewed; 0.0 after a loss or release. Asks no
         server."""
-        return 0.0 if self._is_over() else self._held_lease.remaining(self._process.clock())
+        left: float = self._core.remaining()
+        return left
 
     def check(self) -> None:
         """Raise LeaseLost if the lease is lost, NotHeld if it was released. Asks no server."""
-        if self._is_over():
-            raise self._not_held()
-        if self._expired():
-            raise self._lease_lost()
+        self._core.check()
 
     def progress(self) -> None:
         """Report that the holder makes progress: its ``progress_within`` seconds start again. Asks no server.
@@ -138,113 +105,224 @@ class BaseLease:
         Without ``progress_within``, this only checks the lease. Raises LeaseLost if the lease is lost, NotHeld if it was
         released.
         """
-        self.check()
-        self._held_lease.progressed(self._process.clock())
+        self._core.progress()
 
-    def _begin(self) -> None:
-        """Start the ``progress_within`` seconds anew, once all locks are held that were acquired together with this one."""
-        if self._held_lease.spec.progress_within is not None:
-            self._held_lease.progressed(self._process.clock())
-            self._look_again()
 
-    def notice_loss(self) -> None:
+def core_of(lease: Any) -> Any:
+    """Return the internal object of a lease that a user holds: a `LeaseCore`, or that of a `MultiLease`."""
+    return lease._core  # noqa: SLF001 - the only door between the objects that users hold and the internal ones
+
+
+class UserLease:
+    """A mixin of a lease's internal object: it makes the object that users hold, and remembers it weakly."""
+
+    user_type: Callable[[Any], Any]
+    """The class of the object that users hold."""
+    _users: Callable[[], Any] | None = None
+
+    def user_lease(self) -> Any:
+        """Return the object that users hold. There is one at a time; after the user has dropped it, a new one is made."""
+        found = self._users() if self._users is not None else None
+        if found is None:
+            found = self.user_type(self)
+            self._users = weakref.ref(found)
+        return found
+
+
+class LeaseCore(UserLease, Owner):
+    """The internal object of a lease: the part that the sync and the asyncio API share."""
+
+    taker: Callable[[], object]
+    """Weak reference to the thread or task that acquired a permit."""
+    voted = False
+    """True if several servers vote on the lease."""
+    whole: Any = None
+    """The lease of several locks that this lease is part of, which is notified of the loss too; None if there is none."""
+
+    def __init__(
+        self,
+        process: Home,
+        endpoint: Any,
+        grant: Grant,
+        on_lost: Callable[..., object] | None = None,
+        *,
+        user_type: Callable[[Any], Any] = BaseLease,
+        driver: Any = None,
+    ) -> None:
+        keeper = process.keeper  # Before anything else, because starting the keeper thread may fail.
+        self.process = process
+        self.endpoint = endpoint
+        self.user_type = user_type
+        self.driver = driver
+        """Runs the operations of the lease; None for the lease of a job's run."""
+        self.attempt = attempt = grant.attempt
+        self.passed = False
+        """True once the lease was handed on to a waiter of this process, or is kept for quick reuse."""
+        self.told_loss = False
+        """True once the owner was notified of the loss."""
+        self.handed_over = False
+        """True once a ticket was issued for this lease."""
+        self.held_lease = held_lease = grant.held_lease or grant.whole or HeldLease(grant)
+        self.parts: tuple[tuple[Endpoint, HeldLease], ...] = ((endpoint, held_lease),) if not self.voted else self.node_parts()
+        """The leases that the keeper renews for this lease, each with its server."""
+        self.taken: float | None = grant.taken
+        """Local time of the acquisition in seconds; None once the time for which the lock was held is counted."""
+        self.owner = 0
+        """Id of the thread or task that acquired the lock."""
+        self.on_lost = on_lost
+        self.fence = grant.fence
+        attempt.unclaimed = self  # Before any other object refers to this lease, so that an interrupt cannot drop it.
+        if grant.held_lease is None:
+            for where, part in self.parts:
+                keeper.watch(where, part, hurry=not grant.in_claim_window)
+            if attempt.local_queue is not None:
+                attempt.local_queue.note_lease(attempt, held_lease)
+        # A core that is collected while `held_lease` still refers to it was never released.
+        on_collected = functools.partial(_dropped, keeper, held_lease, attempt.local_queue, attempt.tally, self.parts)
+        held_lease.owner = keeper.refer(self, on_collected)
+        if attempt.tally is not None:
+            attempt.tally.acquisitions += 1
+        if held_lease.lost:
+            self.notice_loss()  # The lease was lost while no lease object existed that could be told.
+
+    def node_parts(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
+        """Return the lease on each of the servers that vote, with the server."""
         raise NotImplementedError
 
-    def _may_hand_over(self) -> None:
+    @property
+    def name(self) -> str:
+        """The name of the lock."""
+        return self.held_lease.spec.name
+
+    @property
+    def key(self) -> str:
+        """The key of the lock on the server."""
+        return self.held_lease.spec.key
+
+    def __repr__(self) -> str:
+        held_lease = self.held_lease
+        over = self.passed or held_lease.over
+        ended = "handed over" if self.handed_over else "released"
+        state = f"lost: {held_lease.lost}" if self.expired() else ended if over else f"{self.remaining():.1f} s left"
+        return f"<holdfast lease of {self.name!r}, fence {self.fence}, {state}>"
+
+    def remaining(self) -> float:
+        """Return the seconds for which the lease is still valid if it is not renewed; 0.0 after a loss or release."""
+        return 0.0 if self.is_over() else self.held_lease.remaining(self.process.clock())
+
+    def check(self) -> None:
+        """Raise LeaseLost if the lease is lost, NotHeld if it was released."""
+        if self.is_over():
+            raise self.not_held()
+        if self.expired():
+            raise self.lease_lost()
+
+    def progress(self) -> None:
+        """Note that the holder makes progress. Raises LeaseLost if the lease is lost, NotHeld if it was released."""
+        self.check()
+        self.held_lease.progressed(self.process.clock())
+
+    def begin(self) -> None:
+        """Start the ``progress_within`` seconds anew, once all locks are held that were acquired together with this one."""
+        if self.held_lease.spec.progress_within is not None:
+            self.held_lease.progressed(self.process.clock())
+            self.look_again()
+
+    def may_hand_over(self) -> None:
         """Raise an error if no ticket can be issued for this lease."""
 
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
         """Return True if the lease was released, or belongs to the process that this one was forked from."""
-        return self._passed or self._held_lease.over or not self._process.here
+        return self.passed or self.held_lease.over or not self.process.here
 
-    def _expired(self) -> bool:
+    def expired(self) -> bool:
         """Return True if the lease is lost. Also notices an expiry that the keeper could not notice yet, as after a pause."""
-        held_lease = self._held_lease
-        if not self._process.here:
+        held_lease = self.held_lease
+        if not self.process.here:
             return True  # A forked child holds no lease.
-        if self._passed:
+        if self.passed:
             return False
-        due = not held_lease.over and not held_lease.lost and self._process.clock() >= held_lease.good_until
+        due = not held_lease.over and not held_lease.lost and self.process.clock() >= held_lease.good_until
         if due and held_lease.lose(held_lease.why_over):
-            self._forget()
+            self.forget()
             self.notice_loss()
         return bool(held_lease.lost)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Tell the keeper to stop renewing this lease."""
-        keeper = self._process.running_keeper
+        keeper = self.process.running_keeper
         if keeper is not None:
-            for where, part in self._parts:
+            for where, part in self.parts:
                 keeper.forget(where, part)
 
-    def _renewed(self, kept: bool, made: float, sent: float, ttl: float) -> bool:
+    def note_renewal(self, kept: bool, made: float, sent: float, ttl: float) -> bool:
         """Record the answer to a renewal by hand. Return False if the lease is lost or ended before the answer was read."""
-        held_lease = self._held_lease
-        if self._expired():
+        held_lease = self.held_lease
+        if self.expired():
             return False
         if kept:
             held_lease.ttl = ttl
             held_lease.renewed(made, sent, ttl)
-            self._look_again()
+            self.look_again()
         elif held_lease.lose("its key is gone, or another client holds it"):
-            self._forget()
+            self.forget()
             self.notice_loss()
         return kept
 
-    def _look_again(self) -> None:
+    def look_again(self) -> None:
         """Have the keeper compute anew when this lease is due for renewal."""
-        for where, part in self._parts:
-            self._process.keeper.watch(where, part)
+        for where, part in self.parts:
+            self.process.keeper.watch(where, part)
 
-    async def _renew(self, ttl: float | None) -> None:
-        """Renew the lease for ``ttl`` seconds (None: its last length). `renew` runs this operation."""
+    async def renew_on_server(self, ttl: float | None) -> None:
+        """Renew the lease for ``ttl`` seconds (None: its last length). `renew` of both APIs runs this operation."""
         self.check()
-        held_lease = self._held_lease
+        held_lease = self.held_lease
         ttl = held_lease.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, held_lease.spec.guard or MAX_TTL)
-        now = self._process.clock()
+        now = self.process.clock()
         ttl = min(ttl, held_lease.ends_at - now)
         made = held_lease.note_request(now, ttl)
         try:
             kept, sent = await renewal.renew(held_lease.spec, held_lease.token, ttl, made)
         except WireError as error:
             raise server_error(held_lease.spec, error) from error
-        if not self._renewed(kept, made, sent, ttl):
-            raise self._lease_lost()
+        if not self.note_renewal(kept, made, sent, ttl):
+            raise self.lease_lost()
 
-    def _hand_on(self) -> bool:
+    def hand_on(self) -> bool:
         """Hand the lease on to the next waiter of this process, or keep it for quick reuse. Return True if that was possible.
 
         Return False if the lease has to be released on the server. Raises NotHeld if the lease was released before.
         """
-        held_lease = self._held_lease
-        if self._passed or held_lease.over or not self._process.here:
-            raise self._not_held()
-        now = self._process.clock()
+        held_lease = self.held_lease
+        if self.passed or held_lease.over or not self.process.here:
+            raise self.not_held()
+        now = self.process.clock()
         if now >= held_lease.good_until:
-            self._expired()
-        self._count(now)
-        local_queue = self._attempt.local_queue
+            self.expired()
+        self.count_time(now)
+        local_queue = self.attempt.local_queue
         if local_queue is None:
             return False
-        kept = local_queue.pass_on(self._attempt, held_lease, now)
+        kept = local_queue.pass_on(self.attempt, held_lease, now)
         if kept is None:
-            raise self._not_held()
-        self._passed = kept
+            raise self.not_held()
+        self.passed = kept
         return kept
 
-    def _may_be_there(self) -> bool:
+    def may_be_there(self) -> bool:
         """Return True if the server may still hold the lease: also if only its holder gave it up, or its time has passed."""
-        held_lease = self._held_lease
-        return not held_lease.lost or held_lease.stalled or self._process.clock() >= held_lease.deadline
+        held_lease = self.held_lease
+        return not held_lease.lost or held_lease.stalled or self.process.clock() >= held_lease.deadline
 
-    async def _release(self, known: bool | WireError | None = None) -> None:
-        """Release the lease on the server, after `_hand_on` returned False. ``known`` is the server's answer, if the caller has
+    async def release_on_server(self, known: bool | WireError | None = None) -> None:
+        """Release the lease on the server, after `hand_on` returned False. ``known`` is the server's answer, if the caller has
         released several leases in one request already."""
-        held_lease, attempt = self._held_lease, self._attempt
+        held_lease, attempt = self.held_lease, self.attempt
         local_queue = attempt.local_queue
         held_lease.end()
         try:
-            if self._may_be_there():
+            if self.may_be_there():
                 if isinstance(known, WireError):
                     raise known
                 if known is None:
@@ -257,108 +335,116 @@ class BaseLease:
             if not held_lease.lost:
                 raise server_error(held_lease.spec, error) from error
         finally:
-            self._forget()  # After the round trip, because others wait for its outcome.
+            self.forget()  # After the round trip, because others wait for its outcome.
             if local_queue is not None:
                 local_queue.on_released(attempt)
         if held_lease.lost:
-            self._count_loss()
-            raise self._lease_lost()
+            self.count_loss()
+            raise self.lease_lost()
 
-    def _leave_to_keeper(self) -> None:
+    def leave_to_keeper(self) -> None:
         """Have the keeper release the lease, where the caller cannot await the release. Raises NotHeld or LeaseLost."""
-        if self._hand_on():
+        if self.hand_on():
             return
-        held_lease, local_queue = self._held_lease, self._attempt.local_queue
+        held_lease, local_queue = self.held_lease, self.attempt.local_queue
         held_lease.end()
-        self._forget()
+        self.forget()
         if local_queue is not None and not held_lease.lost:
-            local_queue.give_back(self._attempt, held_lease)
+            local_queue.give_back(self.attempt, held_lease)
             return
-        for where, part in self._parts if self._may_be_there() else ():
-            self._process.keeper.send_until_answered(
+        for where, part in self.parts if self.may_be_there() else ():
+            self.process.keeper.send_until_answered(
                 where, part.giving_back(revoke=part.maybe_in_flight, timeout=part.spec.timeout), part.deadline
             )
         if held_lease.lost:
             if local_queue is not None:
-                local_queue.on_released(self._attempt)
-            self._count_loss()
-            raise self._lease_lost()
+                local_queue.on_released(self.attempt)
+            self.count_loss()
+            raise self.lease_lost()
 
-    async def _let_go(self) -> None:
+    async def let_go(self) -> None:
         """Release the lease without raising if the server is unreachable; then the keeper releases it as soon as it can."""
-        if self._is_over():  # A release has begun, and it is unknown how far it came.
-            await self._abandoned()
+        if self.is_over():  # A release has begun, and it is unknown how far it came.
+            await self.finish_release()
             return
         try:
-            if not self._hand_on():
-                await self._release()
+            if not self.hand_on():
+                await self.release_on_server()
         except (ServerError, QuorumError):
-            for where, part in self._parts:
-                self._process.keeper.send_until_answered(
+            for where, part in self.parts:
+                self.process.keeper.send_until_answered(
                     where, part.giving_back(revoke=True, timeout=part.spec.timeout), part.deadline
                 )
         except HoldfastError:
             pass  # The lease was lost meanwhile.
         except BaseException:
-            await self._abandoned()
+            await self.finish_release()
             raise
 
-    async def _abandoned(self) -> None:
+    async def finish_release(self) -> None:
         """Finish a release that was interrupted at an unknown point: leave nothing of the lease here or on the server."""
-        held_lease, attempt = self._held_lease, self._attempt
-        self._passed = True
-        if not self._process.here:
+        held_lease, attempt = self.held_lease, self.attempt
+        self.passed = True
+        if not self.process.here:
             return
-        self._count(self._process.clock())
+        self.count_time(self.process.clock())
         if attempt.local_queue is not None:
             attempt.local_queue.withdraw(attempt)
         if attempt.local_queue is None or held_lease.lost:  # A late renewal may have prolonged a lost lease on the server.
             held_lease.end()
         if held_lease.over:
-            self._forget()
-            await self._give_up()
+            self.forget()
+            await self.give_up()
 
-    async def _give_up(self) -> None:
+    async def give_up(self) -> None:
         """Revoke the token of this lease, so that the server keeps nothing under it."""
-        await release.give_up(
-            Attempt(self._held_lease.spec, self._held_lease.token, may_be_on_server=True, maybe_in_flight=True)
-        )
+        await release.give_up(Attempt(self.held_lease.spec, self.held_lease.token, may_be_on_server=True, maybe_in_flight=True))
 
-    def _count(self, now: float) -> None:
+    def count_time(self, now: float) -> None:
         """Add the time from the acquisition to local time ``now`` (seconds) to the statistics of the lock object."""
-        taken, tally = self._taken, self._attempt.tally
+        taken, tally = self.taken, self.attempt.tally
         if taken is not None and tally is not None:
-            self._taken = None
+            self.taken = None
             tally.held(now - taken)
 
-    def _count_loss(self) -> None:
+    def count_loss(self) -> None:
         """Count a loss in the statistics, once per lease and before its owner is notified."""
-        tally = self._attempt.tally
-        if tally is not None and not self._told_loss:
+        tally = self.attempt.tally
+        if tally is not None and not self.told_loss:
             tally.losses += 1
 
-    def _make_way(self) -> None:
+    def make_way(self) -> None:
         """Let the waiters of this process go on, after the owner was notified of the loss. They must not acquire the
         lock before that."""
-        if self._attempt.local_queue is not None:
-            self._attempt.local_queue.on_released(self._attempt)
+        if self.attempt.local_queue is not None:
+            self.attempt.local_queue.on_released(self.attempt)
 
-    def _first_to_tell(self) -> bool:
+    def first_to_tell(self) -> bool:
         """Count the loss of the lease and mark its owner as notified. Return True only for the first call."""
-        self._count_loss()
-        self._count(self._process.clock())
-        told, self._told_loss = self._told_loss, True
-        if self._whole is not None and not told:
-            self._whole.on_loss()
+        self.count_loss()
+        self.count_time(self.process.clock())
+        told, self.told_loss = self.told_loss, True
+        if self.whole is not None and not told:
+            self.whole.on_loss()
         return not told
 
-    def _not_held(self) -> NotHeld:
-        why = "was handed over by a ticket" if self._handed_over else "was released already"
-        why = why if self._process.here else "belongs to the process that forked this one"
+    def discard(self) -> None:
+        """End this lease, which an interrupted acquisition has not returned to its caller. `local_acquire.abandon` does the
+        rest."""
+        attempt = self.attempt
+        self.passed = True
+        self.count_time(self.taken or 0.0)
+        if attempt.local_queue is None or not attempt.local_queue.has_lease(attempt):
+            self.held_lease.end()
+            self.forget()
+
+    def not_held(self) -> NotHeld:
+        why = "was handed over by a ticket" if self.handed_over else "was released already"
+        why = why if self.process.here else "belongs to the process that forked this one"
         return NotHeld(f"lease of {self.name!r} (fence {self.fence}) {why}", name=self.name, key=self.key)
 
-    def _lease_lost(self) -> LeaseLost:
-        reason = self._held_lease.lost
+    def lease_lost(self) -> LeaseLost:
+        reason = self.held_lease.lost
         return LeaseLost(
             f"lease of {self.name!r} (fence {self.fence}) was lost: {reason}; another client may hold the lock now",
             name=self.name,
@@ -393,47 +479,42 @@ def _dropped(
         )
 
 
-def discard_unreturned(attempt: Attempt) -> None:
-    """End a lease that an interrupted acquisition has not returned to its caller. `local_acquire.abandon` does the rest."""
-    lease: BaseLease | None = attempt.unclaimed
-    if lease is not None:
-        lease._passed = True  # noqa: SLF001
-        lease._count(lease._taken or 0.0)  # noqa: SLF001
-        if attempt.local_queue is None or not attempt.local_queue.has_lease(attempt):
-            lease._held_lease.end()  # noqa: SLF001
-            lease._forget()  # noqa: SLF001
-
-
 class Owned(Protocol):
-    """A lease of any kind, with its owner."""
+    """The internal object of a lease of any kind, with its owner."""
 
-    _owner: int
+    owner: int
     """Id of the thread or task that acquired the lock."""
 
+    def is_over(self) -> bool:
+        """Return True if the lease was released."""
 
-L = TypeVar("L", bound=Owned)
+
+C = TypeVar("C", bound=Owned)
 
 
-class Entered(Generic[L]):
+class Entered(Generic[C]):
     """The leases of the ``with`` statements that are still open, by thread or task: several may share one lock object."""
 
-    __slots__ = ("_leases",)
+    __slots__ = ("_cores",)
 
     def __init__(self) -> None:
-        self._leases: list[L] | None = None  # No list before the first use: most of ten thousand locks are never entered.
+        self._cores: list[C] | None = None  # No list before the first use: most of ten thousand locks are never entered.
 
-    def push(self, owner: int, lease: L) -> None:
-        lease._owner = owner  # noqa: SLF001
-        self._leases = [*(self._leases or []), lease]
+    def __contains__(self, core: object) -> bool:
+        return self._cores is not None and core in self._cores
 
-    def innermost(self, owner: int) -> L:
+    def push(self, owner: int, core: C) -> None:
+        core.owner = owner
+        self._cores = [*(self._cores or []), core]
+
+    def innermost(self, owner: int) -> C:
         """Return the innermost lease that this thread or task has entered. If it entered none, return the last one entered by
         any: a fixture may be torn down in another task."""
-        mine = [lease for lease in self._leases or [] if lease._owner == owner] or self._leases  # noqa: SLF001
+        mine = [core for core in self._cores or [] if core.owner == owner] or self._cores
         if not mine:
             raise RuntimeError("cannot leave a with statement of a lock that was never entered")
         return mine[-1]
 
-    def remove(self, lease: L) -> None:
-        assert self._leases is not None
-        self._leases.remove(lease)
+    def remove(self, core: C) -> None:
+        assert self._cores is not None
+        self._cores.remove(core)

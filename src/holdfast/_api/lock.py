@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Never, NoReturn, TypeVar
 
 from holdfast._api.error_map import Trouble, record_of, server_error
 from holdfast._api.options import checked_wait, make_spec, refuse_mistaken
@@ -28,6 +28,41 @@ if TYPE_CHECKING:
 L = TypeVar("L", bound="BaseLease")
 
 
+class Member(NamedTuple):
+    """The internals of a lock that other internal code uses, such as a `MultiLock`: a lock reveals nothing else."""
+
+    lock: BaseLock[Any]
+    """The lock object, as the user holds it."""
+    spec: Spec
+    tally: Tally
+    where: Callable[[], str]
+    """Returns the address of the server or servers, for messages."""
+    in_cluster: bool
+    endpoint: Callable[[], Any]
+    """Returns the server or servers that have the lock now."""
+    locate: Callable[[], Any]
+    """Looks up the server in a Cluster; a coroutine function in asyncio."""
+    driver: Callable[[], Any]
+    new_attempt: Callable[[Process], Attempt]
+    acquire: Callable[[Attempt, float | None], Coroutine[Any, Any, Grant | Busy]]
+    abandon: Callable[[Attempt], Coroutine[Any, Any, None]]
+    user_error: Callable[[Trouble], HoldfastError]
+    lease_type: Callable[[Any], Any]
+    """Class of the leases that users hold."""
+    detach: Callable[[Any], None]
+    """Drops the record of an open ``with`` statement, given the internal object of its lease: other code releases it."""
+    hold: Callable[[Any, Grant], Any]
+    """Makes the internal object of the lease of a grant, with this driver, and lets the lock object refer to it."""
+    busy: Callable[[Busy, bytes | None, float], LockTimeout]
+    holder: Callable[[Busy], Coroutine[Any, Any, bytes | None]]
+
+
+def member_of(lock: Any) -> Member:
+    """Return what internal code uses of a lock that a user has passed to it."""
+    member: Member = lock._as_member()  # noqa: SLF001 - the only door between a lock that users hold and internal code
+    return member
+
+
 class BaseLock(Generic[L]):
     """The options and the state of a lock object: the part that the sync and the asyncio API share."""
 
@@ -35,8 +70,12 @@ class BaseLock(Generic[L]):
     _home: Any
     """The driver (runs operations for one process and server) that was used last."""
     _cluster: Topology | None = None
+    _core_type: Callable[..., Any]
+    """Class of the internal object of a lease: a `LeaseCore`."""
+    _lease_type: Callable[[Any], Any]
+    """Class of the leases that users hold."""
     _current: Any
-    """The lease of the latest acquisition by this object; None before the first."""
+    """The internal object of the lease of the latest acquisition by this object; None before the first."""
     _what = "lock"
     """Word for this kind of lock in error messages."""
     _shared = True
@@ -111,6 +150,51 @@ class BaseLock(Generic[L]):
     def _start(self) -> None:
         """Set the state of a lock object that holds nothing."""
         raise NotImplementedError
+
+    def _as_member(self) -> Member:
+        return Member(
+            lock=self,
+            spec=self._spec,
+            tally=self._tally,
+            where=lambda: self._where,
+            in_cluster=self._cluster is not None,
+            endpoint=lambda: self._endpoint,
+            locate=self._find_server,
+            driver=self._driver,
+            new_attempt=self._new_attempt,
+            acquire=self._try,
+            abandon=self._abandon,
+            user_error=self._user_error,
+            lease_type=self._lease_type,
+            detach=self._detach,
+            hold=self._hold,
+            busy=self._busy,
+            holder=self._holder,
+        )
+
+    def _find_server(self) -> Any:
+        """Look up the server that has the lock's slot, if the lock is in a Cluster."""
+        raise NotImplementedError
+
+    def _driver(self) -> Any:
+        """Return the driver (runs operations) for the lock's server, in this process and event loop."""
+        raise NotImplementedError
+
+    def _detach(self, core: Any) -> None:
+        raise NotImplementedError
+
+    def _hold(self, driver: Any, grant: Grant) -> Any:
+        core = self._core_type(driver.process, driver.endpoint, grant, self._on_lost, user_type=self._lease_type, driver=driver)
+        self._keep(core)
+        return core
+
+    def _keep(self, core: Any) -> None:
+        self._current = core
+
+    def _live(self) -> Any:
+        """Return the internal object of the latest lease of this object; None if it was released."""
+        core = self._current
+        return None if core is None or core.is_over() else core
 
     @property
     def name(self) -> str:

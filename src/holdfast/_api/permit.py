@@ -26,6 +26,77 @@ NO_MAJORITIES = (
 )
 
 
+class HeldPermits:
+    """The leases that one semaphore object, or one side of a read-write lock, holds; and who acquired each of them."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.RLock()  # Reentrant, because a signal handler may release too; the list is right at each line.
+        self._cores: list[Any] = []
+        """The leases that were acquired and not removed yet, oldest first; some may have been released meanwhile."""
+
+    def add(self, core: Any, owner: object) -> None:
+        """Add a lease that this thread or task has just acquired."""
+        core.taker = weakref.ref(owner)
+        with self._mutex:
+            for over in [one for one in self._cores if one.is_over()]:
+                self._remove(over)
+            self._cores.append(core)
+
+    def live(self) -> list[Any]:
+        """Return the leases that are not released, oldest first."""
+        return [core for core in self._cores if not core.is_over()]
+
+    def latest(self) -> Any:
+        """Return the latest lease that is not released; None if there is none."""
+        return next(reversed(self.live()), None)
+
+    def held_by(self, owner: object) -> Any:
+        """Return the latest lease that a thread or task has acquired and not released; None if it has none."""
+        mine = [core for core in self.live() if core.taker() is owner]
+        return mine[-1] if mine else None
+
+    def preferred(self, owner: object, entered: Entered[Any]) -> list[Any]:
+        """Return the leases that are not released, in reverse order of release: the last one is released first.
+
+        Leases from `acquire` are released before those of an open ``with``, and the caller's own before those of others.
+        """
+        held = self.live()
+        mine = [core for core in held if core.taker() is owner]
+        # Of the others' leases, release the oldest first: a thread with a newer one may be just about to enter its ``with``.
+        others = [core for core in reversed(held) if core not in mine]
+        return sorted([*others, *mine], key=lambda core: core not in entered)
+
+    def claim(self, n: int, owner: object, entered: Entered[Any], claimed: list[Any]) -> int:
+        """Remove the ``n`` leases that the caller has to release and add them to ``claimed``.
+
+        Threads that release at the same time get different leases. Return the number of leases that were held: if there are
+        fewer than ``n``, nothing is removed.
+        """
+        with self._mutex:
+            while len(held := self.preferred(owner, entered)) >= n:
+                claimed += held[-n:]
+                taken = [self._remove(core) for core in held[-n:]]
+                if all(taken):
+                    break
+                self.unclaim(claimed)  # A signal handler has claimed one of them meanwhile.
+                claimed.clear()
+            return len(held)
+
+    def unclaim(self, claimed: list[Any]) -> None:
+        """Put claimed leases back after a failed release, so that those that were not released are still held."""
+        with self._mutex:
+            for core in reversed(claimed):
+                self._remove(core)
+                self._cores.insert(0, core)
+
+    def _remove(self, core: Any) -> bool:
+        try:
+            self._cores.remove(core)
+        except ValueError:
+            return False
+        return True
+
+
 class PermitsLock(lock.BaseLock[L]):
     """A lock whose permits several holders can have at the same time. Each waiter has its own place in the server's queue,
     since a permit is not handed on inside a process."""
@@ -34,19 +105,18 @@ class PermitsLock(lock.BaseLock[L]):
     _permits: Permits
     _what = "semaphore"
     _entered: Entered[Any]
-    _held: list[Any]
-    """The leases acquired by this object and not removed yet, oldest first; some may have been released meanwhile."""
 
     @hides_client()
-    def __init__(self, client: object, name: str | bytes, wanted: Permits, **options: Any) -> None:
+    def __init__(
+        self, client: object, name: str | bytes, wanted: Permits, held: HeldPermits | None = None, **options: Any
+    ) -> None:
         if are_several(client):
             raise on_one_server(f"a {self._what}", NO_MAJORITIES, "use a Redlock there, if one holder at a time is enough")
         self._permits = wanted
+        self._held = held or HeldPermits()
         super().__init__(client, name, **options)
 
     def _set_up(self, spec: Any, *rest: Any) -> None:
-        self._books = threading.RLock()  # Reentrant, because a signal handler may release too; the list is right at each line.
-        self._held = []
         super()._set_up(spec._replace(permits=self._permits), *rest)
 
     @staticmethod
@@ -54,81 +124,37 @@ class PermitsLock(lock.BaseLock[L]):
         """Return the calling thread or task. The object, because its id is reused once the thread or task has ended."""
         raise NotImplementedError
 
-    def _keep(self, lease: Any) -> None:
-        lease._taker = weakref.ref(self._me())  # noqa: SLF001
-        with self._books:
-            for over in [one for one in self._held if one._is_over()]:  # noqa: SLF001
-                self._remove(over)
-            self._held.append(lease)
+    def _keep(self, core: Any) -> None:
+        self._held.add(core, self._me())
 
-    def _holding(self) -> list[Any]:
-        """Return the leases that are not released, oldest first."""
-        return [lease for lease in self._held if not lease._is_over()]  # noqa: SLF001
-
-    def _held_by(self, owner: object) -> Any:
-        """Return the latest lease that a thread or task has acquired through this object, if it holds any."""
-        mine = [lease for lease in self._holding() if lease._taker() is owner]  # noqa: SLF001
-        return mine[-1] if mine else None
-
-    def _preferred(self) -> list[Any]:
-        """Return the leases that are not released, in reverse order of release: the last one is released first.
-
-        Leases from `acquire` are released before those of an open ``with``, and the caller's own before those of others.
-        """
-        me, entered, held = self._me(), self._entered._leases or (), self._holding()  # noqa: SLF001
-        mine = [lease for lease in held if lease._taker() is me]  # noqa: SLF001
-        # Of the others' leases, release the oldest first: a thread with a newer one may be just about to enter its ``with``.
-        others = [lease for lease in reversed(held) if lease not in mine]
-        return sorted([*others, *mine], key=lambda lease: lease not in entered)
+    def _live(self) -> Any:
+        return self._held.latest()
 
     def _claim(self, n: int, claimed: list[Any]) -> None:
-        """Remove the ``n`` leases that the caller has to release from this object and add them to ``claimed``.
-
-        Threads that release at the same time get different leases. Raises NotHeld if this object holds fewer.
-        """
-        with self._books:
-            while len(held := self._preferred()) >= n:
-                claimed += held[-n:]
-                taken = [self._remove(lease) for lease in held[-n:]]
-                if all(taken):
-                    return
-                self._unclaim(claimed)  # A signal handler has claimed one of them meanwhile.
-                claimed.clear()
-        raise ReleasedTooOften(
-            f"{self._what} {self.name!r} was released too often: this object holds {len(held)} acquisitions, not {n}",
-            name=self.name,
-            key=self.key,
-        )
-
-    def _unclaim(self, claimed: list[Any]) -> None:
-        """Put claimed leases back after a failed release, so that this object still holds those that were not released."""
-        with self._books:
-            for lease in reversed(claimed):
-                self._remove(lease)
-                self._held.insert(0, lease)
-
-    def _remove(self, lease: Any) -> bool:
-        try:
-            self._held.remove(lease)
-        except ValueError:
-            return False
-        return True
+        """Add the ``n`` leases that the caller has to release to ``claimed``. Raises NotHeld if this object holds fewer."""
+        held = self._held.claim(n, self._me(), self._entered, claimed)
+        if held < n:
+            raise ReleasedTooOften(
+                f"{self._what} {self.name!r} was released too often: this object holds {held} acquisitions, not {n}",
+                name=self.name,
+                key=self.key,
+            )
 
     def _give_back(self, n: int, claimed: list[Any]) -> None:
         try:
             self._claim(n, claimed)
             with contextlib.ExitStack() as stack:
-                for lease in claimed:
-                    stack.callback(lease.release)
+                for core in claimed:
+                    stack.callback(core.release)
         except BaseException:
-            self._unclaim(claimed)
+            self._held.unclaim(claimed)
             raise
 
     def _finish_giving_back(self, n: int, claimed: list[Any]) -> None:
         """Finish a `release` that KeyboardInterrupt, or an exception of a signal handler, has ended at any line."""
-        chosen = claimed or self._preferred()[-n:]
-        for lease in chosen if len(chosen) == n else ():
-            lease._driver.run(lease._abandoned())  # noqa: SLF001
+        chosen = claimed or self._held.preferred(self._me(), self._entered)[-n:]
+        for core in chosen if len(chosen) == n else ():
+            core.finish_interrupted_release()
 
     async def _give_back_soon(self, n: int = 1) -> None:
         """Release ``n`` acquisitions, as `_give_back` does, in an asyncio task."""
@@ -136,17 +162,17 @@ class PermitsLock(lock.BaseLock[L]):
         try:
             self._claim(n, claimed)
             async with contextlib.AsyncExitStack() as stack:
-                for lease in claimed:
-                    stack.push_async_callback(lease.release)
+                for core in claimed:
+                    stack.push_async_callback(core.release)
         except BaseException:
-            self._unclaim(claimed)
+            self._held.unclaim(claimed)
             raise
 
     def progress(self) -> None:
-        lease = next(reversed(self._holding()), None)
-        if lease is None:
+        core = self._held.latest()
+        if core is None:
             raise self._not_held()
-        lease.progress()
+        core.progress()
 
     progress.__doc__ = lock.BaseLock.progress.__doc__
 

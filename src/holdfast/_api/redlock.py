@@ -35,7 +35,7 @@ DECLARED, READY = "declared new: ready now", "ready already"
 
 FORGOTTEN = "may have lost the locks that it granted (force declares it new anyway)"
 
-L = TypeVar("L", bound="BaseQuorumLease")
+L = TypeVar("L", bound=lease.BaseLease)
 
 
 def find(
@@ -221,16 +221,18 @@ def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
     )
 
 
-class BaseQuorumLease(lease.BaseLease):
-    """The lease of a lock over several servers: the part that the sync and the asyncio API share."""
+class BaseQuorumCore(lease.LeaseCore):
+    """The internal object of a lease over several servers: the part that the sync and the asyncio API share."""
 
-    _held_lease: QuorumLease
-    _attempt: QuorumAttempt
+    voted = True
 
-    def _looked_after(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
-        return tuple((self._endpoint[number], node_lease) for number, node_lease in self._held_lease.node_leases.items())
+    held_lease: QuorumLease
+    attempt: QuorumAttempt
 
-    def _may_hand_over(self) -> None:
+    def node_parts(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
+        return tuple((self.endpoint[number], node_lease) for number, node_lease in self.held_lease.node_leases.items())
+
+    def may_hand_over(self) -> None:
         raise on_one_server(
             f"a lock with tickets ({self.name!r} is on several)",
             "if two clients redeemed a ticket at the same time, each could win some of the servers, and neither a majority",
@@ -238,49 +240,49 @@ class BaseQuorumLease(lease.BaseLease):
             parameter="ticket",
         )
 
-    async def _renew(self, ttl: float | None) -> None:
+    async def renew_on_server(self, ttl: float | None) -> None:
         self.check()
-        quorum_lease, attempt = self._held_lease, self._attempt
+        quorum_lease, attempt = self.held_lease, self.attempt
         ttl = quorum_lease.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, attempt.server_set.longest)
-        now = self._process.clock()
+        now = self.process.clock()
         ttl = min(ttl, quorum_lease.ends_at - now)
         made = quorum_lease.note_request(now, ttl)
         try:
             await acquire.renew(attempt, quorum_lease, ttl, made)
         except TooFew as error:
             raise quorum_error(self.name, self.key, "could not be renewed", error) from error
-        if self._expired() or quorum_lease.lost:
-            self._forget()
+        if self.expired() or quorum_lease.lost:
+            self.forget()
             self.notice_loss()
-            raise self._lease_lost()
+            raise self.lease_lost()
         quorum_lease.ttl = ttl
         for node_lease in quorum_lease.node_leases.values():
             node_lease.ttl = ttl
-        self._look_again()
+        self.look_again()
 
-    def _may_be_there(self) -> bool:
+    def may_be_there(self) -> bool:
         return True  # Even if the lease is lost, a minority of the servers may still have it.
 
-    async def _release(self, known: bool | WireError | None = None) -> None:  # noqa: ARG002 - no script releases all votes
-        quorum_lease = self._held_lease
+    async def release_on_server(self, known: bool | WireError | None = None) -> None:  # noqa: ARG002 - no script releases all votes
+        quorum_lease = self.held_lease
         lost = quorum_lease.lost
         quorum_lease.end()
         try:
-            if not await acquire.release(self._attempt, quorum_lease):  # Even if it is lost: some servers may have it still.
+            if not await acquire.release(self.attempt, quorum_lease):  # Even if it is lost: some servers may have it still.
                 quorum_lease.lost = lost or "a majority of its servers no longer had it at its release"
         except TooFew as error:
             if not lost:
                 raise quorum_error(self.name, self.key, "could not be released", error) from error
         finally:
-            self._forget()
-            if self._attempt.local_queue is not None:
-                self._attempt.local_queue.on_released(self._attempt)
+            self.forget()
+            if self.attempt.local_queue is not None:
+                self.attempt.local_queue.on_released(self.attempt)
         if quorum_lease.lost:
-            self._count_loss()
-            raise self._lease_lost()
+            self.count_loss()
+            raise self.lease_lost()
 
-    async def _give_up(self) -> None:
-        await acquire.give_back(self._held_lease, self._held_lease.servers())
+    async def give_up(self) -> None:
+        await acquire.give_back(self.held_lease, self.held_lease.servers())
 
 
 async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict[str, str]:

@@ -10,13 +10,15 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, MutableMapping
-from typing import Any, Generic, Literal, Never
+from typing import Any, Literal, Never, TypeVar
 
-from holdfast._api.lease import BaseLease, Entered
+from holdfast._api.lease import BaseLease, Entered, LeaseCore, core_of
 from holdfast._api.lock import BaseLock, L
 from holdfast._api.options import refuse_mistaken
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError, LeaseLost, NotHeld
+
+T = TypeVar("T")
 
 Mark = str
 """A text that identifies one lock and is shared by all RLock objects for that lock; a str computes its hash only once."""
@@ -26,7 +28,7 @@ SEVERAL = {"max_ttl": None, "answer_within": None}
 """Options that need several servers, with their defaults. ``ONE_SERVER`` has those that need one server."""
 
 
-class Holding(Generic[L]):
+class Holding:
     """A lock held by one owner, and how many times the owner has acquired it."""
 
     guarded = 1
@@ -36,16 +38,17 @@ class Holding(Generic[L]):
     saved = 0
     """Value of ``count`` to restore after `Condition.wait`, which releases the lock completely meanwhile."""
 
-    def __init__(self, lease: L, count: int = 1) -> None:
-        self.lease = lease
+    def __init__(self, core: Any, count: int = 1) -> None:
+        self.core = core
+        """The internal object of the lease."""
         self.count = count
 
-    def again(self) -> L:
-        """Count one more acquisition and return the lease. The count stays right if a signal handler raises at any line."""
+    def again(self, result: T) -> T:
+        """Count one more acquisition and return ``result``. The count stays right if a signal handler raises at any line."""
         before = self.count
         try:
             self.count = before + 1
-            return self.lease
+            return result
         except BaseException:
             self.count = before
             raise
@@ -53,15 +56,16 @@ class Holding(Generic[L]):
     @property
     def over(self) -> bool:
         """True if the lease was released through the `Lease` object, or belongs to the process that forked this one."""
-        return self.lease._is_over()  # noqa: SLF001
+        over: bool = self.core.is_over()
+        return over
 
 
-class Holdings(dict[Mark, Holding[Any]]):
+class Holdings(dict[Mark, Holding]):
     """The locks that one owner (thread or task) holds."""
 
     __slots__ = ("__weakref__",)
 
-    def mine(self, mark: Mark) -> Holding[Any] | None:
+    def mine(self, mark: Mark) -> Holding | None:
         """Return the owner's holding of this lock, to be acquired once more; None if the owner does not hold it.
 
         Raises LeaseLost if the lease was lost, because the owner's outer code still relies on it.
@@ -69,10 +73,10 @@ class Holdings(dict[Mark, Holding[Any]]):
         holding = self.get(mark)
         if holding is None or holding.over:
             return None
-        holding.lease.check()
+        holding.core.check()
         return holding
 
-    def leave(self, mark: Mark) -> Holding[Any] | None:
+    def leave(self, mark: Mark) -> Holding | None:
         """Count one acquisition less. Return the holding if it was the last one: the caller then releases the lease.
 
         Raises KeyError if there is no holding, LeaseLost if the lease was lost before. At the end of a ``with``, raises NotHeld
@@ -82,9 +86,9 @@ class Holdings(dict[Mark, Holding[Any]]):
         if holding.count == 1:
             return holding
         if not holding.leaving and holding.over:
-            holding.lease.check()
+            holding.core.check()
         holding.count -= 1
-        holding.lease.check()
+        holding.core.check()
         return None
 
     def tidy(self, mark: Mark) -> None:
@@ -142,7 +146,7 @@ def _find_asyncio() -> Any:
 
 def depth(lock: Any) -> int:
     """Return how often the calling thread or task has acquired an RLock; 0 for other kinds of locks."""
-    count: int = lock._recursion_count() if isinstance(lock, Reentrant) else 0  # noqa: SLF001
+    count: int = lock._recursion_count() if isinstance(lock, Reentrant) else 0  # noqa: SLF001 - named so by threading.RLock
     return count
 
 
@@ -154,15 +158,15 @@ def unfinished(lock: object, lease: BaseLease | None, before: int) -> bool:
     """
     if lease is None:
         return False
-    return depth(lock) > before if isinstance(lock, Reentrant) else not lease._is_over()  # noqa: SLF001
+    return depth(lock) > before if isinstance(lock, Reentrant) else not core_of(lease).is_over()
 
 
-class OwnedLease(BaseLease):
-    """The lease of an acquisition of an RLock by its owner (a thread or task)."""
+class BaseOwnedCore(LeaseCore):
+    """The internal object of the lease of an RLock, which its owner (a thread or task) acquired."""
 
-    def _may_hand_over(self) -> None:
+    def may_hand_over(self) -> None:
         """Raise NotHeld unless the caller owns the lock and has acquired it exactly once: outer code would rely on it still."""
-        mine = next((holding for holding in holdings().values() if holding.lease is self), None)
+        mine = next((holding for holding in holdings().values() if holding.core is self), None)
         why = ""
         if mine is None:
             why = "another thread or task holds it; issue the ticket there"
@@ -172,13 +176,13 @@ class OwnedLease(BaseLease):
             raise NotHeld(f"cannot hand over lock {self.name!r}: {why}", name=self.name, key=self.key)
 
 
-class Unlisted(Entered[L]):
+class Unlisted(Entered[Any]):
     """A list of entered leases that stays empty: an RLock finds its lease by owner, and must not keep a dead thread's lease."""
 
     __slots__ = ()
 
-    def push(self, owner: int, lease: L) -> None:
-        lease._owner = owner  # noqa: SLF001
+    def push(self, owner: int, core: Any) -> None:
+        core.owner = owner
 
 
 class Reentrant(BaseLock[L]):
@@ -222,7 +226,7 @@ class Reentrant(BaseLock[L]):
 
     def _start(self) -> None:
         super()._start()
-        self._entered: Any = Unlisted[L]()
+        self._entered: Any = Unlisted()
         # All lock objects for one server share one endpoint or Cluster object, and each lease keeps it alive, so its id is
         # unique.
         place = self._cluster or self._endpoint
@@ -237,29 +241,33 @@ class Reentrant(BaseLock[L]):
                 raise ConfigError(f"{name} works only with an RLock on {only}", parameter=name)
         return {name: value for name, value in options.items() if not (name in SEVERAL and value is None)}
 
+    def _live(self) -> Any:
+        holding = holdings().get(self._mark)
+        return None if holding is None or holding.over else holding.core
+
     @property
     def lease(self) -> L | None:
         """The lease that the calling thread or task holds; None if it holds none."""
-        holding = holdings().get(self._mark)
-        return None if holding is None or holding.over else holding.lease
+        core = self._live()
+        return None if core is None else core.user_lease()
 
-    def _took(self, lease: L | None) -> None:
-        if lease is not None:
+    def _took(self, core: Any) -> None:
+        if core is not None:
             mine = holdings()
             before = mine.get(self._mark)
-            mine[self._mark] = Holding(lease, 1 if before is None else before.saved or 1)
+            mine[self._mark] = Holding(core, 1 if before is None else before.saved or 1)
 
-    _current: Any = property(lambda self: self.lease, _took)
+    _current: Any = property(_live, _took)
     """The lease of the calling thread or task. Setting it stores the lease with its owner, not in this lock object."""
 
-    def _held(self) -> Holding[L]:
+    def _held(self) -> Holding:
         """Return the holding of the calling thread or task. Raises NotHeld if it has none."""
         holding = holdings().get(self._mark)
         if holding is None or holding.over:
             raise self._not_held()
         return holding
 
-    def _inside(self) -> Holding[L]:
+    def _inside(self) -> Holding:
         """Return the caller's holding at the end of a ``with``, even if its lease was released in the body."""
         holding = holdings().get(self._mark)
         if holding is None:
@@ -286,7 +294,7 @@ class Reentrant(BaseLock[L]):
 
     def _is_owned(self) -> bool:
         """Return True if the calling thread or task holds the lock. threading.Condition calls this, as on a threading.RLock."""
-        return self.lease is not None
+        return self._live() is not None
 
     def _recursion_count(self) -> int:
         """Return how often this thread or task has acquired the lock, as a threading.RLock does."""

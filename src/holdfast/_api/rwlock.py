@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Never, Protocol
+from typing import Any, Generic, Never
 
 from holdfast._api import error_map, lease
 from holdfast._api.lock import L
 from holdfast._api.options import refuse_mistaken
-from holdfast._api.permit import PermitsLock
+from holdfast._api.permit import HeldPermits, PermitsLock
 from holdfast._core import permit
 from holdfast._core.lock.records import Attempt
 from holdfast._core.requests import WireError
@@ -16,26 +16,16 @@ from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import Process
 
 
-class Sides(Protocol):
-    """A read-write lock with its two sides, as each of the sides sees it."""
-
-    @property
-    def _read(self) -> Side: ...
-
-    @property
-    def _write(self) -> Side: ...
-
-
-class BaseWriteLease(lease.BaseLease):
-    """The lease of a writer: the part that the sync and the asyncio API share."""
+class BaseWriteCore(lease.LeaseCore):
+    """The internal object of a writer's lease: the part that the sync and the asyncio API share."""
 
     downgraded = False
     """True once the writer has become a reader by `downgrade`."""
 
-    async def _downgrade(self) -> None:
+    async def downgrade_on_server(self) -> None:
         """Turn the writer's lease into a reader's. `downgrade` runs this operation."""
         self.check()
-        held_lease = self._held_lease
+        held_lease = self.held_lease
         held_lease.shares = 1  # Before the request: another reader here may be granted a permit before the answer comes.
         try:
             kept = await permit.change(held_lease.spec, held_lease.token, 1, self.fence)
@@ -43,29 +33,27 @@ class BaseWriteLease(lease.BaseLease):
             raise error_map.server_error(held_lease.spec, error) from error
         if kept:
             self.downgraded = True
-        elif not self._expired() and held_lease.lose("it expired, or another client revoked it"):
-            self._forget()
+        elif not self.expired() and held_lease.lose("it expired, or another client revoked it"):
+            self.forget()
             self.notice_loss()
         self.check()
 
 
-class Side(PermitsLock[Any]):
+class Side(PermitsLock[L]):
     """One side of a read-write lock: the read side, which many hold, or the write side."""
 
     _what = "read-write lock"
 
-    def __init__(self, whole: Sides, client: object, name: str | bytes, *, writes: bool, **options: Any) -> None:
-        self._whole, self._writes = whole, writes
-        super().__init__(client, name, permit.WRITING if writes else permit.READING, **options)
-
-    @property
-    def lease(self) -> Any:
-        """The lease of the latest acquisition through this side; None once it is released."""
-        return next(reversed(self._holding()), None)
+    def __init__(
+        self, client: object, name: str | bytes, *, readers: HeldPermits, writers: HeldPermits, writes: bool, **options: Any
+    ) -> None:
+        self._readers, self._writers, self._writes = readers, writers, writes
+        wanted, held = (permit.WRITING, writers) if writes else (permit.READING, readers)
+        super().__init__(client, name, wanted, held, **options)
 
     def _new_attempt(self, process: Process) -> Attempt:
-        me, whole = self._me(), self._whole
-        reads, writes = whole._read._held_by(me), whole._write._held_by(me)  # noqa: SLF001
+        me = self._me()
+        reads, writes = self._readers.held_by(me), self._writers.held_by(me)
         if writes is not None and not (self._writes and writes.downgraded):
             again = "it is not re-entrant" if self._writes else "call downgrade() of the writer's lease to become a reader"
             raise RuntimeError(f"{self._what} {self.name!r} is already held for writing by this thread or task: {again}")
@@ -85,7 +73,7 @@ class Side(PermitsLock[Any]):
 class BaseRWLock(Generic[L]):
     """The options of a read-write lock: the part that the sync and the asyncio API share."""
 
-    _side_types: tuple[type[Side], type[Side]]
+    _side_types: tuple[type[Side[Any]], type[Side[Any]]]
     """The classes of the read side and of the write side."""
 
     @hides_client("RWLock.__init__")
@@ -114,10 +102,12 @@ class BaseRWLock(Generic[L]):
             "progress_within": progress_within,
             "label": label,
             "prefix": prefix,
+            "readers": HeldPermits(),
+            "writers": HeldPermits(),
         }
         read, write = self._side_types
-        self._read: Any = read(self, client, name, writes=False, **options)
-        self._write: Any = write(self, client, name, writes=True, **options)
+        self._read: Any = read(client, name, writes=False, **options)
+        self._write: Any = write(client, name, writes=True, **options)
 
     @property
     def name(self) -> str:

@@ -1,31 +1,20 @@
 """`Election` for threads: leader election among candidates. `holdfast.aio` has the class for asyncio."""
 
-# ruff: noqa: SLF001  (an Election uses internals of its lock)
-
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
 from holdfast._api import election
 from holdfast._api.caller import Caller
+from holdfast._api.sync_election_lock import ElectionLock, LeaderLock
 from holdfast._api.sync_lease import Term
-from holdfast._api.sync_lock import FairLock, Lock
 from holdfast._clock import clock
 from holdfast._core.election import Elected, LeaderWatch
 from holdfast.errors import HoldfastError, HoldfastWarning
 
 __all__ = ["Elected", "Election", "Term"]
-
-
-class TermLease(election.BaseTerm, Term):
-    """The lease of an elected leader, for an election on one server."""
-
-
-class ElectionLock(election.BaseElectionLock, FairLock):
-    _lease_type = TermLease
 
 
 class Election(election.BaseElection[Term]):
@@ -52,7 +41,7 @@ class Election(election.BaseElection[Term]):
         ConfigError: an option is out of range; nothing was sent to the server.
     """
 
-    _lock: Lock
+    _lock: LeaderLock
     _caller: Caller
 
     _caller_type = Caller
@@ -69,7 +58,7 @@ class Election(election.BaseElection[Term]):
     @property
     def lease(self) -> Term | None:
         """The current term of this candidate; None while it does not lead. `Term.lost` is set when leadership is lost."""
-        return self._lock.lease  # type: ignore[return-value]
+        return self._lock.lease
 
     def campaign(self, wait: float | None = None) -> Term:
         """Wait until this candidate is elected, and return its term. Return the current term at once if it leads already.
@@ -84,16 +73,16 @@ class Election(election.BaseElection[Term]):
                 elected = False
                 elected = lock.acquire(timeout=-1 if wait is None else wait)
                 if not elected:
-                    holder = lock._driver().run(lock._holder(election.NOBODY))
+                    holder = lock.leader_name()
                     raise election.not_elected(self, holder, clock() - started)
         except HoldfastError:
             raise
         except BaseException:
             if elected:
-                lock._finish_release(None)  # An interrupt can come at any line.
+                lock.finish_release(None)  # An interrupt can come at any line.
             raise
         else:
-            return lease  # type: ignore[return-value]
+            return lease
 
     def resign(self) -> None:
         """End the term of this candidate; the next candidate is elected at once.
@@ -101,16 +90,16 @@ class Election(election.BaseElection[Term]):
         Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead before. Raises ServerError if the server
         cannot be reached: the next candidate is then elected when the lease expires.
         """
-        lock, lease = self._lock, None
+        lock, core = self._lock, None
         try:
-            lease = lock.lease
-            if lease is None:
+            core = lock.live_term()
+            if core is None:
                 raise self._not_leading()
-            lease.release()
+            core.release()
         except HoldfastError:
             raise
         except BaseException:
-            lock._finish_release(lease)  # An interrupt can come at any line.
+            lock.finish_release(core)  # An interrupt can come at any line.
             raise
 
     def proclaim(self, value: str) -> None:
@@ -119,8 +108,8 @@ class Election(election.BaseElection[Term]):
         Raises NotHeld if this candidate does not lead, LeaseLost if it lost the lead, ServerError if the server cannot be
         reached, ConfigError if the text is too long.
         """
-        term = self._leading("proclaim")
-        term._driver.run(term._proclaim(election.checked_value(value)))
+        core = self._leading("proclaim")
+        core.driver.run(core.replace_value(election.checked_value(value)))
         self._value = value
 
     def hand_over(self, to: str) -> None:
@@ -130,13 +119,13 @@ class Election(election.BaseElection[Term]):
         not lead, LeaseLost if it lost the lead. Raises ServerError if the server cannot be reached: if the answer was lost,
         this candidate no longer leads.
         """
-        term = self._leading("hand_over")
+        core = self._leading("hand_over")
         try:
-            term._driver.run(term._hand_over(to))
+            core.driver.run(core.transfer(to))
         except HoldfastError:
             raise
         except BaseException:
-            term._driver.run(term._abandoned())  # An interrupt can come at any line.
+            core.finish_interrupted_release()  # An interrupt can come at any line.
             raise
 
     def leader(self) -> Elected | None:
@@ -155,20 +144,20 @@ class Election(election.BaseElection[Term]):
 
     def __enter__(self) -> Term:
         """Wait until this candidate is elected, and return its term. Raises LockTimeout or ServerError, as `campaign` does."""
-        return self._lock.__enter__()  # type: ignore[return-value]
+        return self._lock.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """End the term. If the lead was lost, raises LeaseLost, or adds it as a note to the exception of the body."""
         lock = self._lock
         try:
-            lock._leave_entered(error)
+            lock.leave(error)
         except (HoldfastError, HoldfastWarning):
             raise
         except BaseException:
-            lock._give_back_entered()
+            lock.give_back_entered()
             raise
         finally:
-            lock._entered.remove(lock._entered.innermost(threading.get_ident()))
+            lock.forget_entered()
 
     def _next(self, watch: LeaderWatch) -> Elected | None:
         election_keys = self._office("observing")

@@ -8,9 +8,11 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._api import lease, lock, options
+from holdfast._api import lock, options
 from holdfast._api.fair_lock import BaseFairLock
-from holdfast._api.sync_lease import Lease
+from holdfast._api.lease import Entered
+from holdfast._api.lock import L
+from holdfast._api.sync_lease import Lease, LeaseCore, LockLease
 from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt
@@ -26,12 +28,211 @@ if TYPE_CHECKING:
     from holdfast._api.ticket import Ticket
     from holdfast._net.endpoint import Topology
 
-__all__ = ["FairLock", "Lease", "Lock"]
+__all__ = ["FairLock", "Lease", "Lock", "LockLease"]
 
 T = TypeVar("T")
 
 
-class Lock(lock.BaseLock[Lease]):
+class BaseSyncLock(lock.BaseLock[L]):
+    """The locks of threads: acquire, release, and the ``with`` statement."""
+
+    _face = "sync"
+    _core_type = LeaseCore
+    _lease_type = Lease
+
+    def _start(self) -> None:
+        self._current: Any = None
+        self._entered: Entered[Any] = Entered()
+        self._home: Runner | None = None
+
+    @property
+    def lease(self) -> L | None:
+        """The lease of the latest acquisition by this object; None once it is released."""
+        core = self._live()
+        return None if core is None else core.user_lease()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
+
+        Works like threading.Lock.acquire, except that without arguments it waits as long as this object's ``wait`` option
+        allows. Raises ServerError if the server cannot be reached.
+        """
+        wait = self._wait if blocking and timeout == -1 else options.acquire_wait(self._wait, blocking, timeout)
+        return self._acquire(wait)
+
+    def _acquire(self, wait: float | None) -> bool:
+        if self._cluster is not None:
+            self._locate(self._cluster)
+        driver = self._driver()
+        attempt = self._new_attempt(driver.process)
+        try:
+            result = self._take(driver, attempt, wait)
+            if isinstance(result, Busy):
+                return False
+            result.owner = threading.get_ident()
+            attempt.unclaimed = None  # This object refers to the lease now.
+            return True
+        except BaseException:
+            self._undo(attempt)
+            raise
+
+    def release(self) -> None:
+        """Release the lock; any thread may do it.
+
+        Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
+        ServerError if the server cannot be reached: the lock is then free when the lease expires.
+        """
+        core: LeaseCore | None = None
+        try:
+            core = self._live()
+            if core is None:
+                raise self._not_held()
+            core.release()
+        except HoldfastError:
+            raise
+        except BaseException:
+            self._finish_release(core)
+            raise
+
+    def locked(self) -> bool:
+        """Return True if anybody holds the lock, by asking the server. Raises ServerError if it cannot be reached."""
+        return self._ask(self._is_locked)
+
+    def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._cluster is not None:
+            self._locate(self._cluster)
+        return self._driver().run(operation())
+
+    def __enter__(self) -> L:
+        """Acquire the lock within this object's ``wait`` and return the lease.
+
+        Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached.
+        """
+        started = clock()
+        if self._cluster is not None:
+            self._locate(self._cluster)
+        driver = self._driver()
+        attempt = self._new_attempt(driver.process)
+        try:
+            result = self._take(driver, attempt, self._wait)
+            if isinstance(result, Busy):
+                raise self._busy(result, driver.run(self._holder(result)), clock() - started)
+            lease: L = result.user_lease()
+            self._entered.push(threading.get_ident(), result)
+            attempt.unclaimed = None  # The with statement refers to the lease now.
+            return lease
+        except BaseException:
+            self._undo(attempt)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Release the lease that this ``with`` acquired, and no other.
+
+        If it was lost, LeaseLost is raised if the body succeeded; else it is added as a note to the exception of the body. If
+        the server cannot be reached, that is only a warning: the lock is free when the lease expires.
+        """
+        try:
+            self._leave_entered(error)
+        except (HoldfastError, HoldfastWarning):
+            raise
+        except BaseException:
+            # An exception of an interrupt or a signal handler can come at any line.
+            self._give_back_entered()
+            raise
+        finally:
+            self._entered.remove(self._entered.innermost(threading.get_ident()))
+
+    def _leave_entered(self, error: BaseException | None) -> None:
+        self._leave(self._entered.innermost(threading.get_ident()), error)
+
+    def _give_back_entered(self) -> None:
+        """Finish the end of a ``with`` statement that was interrupted."""
+        self._driver().run(self._entered.innermost(threading.get_ident()).finish_release())
+
+    def _leave(self, core: LeaseCore, error: BaseException | None) -> None:
+        try:
+            core.release()
+        except NotHeld:
+            # The lease was released in the body, or belongs to the process that forked this one. If the body has acquired the
+            # lock again, as a threading.Condition does, that lease has to be released.
+            again = self._live()
+            if again is not None and again.owner == core.owner and again.fence > core.fence:
+                again.release()
+        except LeaseLost as lost:
+            if error is None:
+                raise
+            error.add_note(str(lost))
+        except (ServerError, QuorumError) as unreachable:
+            warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=4)
+
+    def _detach(self, core: LeaseCore) -> None:
+        self._entered.remove(core)
+
+    def _find_server(self) -> None:
+        if self._cluster is not None:
+            self._locate(self._cluster)
+
+    def _locate(self, cluster: Topology) -> None:
+        """Look up the server that has the lock's slot in the Cluster now. Called before each use, because slots move."""
+        if not cluster.known:
+            try:
+                cluster.refresh(self._endpoint.timeout)
+            except WireError as error:
+                raise self._user_error(error) from error
+        self._settle(cluster)
+
+    def _driver(self) -> Runner:
+        driver = self._home
+        if driver is None or driver.process is not current():
+            driver = self._home = self._new_driver()
+        return driver
+
+    def _new_driver(self) -> Runner:
+        return driver_for(current(), self._endpoint)
+
+    def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> LeaseCore | Busy:
+        result = self._at_once(attempt)
+        if result is None:
+            attempt.slot = driver.slot()
+            try:
+                result = driver.run(self._try(attempt, wait))
+            except SlotMoved:
+                assert self._cluster is not None
+                self._locate(self._cluster)
+                driver = self._driver()
+                return self._take(driver, attempt, self._moved(attempt, driver.process, wait))
+            except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
+                raise self._user_error(error) from error
+        if isinstance(result, Busy):
+            self._tally.stayed_busy(attempt)
+            return result
+        core = self._core_type(
+            driver.process, driver.endpoint, result, self._on_lost, user_type=self._lease_type, driver=driver
+        )
+        self._keep(core)
+        if result.queued or attempt.waited or self._tally.waiting:
+            self._tally.waited(result)
+        return core
+
+    def _finish_release(self, core: LeaseCore | None) -> None:
+        """Finish a `release` that KeyboardInterrupt, or an exception of a signal handler, has ended at any line.
+
+        ``core`` is the lease whose release had begun; another thread may have acquired the lock since. None: the release had
+        not looked the lease up yet, so it is the latest one.
+        """
+        core = core or self._current
+        if core is not None:
+            core.finish_interrupted_release()
+
+    def _undo(self, attempt: Attempt) -> None:
+        self._tally.gave_up(attempt)
+        if attempt.unclaimed is not None:
+            attempt.unclaimed.discard()
+        self._driver().run(self._abandon(attempt))
+        attempt.unclaimed = None
+
+
+class Lock(BaseSyncLock[LockLease]):
     """A named lock that at most one process, thread or task holds, anywhere.
 
     The lock is held under a lease: it expires ``ttl`` seconds after its holder stops renewing it, so a crashed holder does not
@@ -67,202 +268,21 @@ class Lock(lock.BaseLock[Lease]):
         ConfigError: an option is out of range; nothing was sent to the server.
     """
 
-    _face = "sync"
-    _lease_type = Lease
-
-    def _start(self) -> None:
-        self._current: Lease | None = None
-        self._entered: lease.Entered[Lease] = lease.Entered()
-        self._home: Runner | None = None
-
-    @property
-    def lease(self) -> Lease | None:
-        """The lease of the latest acquisition by this object; None once it is released."""
-        lease = self._current
-        return None if lease is None or lease._is_over() else lease  # noqa: SLF001
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
-
-        Works like threading.Lock.acquire, except that without arguments it waits as long as this object's ``wait`` option
-        allows. Raises ServerError if the server cannot be reached.
-        """
-        wait = self._wait if blocking and timeout == -1 else options.acquire_wait(self._wait, blocking, timeout)
-        return self._acquire(wait)
-
-    def _acquire(self, wait: float | None) -> bool:
-        if self._cluster is not None:
-            self._locate(self._cluster)
-        driver = self._driver()
-        attempt = self._new_attempt(driver.process)
-        try:
-            result = self._take(driver, attempt, wait)
-            if isinstance(result, Busy):
-                return False
-            result._owner = threading.get_ident()  # noqa: SLF001
-            attempt.unclaimed = None  # This object refers to the lease now.
-            return True
-        except BaseException:
-            self._undo(attempt)
-            raise
-
-    def release(self) -> None:
-        """Release the lock; any thread may do it.
-
-        Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
-        ServerError if the server cannot be reached: the lock is then free when the lease expires.
-        """
-        lease: Lease | None = None
-        try:
-            lease = self.lease
-            if lease is None:
-                raise self._not_held()
-            lease.release()
-        except HoldfastError:
-            raise
-        except BaseException:
-            self._finish_release(lease)
-            raise
+    _lease_type = LockLease
 
     def ticket(self, expires: float = 60.0) -> Ticket:
-        """Return a ticket that hands the lock over to another process, as `Lease.ticket` does. Raises NotHeld if the lock is
-        not held by this object."""
-        lease = self.lease
-        if lease is None:
+        """Return a ticket that hands the lock over to another process, as `LockLease.ticket` does.
+
+        Raises NotHeld if the lock is not held by this object.
+        """
+        core = self._live()
+        if core is None:
             raise self._not_held()
-        return lease.ticket(expires)
-
-    def locked(self) -> bool:
-        """Return True if anybody holds the lock, by asking the server. Raises ServerError if it cannot be reached."""
-        return self._ask(self._is_locked)
-
-    def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if self._cluster is not None:
-            self._locate(self._cluster)
-        return self._driver().run(operation())
-
-    def __enter__(self) -> Lease:
-        """Acquire the lock within this object's ``wait`` and return the lease.
-
-        Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached.
-        """
-        started = clock()
-        if self._cluster is not None:
-            self._locate(self._cluster)
-        driver = self._driver()
-        attempt = self._new_attempt(driver.process)
-        try:
-            result = self._take(driver, attempt, self._wait)
-            if isinstance(result, Busy):
-                raise self._busy(result, driver.run(self._holder(result)), clock() - started)
-            self._entered.push(threading.get_ident(), result)
-            attempt.unclaimed = None  # The with statement refers to the lease now.
-            return result
-        except BaseException:
-            self._undo(attempt)
-            raise
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Release the lease that this ``with`` acquired, and no other.
-
-        If it was lost, LeaseLost is raised if the body succeeded; else it is added as a note to the exception of the body. If
-        the server cannot be reached, that is only a warning: the lock is free when the lease expires.
-        """
-        try:
-            self._leave_entered(error)
-        except (HoldfastError, HoldfastWarning):
-            raise
-        except BaseException:
-            # An exception of an interrupt or a signal handler can come at any line.
-            self._give_back_entered()
-            raise
-        finally:
-            self._entered.remove(self._entered.innermost(threading.get_ident()))
-
-    def _leave_entered(self, error: BaseException | None) -> None:
-        self._leave(self._entered.innermost(threading.get_ident()), error)
-
-    def _give_back_entered(self) -> None:
-        """Finish the end of a ``with`` statement that was interrupted."""
-        self._driver().run(self._entered.innermost(threading.get_ident())._abandoned())  # noqa: SLF001
-
-    def _leave(self, lease: Lease, error: BaseException | None) -> None:
-        try:
-            lease.release()
-        except NotHeld:
-            # The lease was released in the body, or belongs to the process that forked this one. If the body has acquired the
-            # lock again, as a threading.Condition does, that lease has to be released.
-            again = self.lease
-            if again is not None and again._owner == lease._owner and again.fence > lease.fence:  # noqa: SLF001
-                again.release()
-        except LeaseLost as lost:
-            if error is None:
-                raise
-            error.add_note(str(lost))
-        except (ServerError, QuorumError) as unreachable:
-            warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=4)
-
-    def _locate(self, cluster: Topology) -> None:
-        """Look up the server that has the lock's slot in the Cluster now. Called before each use, because slots move."""
-        if not cluster.known:
-            try:
-                cluster.refresh(self._endpoint.timeout)
-            except WireError as error:
-                raise self._user_error(error) from error
-        self._settle(cluster)
-
-    def _driver(self) -> Runner:
-        driver = self._home
-        if driver is None or driver.process is not current():
-            driver = self._home = self._new_driver()
-        return driver
-
-    def _new_driver(self) -> Runner:
-        return driver_for(current(), self._endpoint)
-
-    def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> Lease | Busy:
-        result = self._at_once(attempt)
-        if result is None:
-            attempt.slot = driver.slot()
-            try:
-                result = driver.run(self._try(attempt, wait))
-            except SlotMoved:
-                assert self._cluster is not None
-                self._locate(self._cluster)
-                driver = self._driver()
-                return self._take(driver, attempt, self._moved(attempt, driver.process, wait))
-            except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
-                raise self._user_error(error) from error
-        if isinstance(result, Busy):
-            self._tally.stayed_busy(attempt)
-            return result
-        lease = self._lease_type(driver, result, self._on_lost)
-        self._keep(lease)
-        if result.queued or attempt.waited or self._tally.waiting:
-            self._tally.waited(result)
-        return lease
-
-    def _keep(self, lease: Lease) -> None:
-        self._current = lease
-
-    def _finish_release(self, lease: Lease | None) -> None:
-        """Finish a `release` that KeyboardInterrupt, or an exception of a signal handler, has ended at any line.
-
-        ``lease`` is the lease whose release had begun; another thread may have acquired the lock since. None: the release had
-        not looked the lease up yet, so it is the latest one.
-        """
-        lease = lease or self._current
-        if lease is not None:
-            lease._driver.run(lease._abandoned())  # noqa: SLF001
-
-    def _undo(self, attempt: Attempt) -> None:
-        self._tally.gave_up(attempt)
-        lease.discard_unreturned(attempt)
-        self._driver().run(self._abandon(attempt))
-        attempt.unclaimed = None
+        ticket: Ticket = core.issue_ticket(expires)
+        return ticket
 
 
-class FairLock(BaseFairLock[Lease], Lock):
+class FairLock(BaseFairLock[LockLease], Lock):
     """A `Lock` that is granted in the strict order of arrival, across all processes.
 
     Each waiting thread or task has its own place in the server's queue, and each hand-over costs a round trip. Options, errors

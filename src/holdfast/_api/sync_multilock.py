@@ -1,15 +1,14 @@
 """`MultiLock` for threads: acquire several locks together, all of them or none. `holdfast.aio` has the class for asyncio."""
 
-# ruff: noqa: SLF001  (a MultiLock uses internals of its locks and their leases)
-
 from __future__ import annotations
 
 import threading
-from typing import Any, Never
+from collections.abc import Callable
+from typing import Any
 
 from holdfast._api import multilock as multilocks
-from holdfast._api.sync_lease import TellsLoss, _Lost
-from holdfast._api.sync_lock import Lock
+from holdfast._api.sync_lease import LostFlag, TellsLoss
+from holdfast._api.sync_lock import BaseSyncLock, Lock
 from holdfast._clock import clock
 from holdfast._core.lock import multilock
 from holdfast._core.lock.server_queue import SlotMoved
@@ -18,30 +17,21 @@ from holdfast._runtime.process import Process
 from holdfast.errors import HoldfastError
 
 
-class MultiLease(TellsLoss, multilocks.BaseMultiLease):
+class MultiLease(multilocks.BaseMultiLease):
     """The lease of several locks acquired together, as ``with`` returns it."""
-
-    def __init__(self, lock: MultiLock, driver: Runner, whole: multilocks.Whole) -> None:
-        super().__init__(whole, lock.name, lock._on_lost)
-        self._driver = driver
-        self._event: threading.Event = _Lost(self)
-        self._start(lock._tally)
 
     @property
     def lost(self) -> threading.Event:
         """An event that is set when one of the leases is lost."""
-        return self._event
+        event: threading.Event = self._core.event
+        return event
 
     def renew(self, ttl: float | None = None) -> None:
         """Set all leases to expire ``ttl`` seconds from now (default: each one's last length). The remaining time is not added.
 
         Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.
         """
-        self._driver.run(self._renew(ttl))
-
-    def ticket(self, expires: float = 60.0) -> Never:  # noqa: ARG002 - there are no tickets for several locks
-        """Raise ConfigError: a lease of several locks cannot be handed over by a ticket."""
-        raise self._no_ticket()
+        self._core.driver.run(self._core.renew_on_server(ttl))
 
     def release(self) -> None:
         """Release all locks.
@@ -49,16 +39,34 @@ class MultiLease(TellsLoss, multilocks.BaseMultiLease):
         Raises LeaseLost if a lease was lost before, NotHeld if all were released already. Raises ServerError if a server cannot
         be reached: its locks are then free when their leases expire. The other locks are released in any case.
         """
+        self._core.release()
+
+
+class MultiCore(TellsLoss, multilocks.BaseMultiCore):
+    """The internal object of the lease of several locks, of a thread."""
+
+    user_type = MultiLease
+
+    def __init__(self, whole: multilocks.Whole, name: str, on_lost: Callable[..., object] | None, driver: Runner) -> None:
+        super().__init__(whole, name, on_lost, driver)
+        self.event: threading.Event = LostFlag(self.expired)
+
+    def release(self) -> None:
+        """Release all locks, as `MultiLease.release` does."""
         try:
-            self._driver.run(self._release())
+            self.driver.run(self.release_on_server())
         except HoldfastError:
             raise
         except BaseException:
-            self._driver.run(self._abandoned())  # An interrupt can come at any line.
+            self.finish_interrupted_release()  # An interrupt can come at any line.
             raise
 
+    def finish_interrupted_release(self) -> None:
+        """Finish a release that was interrupted at an unknown point, so that none of the locks is held."""
+        self.driver.run(self.finish_release())
 
-class MultiLock(multilocks.BaseMultiLock[MultiLease], Lock):
+
+class MultiLock(multilocks.BaseMultiLock[MultiLease], BaseSyncLock[MultiLease]):  # type: ignore[type-var]
     """Several locks, held together: all of them or none.
 
     The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a
@@ -81,26 +89,27 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], Lock):
         ConfigError: an option is out of range, or a lock is listed twice; nothing was sent to the server.
     """
 
-    _kind = Lock
+    _kind = BaseSyncLock
+    _makes = Lock
 
     @property
-    def lease(self) -> MultiLease | None:  # type: ignore[override]
+    def lease(self) -> MultiLease | None:
         """The lease of the latest acquisition by this object; None once it is released."""
-        return super().lease  # type: ignore[return-value]
+        return super().lease
 
     def locked(self) -> bool:
         """Return True if anybody holds one of the locks, by asking the servers. Raises ServerError if one cannot be reached."""
-        return any(lock.locked() for lock in self._locks)
+        return any(member.lock.locked() for member in self._members)  # type: ignore[attr-defined]
 
-    def __enter__(self) -> MultiLease:  # type: ignore[override]
+    def __enter__(self) -> MultiLease:
         """Acquire all locks within this object's ``wait`` and return their lease.
 
         Raises LockTimeout if one of the locks stays busy, ServerError if a server cannot be reached. No lock is held then.
         """
-        return super().__enter__()  # type: ignore[return-value]
+        return super().__enter__()
 
     def _driver(self) -> Runner:
-        driver: Runner = self._locks[0]._driver()
+        driver: Runner = self._members[0].driver()
         return driver
 
     def _new_attempt(self, process: Process) -> Any:  # noqa: ARG002 - each lock has its own
@@ -110,10 +119,9 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], Lock):
         until = None if wait is None else clock() + wait
         self._tally.waits(attempt)
         while True:
-            for lock in self._locks:
-                if lock._cluster is not None:
-                    lock._locate(lock._cluster)
-            driver = attempt.begin(self._locks, [lock._driver() for lock in self._locks])
+            for member in self._members:
+                member.locate()
+            driver = attempt.begin(self._members, [member.driver() for member in self._members])
             try:
                 blocked = driver.run(multilock.acquire(attempt.parts, wait))
             except SlotMoved:
@@ -122,8 +130,9 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], Lock):
             if blocked is not None:
                 self._tally.stayed_busy(attempt)
                 return blocked
-            self._current = lease = MultiLease(self, driver, attempt)  # type: ignore[assignment]
-            return lease
+            self._current = core = MultiCore(attempt, self.name, self._on_lost, driver)
+            core.start(self._tally)
+            return core
 
     def _undo(self, attempt: Any) -> None:
         self._tally.gave_up(attempt)

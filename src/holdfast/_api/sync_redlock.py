@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from holdfast._api import options, redlock, sync_lease, sync_lock
-from holdfast._api.redlock import BaseQuorumLease, BaseRedlock
+from holdfast._api import options, redlock, sync_election_lock, sync_lease, sync_lock
+from holdfast._api.redlock import BaseQuorumCore, BaseRedlock
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.drivers.sync_quorum import Driver
 from holdfast._runtime.process import current
 
 
-class Lease(BaseQuorumLease, sync_lock.Lease):
-    """The lease of a lock over several servers."""
+class QuorumCore(BaseQuorumCore, sync_lease.LeaseCore):
+    """The internal object of a lease over several servers."""
 
 
-class Redlock(BaseRedlock[Lease], sync_lock.Lock):
+class Redlock(BaseRedlock[sync_lease.Lease], sync_lock.BaseSyncLock[sync_lease.Lease]):
     """A `Lock` that a majority of several independent servers grants. It works while a minority of them is unreachable.
 
     All servers are asked at the same time, without waiting for slow ones once a majority has decided (the Redlock algorithm,
@@ -34,20 +34,16 @@ class Redlock(BaseRedlock[Lease], sync_lock.Lock):
         QuorumError: too few servers can vote; its ``nodes`` has the answer of each.
     """
 
-    _lease_type = Lease
+    _core_type = QuorumCore
 
     def _new_driver(self) -> Driver:
         return Driver(current(), self._endpoint)
 
 
-class Term(BaseQuorumLease, sync_lease.Term):
-    """The lease of a leader that a majority of several servers has elected, for one term."""
-
-
-class ElectionLock(Redlock):
+class ElectionLock(sync_election_lock.LeaderLock, Redlock):
     """The lock of an election over several servers. Its holder leads."""
 
-    _lease_type = Term  # type: ignore[assignment]
+    _lease_type = sync_lease.Term
 
 
 @hides_client()

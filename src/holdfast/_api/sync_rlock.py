@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from holdfast._api import sync_redlock
 from holdfast._api.options import acquire_wait
-from holdfast._api.rlock import Holding, Holdings, OwnedLease, Reentrant, holdings
-from holdfast._api.sync_lease import Lease
+from holdfast._api.rlock import BaseOwnedCore, Holding, Holdings, Reentrant, holdings
+from holdfast._api.sync_lease import Lease, LeaseCore, LockLease
 from holdfast._api.sync_lock import Lock
 from holdfast._net.resolve import are_several
 from holdfast.errors import HoldfastError, HoldfastWarning, NotHeld
@@ -17,11 +17,11 @@ from holdfast.errors import HoldfastError, HoldfastWarning, NotHeld
 __all__ = ["RLock"]
 
 
-class _Lease(OwnedLease, Lease):
-    """The lease of an RLock, as ``with lock as lease`` returns it."""
+class _OwnedCore(BaseOwnedCore, LeaseCore):
+    """The internal object of the lease of an RLock."""
 
 
-class RLock(Reentrant[Lease], Lock):
+class RLock(Reentrant[LockLease], Lock):
     """A `Lock` that its owner can acquire again, and releases as often: for functions that call each other.
 
     Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees
@@ -38,7 +38,7 @@ class RLock(Reentrant[Lease], Lock):
         ConfigError: an option is out of range; nothing was sent to the server.
     """
 
-    _lease_type = _Lease
+    _core_type: type[LeaseCore] = _OwnedCore
 
     if not TYPE_CHECKING:  # For type checkers, the options are those of __init__.
 
@@ -61,7 +61,7 @@ class RLock(Reentrant[Lease], Lock):
         if mine is None:
             return super().acquire(blocking, timeout)
         acquire_wait(self._wait, blocking, timeout)
-        return mine.again() is not None
+        return mine.again(True)
 
     def release(self) -> None:
         """Release one acquisition; the last one frees the lock. Only the owner can do this.
@@ -85,9 +85,9 @@ class RLock(Reentrant[Lease], Lock):
             self._once_less(count)
             raise
 
-    def _release_last(self, mine: Holdings, held: Holding[Lease]) -> None:
+    def _release_last(self, mine: Holdings, held: Holding) -> None:
         try:
-            held.lease.release()
+            held.core.release()
         except NotHeld:
             raise  # The lease was released by hand, and the end of an outer ``with`` still needs the holding.
         except BaseException:
@@ -104,17 +104,19 @@ class RLock(Reentrant[Lease], Lock):
             if count > 1:
                 held.count = count - 1
             else:
-                self._driver().run(held.lease._abandoned())  # noqa: SLF001
+                held.core.finish_interrupted_release()
                 mine.tidy(self._mark)
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> LockLease:
         """Acquire the lock within this object's ``wait`` and return the lease. Its owner acquires it again at once.
 
         Raises LockTimeout if the lock stays busy, LeaseLost if the caller held it and lost it, ServerError if the server cannot
         be reached.
         """
         mine = holdings().mine(self._mark)
-        return super().__enter__() if mine is None else mine.again()
+        if mine is None:
+            return super().__enter__()
+        return mine.again(cast("LockLease", mine.core.user_lease()))  # The lease first: an interrupt in it must count nothing.
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Release the acquisition that this ``with`` made.
@@ -128,7 +130,7 @@ class RLock(Reentrant[Lease], Lock):
             if holding.count > 1:
                 self._step_out(error)
             else:
-                self._leave(holding.lease, error)
+                self._leave(holding.core, error)
         except (HoldfastError, HoldfastWarning):
             raise
         except BaseException:
@@ -138,19 +140,19 @@ class RLock(Reentrant[Lease], Lock):
         finally:
             holdings().left(self._mark)
 
-    def _interrupted(self, holding: Holding[Lease]) -> None:
+    def _interrupted(self, holding: Holding) -> None:
         """Finish the end of a ``with`` statement that was interrupted at an unknown point."""
         holding.leaving = holding.leaving or holding.count
         if holding.leaving > 1:
             holding.count = holding.leaving - 1
         else:
-            self._driver().run(holding.lease._abandoned())  # noqa: SLF001
+            holding.core.finish_interrupted_release()
 
     def _release_save(self) -> int:
         """Release the lock completely and return how often it was acquired: for threading.Condition, as threading.RLock."""
         holding = self._held()
         holding.saved = holding.count
-        holding.lease.release()
+        holding.core.release()
         return holding.saved
 
     def _acquire_restore(self, count: int) -> None:
@@ -162,7 +164,8 @@ class RLock(Reentrant[Lease], Lock):
 class _OnSeveralServers(RLock, sync_redlock.Redlock):
     """An `RLock` on several servers, of which a majority has to grant it."""
 
-    _lease_type = sync_redlock.Lease  # type: ignore[assignment]
+    _core_type = sync_redlock.QuorumCore
+    _lease_type = Lease  # type: ignore[assignment]  # without tickets
     _several = True
 
 

@@ -5,22 +5,33 @@ from __future__ import annotations
 import threading
 
 from holdfast._api import rwlock, sync_lock
-from holdfast._api.sync_lease import Lease
+from holdfast._api.lock import L
+from holdfast._api.sync_lease import Lease, LeaseCore
 from holdfast.errors import HoldfastError
 
 
-class WriteLease(rwlock.BaseWriteLease, Lease):
+class WriteLease(Lease):
     """The lease of a writer, which can be turned into a reader's."""
+
+    @property
+    def downgraded(self) -> bool:
+        """True once the writer has become a reader by `downgrade`."""
+        downgraded: bool = self._core.downgraded
+        return downgraded
 
     def downgrade(self) -> None:
         """Become a reader: other readers are admitted, and the lease and its fence stay. A reader cannot become a writer again.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
         """
-        self._driver.run(self._downgrade())
+        self._core.driver.run(self._core.downgrade_on_server())
 
 
-class _Side(rwlock.Side, sync_lock.Lock):
+class _WriteCore(rwlock.BaseWriteCore, LeaseCore):
+    """The internal object of a writer's lease."""
+
+
+class _Side(rwlock.Side[L], sync_lock.BaseSyncLock[L]):
     @staticmethod
     def _me() -> object:
         return threading.current_thread()
@@ -31,7 +42,7 @@ class _Side(rwlock.Side, sync_lock.Lock):
         Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
         ServerError if the server cannot be reached: the lease then expires.
         """
-        claimed: list[Lease] = []
+        claimed: list[LeaseCore] = []
         try:
             self._give_back(1, claimed)
         except HoldfastError:
@@ -41,9 +52,14 @@ class _Side(rwlock.Side, sync_lock.Lock):
             raise
 
 
-class WriteSide(_Side):
+class ReadSide(_Side[Lease]):
+    """The read side of a read-write lock, which many readers can hold at the same time."""
+
+
+class WriteSide(_Side[WriteLease]):
     """The write side of a read-write lock: a `Lock` whose lease can be turned into a reader's."""
 
+    _core_type = _WriteCore
     _lease_type = WriteLease
 
     def __enter__(self) -> WriteLease:
@@ -52,7 +68,7 @@ class WriteSide(_Side):
         Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached. Raises RuntimeError if this
         thread holds the lock already.
         """
-        return super().__enter__()  # type: ignore[return-value]
+        return super().__enter__()
 
 
 class RWLock(rwlock.BaseRWLock[Lease]):
@@ -83,12 +99,12 @@ class RWLock(rwlock.BaseRWLock[Lease]):
         ConfigError: an option is out of range; nothing was sent to the server.
     """
 
-    _side_types = (_Side, WriteSide)
+    _side_types = (ReadSide, WriteSide)
 
     @property
-    def read(self) -> sync_lock.Lock:
+    def read(self) -> ReadSide:
         """The read side: many readers can hold it at the same time, while no writer holds the lock."""
-        side: sync_lock.Lock = self._read
+        side: ReadSide = self._read
         return side
 
     @property

@@ -6,11 +6,11 @@ import functools
 import threading
 
 from holdfast._api import permit, sync_lock
-from holdfast._api.sync_lease import Lease
+from holdfast._api.sync_lease import Lease, LeaseCore
 from holdfast.errors import HoldfastError
 
 
-class Semaphore(permit.BaseSemaphore[Lease], sync_lock.Lock):
+class Semaphore(permit.BaseSemaphore[Lease], sync_lock.BaseSyncLock[Lease]):
     """A semaphore: at most ``limit`` permits are held at the same time, across all processes.
 
     A permit is held under a lease, so the permits of a crashed holder become free when its lease expires. Each acquisition gets
@@ -46,7 +46,7 @@ class Semaphore(permit.BaseSemaphore[Lease], sync_lock.Lock):
     @property
     def lease(self) -> Lease | None:
         """The lease of the latest acquisition by this object that is not released; None if there is none."""
-        return next(reversed(self._holding()), None)
+        return super().lease
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """Acquire ``weight`` permits and return True; return False if too few became free in time. ``timeout`` is in seconds.
@@ -65,7 +65,7 @@ class Semaphore(permit.BaseSemaphore[Lease], sync_lock.Lock):
         """
         if n < 1:
             raise ValueError("n must be one or more")
-        claimed: list[Lease] = []
+        claimed: list[LeaseCore] = []
         try:
             self._give_back(n, claimed)
         except HoldfastError:

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from typing import Never
 
 from holdfast._api.options import refuse_mistaken
-from holdfast._api.sync_lock import Lease, Lock
+from holdfast._api.sync_lease import LockLease
+from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._api.ticket import BaseRedeem
 from holdfast._net.redaction import hides_client
 
 
-class RedeemedLock(BaseRedeem[Lease], Lock):
+class RedeemedLock(BaseRedeem[LockLease], BaseSyncLock[LockLease]):
     """The lock of a ticket, as `redeem` returns it. Acquiring it redeems the ticket."""
+
+    _lease_type = LockLease
 
 
 @hides_client()
@@ -25,7 +28,7 @@ def redeem(
     key: str | bytes | None = None,
     ttl: float = 30.0,
     renew: bool = True,
-    on_lost: Callable[[Lease], object] | None = None,
+    on_lost: Callable[[LockLease], object] | None = None,
     max_hold: float | None = None,
     progress_within: float | None = None,
     label: str | None = None,

@@ -105,17 +105,22 @@ class Transaction(transactions.BaseTransaction):
             raise self._given_up(given_up) from None
 
     def _try(self, function: Callable[[Transaction], T]) -> T:
-        transaction = type(self)(self._client, *self._keys)
+        """Run the function once, in a new transaction."""
+        fresh = type(self)(self._client, *self._keys)
+        return fresh._tried(function)  # noqa: SLF001 - a new object of this class
+
+    def _tried(self, function: Callable[[Transaction], T]) -> T:
+        """Run the function in this transaction. Raises Changed if another client was quicker."""
         try:
-            with transaction:
-                value = function(transaction)
+            with self:
+                value = function(self)
                 if inspect.iscoroutine(value):
                     value.close()
                     transaction_options.no_coroutine(function)
         except TransactionConflict as conflict:
-            if conflict is not transaction._conflict:  # noqa: SLF001
+            if conflict is not self._conflict:
                 raise
-            raise Changed(transaction._why) from conflict  # noqa: SLF001
+            raise Changed(self._why) from conflict
         except StopIteration as error:
             raise RuntimeError("the function of a transaction raised StopIteration") from error
         return value

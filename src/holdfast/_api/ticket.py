@@ -1,7 +1,5 @@
 """The common base of tickets in both APIs: the text of a ticket, how a lease becomes a ticket, and how a ticket is redeemed."""
 
-# ruff: noqa: SLF001  (a ticket hands over internals of a lease)
-
 from __future__ import annotations
 
 import base64
@@ -12,7 +10,7 @@ from contextlib import nullcontext
 from typing import NamedTuple, Never
 
 from holdfast._api import error_map, lock, options
-from holdfast._api.lease import BaseLease
+from holdfast._api.lease import LeaseCore
 from holdfast._api.lock import L
 from holdfast._core import control_records
 from holdfast._core.lock import ticket as ticket_operations
@@ -150,19 +148,17 @@ def _bad(why: str) -> ConfigError:
 class Issue:
     """The change of a lease into a ticket. Once it has begun, the holder has no lease, unless the server was never asked."""
 
-    def __init__(self, lease: BaseLease, expires: float, token: str = "") -> None:
-        self._lease = lease
-        spec = lease._held_lease.spec
-        if spec.permits is not None:
-            raise ConfigError(f"tickets work for locks only: {lease.name!r} is a semaphore or an RWLock", parameter="ticket")
+    def __init__(self, core: LeaseCore, expires: float, token: str = "") -> None:
+        self._core = core
+        spec = core.held_lease.spec
         self._seconds = options.seconds(expires, "expires", options.MIN_TTL, spec.guard or options.MAX_TTL)
         self._ticket = Attempt(spec, token)
         self._begun = False
 
     async def operation(self) -> Ticket:
-        """Issue the ticket on the server and return it. `Lease.ticket` runs this operation."""
+        """Issue the ticket on the server and return it. `LockLease.ticket` runs this operation."""
         self._begin()
-        held_lease, ticket = self._lease._held_lease, self._ticket
+        held_lease, ticket = self._core.held_lease, self._ticket
         try:
             found = await ticket_operations.issue(ticket, held_lease.token, self._seconds)
         except (WireError, KeyConflict) as error:
@@ -171,49 +167,49 @@ class Issue:
             self._go_on()
             if isinstance(error, WireError):
                 raise error_map.server_error(held_lease.spec, error) from error
-            raise ConfigError(f"lock {self._lease.name!r} cannot be handed over: {error}", parameter="name") from error
+            raise ConfigError(f"lock {self._core.name!r} cannot be handed over: {error}", parameter="name") from error
         except BaseException:
             self._lost("issuing a ticket was interrupted, so the lock was released")
             raise
         if isinstance(found, Void):
             raise self._lost("its key is gone, or another client holds it")
         held_lease.end()
-        self._lease._handed_over = True
-        self._lease._count(self._lease._process.clock())
-        if self._lease._attempt.local_queue is not None:
-            self._lease._attempt.local_queue.on_released(self._lease._attempt)
+        self._core.handed_over = True
+        self._core.count_time(self._core.process.clock())
+        if self._core.attempt.local_queue is not None:
+            self._core.attempt.local_queue.on_released(self._core.attempt)
         return write(held_lease.spec, ticket.token, found.ends)
 
     async def undo(self) -> None:
         """Revoke the ticket after an interrupt at an unknown point: nobody has received it."""
         if self._begun:
             self._lost("issuing a ticket was interrupted, so the lock was released")
-            await ticket_operations.take_back(self._ticket, self._lease._held_lease.token)
+            await ticket_operations.take_back(self._ticket, self._core.held_lease.token)
 
     def _begin(self) -> None:
         """Keep this process from using or renewing the lease, because the server would answer that it is lost."""
-        lease = self._lease
-        lease.check()
-        lease._may_hand_over()
-        local_queue, held_lease = lease._attempt.local_queue, lease._held_lease
+        core = self._core
+        core.check()
+        core.may_hand_over()
+        local_queue, held_lease = core.attempt.local_queue, core.held_lease
         with local_queue.mutex if local_queue is not None else nullcontext():
-            if held_lease.over or (local_queue is not None and local_queue.turn_of is not lease._attempt):
-                raise lease._not_held()
+            if held_lease.over or (local_queue is not None and local_queue.turn_of is not core.attempt):
+                raise core.not_held()
             self._begun = held_lease.over = True
-        lease._forget()
+        core.forget()
 
     def _go_on(self) -> None:
         """Resume the lease, after the server was never asked for the ticket."""
-        self._lease._held_lease.over = self._begun = False
-        self._lease._look_again()
+        self._core.held_lease.over = self._begun = False
+        self._core.look_again()
 
     def _lost(self, reason: str) -> HoldfastError:
-        lease = self._lease
-        lease._held_lease.over = lease._handed_over = False
-        if lease._held_lease.lose(reason):
-            lease._forget()
-            lease.notice_loss()
-        return lease._lease_lost()
+        core = self._core
+        core.held_lease.over = core.handed_over = False
+        if core.held_lease.lose(reason):
+            core.forget()
+            core.notice_loss()
+        return core.lease_lost()
 
 
 class BaseRedeem(lock.BaseLock[L]):

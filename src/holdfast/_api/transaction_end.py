@@ -9,6 +9,8 @@ from collections.abc import Coroutine
 from contextlib import ExitStack
 from typing import Any
 
+from holdfast._api.lease import core_of
+from holdfast._api.lock import BaseLock, member_of
 from holdfast._api.rlock import Reentrant
 from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
@@ -22,7 +24,7 @@ def enter(lock: Any, holding: Holding) -> Any:
     _check(lock, "__enter__", "holdfast.Lock")
     leases = holding.leases
     leases.append(lock.__enter__())  # One line: after an interrupt behind it, the transaction releases the lock.
-    lock._entered.remove(leases[-1])  # noqa: SLF001
+    member_of(lock).detach(core_of(leases[-1]))
     return leases[-1]
 
 
@@ -30,13 +32,13 @@ async def enter_in_loop(lock: Any, holding: Holding) -> Any:
     _check(lock, "__aenter__", "holdfast.aio.Lock")
     lease = await lock.__aenter__()
     holding.leases.append(lease)
-    lock._entered.remove(lease)  # noqa: SLF001
-    lease._body = None  # noqa: SLF001 - No task to cancel on a loss: the check before the commit finds the loss.
+    member_of(lock).detach(core_of(lease))
+    core_of(lease).body_task = None  # No task to cancel on a loss: the check before the commit finds the loss.
     return lease
 
 
 def _check(lock: Any, method: str, wanted: str) -> None:
-    if not hasattr(lock, "_entered"):
+    if not hasattr(lock, "_as_member"):
         raise TypeError(f"expected a lock, not {lock!r}; of an RWLock, pass its read or its write side")
     if not hasattr(lock, method):
         raise TypeError(f"expected a {wanted}, not {lock!r}")
@@ -66,10 +68,14 @@ class Holding:
         Functions that call each other in one transaction may use the same lock, and would wait for themselves. For a semaphore
         the answer is always None: each function gets its own permit.
         """
+        if not self.leases or not isinstance(lock, BaseLock):
+            return None
+        member = member_of(lock)
         for lease in self.leases:
-            if type(lease) is not getattr(lock, "_lease_type", None) or lease._held_lease.spec.permits is not None:  # noqa: SLF001
+            core = core_of(lease)
+            if type(lease) is not member.lease_type or core.held_lease.spec.permits is not None:
                 continue
-            if lease.key == lock.key and lease._endpoint == lock._endpoint and not lease._is_over():  # noqa: SLF001
+            if lease.key == lock.key and core.endpoint == member.endpoint() and not core.is_over():
                 lease.check()
                 return lease
         return None
@@ -101,7 +107,7 @@ class Holding:
 
         For use during garbage collection, which can interrupt any code, so nothing may be waited for there.
         """
-        held = [lease for lease in self.leases if not lease._is_over()]  # noqa: SLF001
+        held = [lease for lease in self.leases if not core_of(lease).is_over()]
         keeper = current().running_keeper if held else None
         if keeper is not None:
             rest = Holding()
@@ -133,10 +139,10 @@ class Holding:
             task.add_done_callback(_tasks.discard)
 
         try:
-            lease._driver.loop.call_soon_threadsafe(begin)  # noqa: SLF001
+            core_of(lease).driver.loop.call_soon_threadsafe(begin)
         except RuntimeError:
             given_back.close()  # The loop is closed, so the release cannot be awaited; the keeper thread does it.
-            lease._leave_to_keeper()  # noqa: SLF001
+            core_of(lease).leave_to_keeper()
 
 
 async def _explained(given_back: Coroutine[Any, Any, None], lease: Any, committed: bool) -> None:

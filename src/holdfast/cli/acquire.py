@@ -74,17 +74,19 @@ def main(args: argparse.Namespace) -> int:
 def _take(args: argparse.Namespace, url: str, file: TicketFile | Stream, signals: Signals) -> tuple[int, Ticket | None]:
     try:
         from holdfast._api import ticket as tickets
+        from holdfast._api.lease import core_of
+        from holdfast._api.lock import member_of
         from holdfast._api.sync_lock import FairLock
         from holdfast._runtime.process import current
 
         patience, token = Patience(args.wait, lambda text: output.say(f"acquire: {text}")), current().token()
         while True:
             lock = FairLock(url, args.name, wait=patience.left(), label=args.label, prefix=args.prefix)
-            file.prepare(tickets.write(lock._spec, token, tickets.UNKNOWN_END).reveal())  # noqa: SLF001
+            file.prepare(tickets.write(member_of(lock).spec, token, tickets.UNKNOWN_END).reveal())
             try:
                 with lock as lease:
                     signals.raising = False  # from here on the ticket must be written, or nobody could release the lock
-                    return 0, lease._ticket(args.ttl, token)  # noqa: SLF001
+                    return 0, core_of(lease).issue_ticket(args.ttl, token)
             except ServerError as error:
                 if not signals.raising or not patience.outlasts(error):
                     raise

@@ -64,7 +64,7 @@ def _act(schedule: Schedule, args: argparse.Namespace) -> int:
         getattr(schedule, method)(args.job)
         print(output.clean(json.dumps({"job": args.job, "done": args.action}) if args.json else f"{args.job}: {done}"))
     else:
-        _list(schedule._overview(), args)  # noqa: SLF001
+        _list(schedule._overview(), args)  # noqa: SLF001 - jobs and processes by one request
     return 0
 
 

@@ -9,11 +9,11 @@ import argparse
 from typing import Any
 
 from holdfast._api.permit import NO_MAJORITIES
-from holdfast._api.sync_lock import Lock
+from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._net.resolve import on_one_server
 
 
-def lock(args: argparse.Namespace, urls: list[str], name: str, **options: Any) -> Lock:
+def lock(args: argparse.Namespace, urls: list[str], name: str, **options: Any) -> BaseSyncLock[Any]:
     """Return the semaphore or read-write lock that the options of ``holdfast run`` describe. Raises ConfigError."""
     if len(urls) > 1:
         option = f"--limit {args.limit}" if args.limit else "--shared" if args.shared else "--exclusive"

@@ -37,7 +37,7 @@ from holdfast.errors import (
 
 if TYPE_CHECKING:
     from holdfast._api.sync_election import Election
-    from holdfast._api.sync_lock import Lock
+    from holdfast._api.sync_lock import BaseSyncLock
     from holdfast.cli.supervise import Lease
 
 TAKES_COMMAND = True
@@ -242,7 +242,7 @@ class Run:
         self.args, self.urls, self.guard = args, urls, guard
         self.signals = Signals()
         self.terminal = Terminal()
-        self.locks: list[Lock | Election] = []
+        self.locks: list[BaseSyncLock[Any] | Election] = []
         self.attempts = 0
         self.started = False
         """True if the guardian was told to start the command in the latest attempt to acquire the lock."""
@@ -360,18 +360,21 @@ class Run:
         self.signals.start_raising()
         for lock in self.locks[:-1]:
             try:
-                return stack.enter_context(lock)
+                lease: Lease = stack.enter_context(lock)
+                return lease
             except LockTimeout as busy:
                 nameless = "a client of another library" if busy.foreign else "an unknown holder"
                 self.detail(f"waiting, held by {busy.holder or nameless}")
-        return stack.enter_context(self.locks[-1])
+        last: Any = self.locks[-1]
+        return stack.enter_context(last)  # type: ignore[no-any-return]
 
-    def _lock(self, *args: Any, **options: Any) -> Lock:
+    def _lock(self, *args: Any, **options: Any) -> BaseSyncLock[Any]:
         """Return the lock object that the options ask for: a Lock, a Redlock, a semaphore or one side of a read-write lock."""
         if self.args.limit or self.args.shared or self.args.exclusive:
             from holdfast.cli.permits import lock
 
-            return lock(self.args, self.urls, *args, **options)
+            shared: BaseSyncLock[Any] = lock(self.args, self.urls, *args, **options)
+            return shared
         if len(self.urls) == 1:
             from holdfast._api.sync_lock import Lock
 

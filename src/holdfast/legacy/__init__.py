@@ -21,6 +21,7 @@ from holdfast._api.caller import Caller
 from holdfast._api.options import acquire_wait, refuse_mistaken
 from holdfast._clock import clock as local_clock
 from holdfast._core import timestamp
+from holdfast._core.names import raw_key
 from holdfast._core.timestamp import Hold, Stamp
 from holdfast._lazy import later
 from holdfast._net.redaction import hides_client
@@ -28,7 +29,7 @@ from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from holdfast.legacy import _migrating, _shared
 from holdfast.legacy._migrating import Both, at_once
-from holdfast.legacy._shared import BaseLock, BaseMigratingLease, BaseStampLease, Clock, OwnedLease, Unit
+from holdfast.legacy._shared import BaseLock, BaseMigratingLease, BaseStampLease, Clock, Unit
 
 __all__ = ["Migrating", "MigratingLease", "TimestampLease", "TimestampLock"]
 
@@ -68,7 +69,7 @@ def _run(caller: Caller, stamp: Stamp, operation: Coroutine[Any, Any, T]) -> T:
     return caller.run(_shared.understood(operation, stamp), stamp.key, _shared.called(stamp))
 
 
-class _Returnable(OwnedLease, Protocol):
+class _Returnable(Protocol):
     def release(self) -> None: ...
 
 
@@ -181,9 +182,9 @@ class TimestampLock(Base[TimestampLease]):
 class MigratingLease(BaseMigratingLease[sync_lock.Lease, TimestampLease]):
     """One acquisition of a `Migrating` lock, the target of ``with``."""
 
-    def __init__(self, lock: Migrating, both: Both[sync_lock.Lease, TimestampLease]) -> None:
+    def __init__(self, new: _New, old: _Old, both: Both[sync_lock.Lease, TimestampLease]) -> None:
         super().__init__(both)
-        self._lock = lock
+        self._new, self._old = new, old
 
     def renew(self, ttl: float | None = None) -> None:
         """Renew the leases of both locks for ``ttl`` seconds from now (None: the same as before). Raises LeaseLost, NotHeld or
@@ -194,7 +195,7 @@ class MigratingLease(BaseMigratingLease[sync_lock.Lease, TimestampLease]):
     def release(self) -> None:
         """Release the old lock and the new one. Raises LeaseLost if one was lost, NotHeld if both were released before,
         ServerError."""
-        at_once(_migrating.give_back(self._lock._new, self._lock._old, self._both))  # noqa: SLF001
+        at_once(_migrating.give_back(self._new, self._old, self._both))
 
 
 class Migrating(Base[MigratingLease]):
@@ -236,7 +237,7 @@ class Migrating(Base[MigratingLease]):
         refuse_mistaken(mistaken, type(self).__name__)
         self._old = _Old(client, key, ttl=ttl, unit=unit, clock=clock)
         self._new = _New(client, key if name is None else name, ttl, prefix)
-        super().__init__(self._old._stamp.key, wait)  # noqa: SLF001
+        super().__init__(raw_key(key), wait)
 
     @property
     def name(self) -> str:
@@ -249,7 +250,7 @@ class Migrating(Base[MigratingLease]):
         return self._old.locked() or self._new.lock(0).locked()
 
     def _take(self, wait: float | None) -> MigratingLease:
-        return MigratingLease(self, at_once(_migrating.take(self._new, self._old, wait, local_clock)))
+        return MigratingLease(self._new, self._old, at_once(_migrating.take(self._new, self._old, wait, local_clock)))
 
 
 class _New:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Coroutine
-from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeVar
 
-from holdfast._api.lease import BaseLease, Entered, Owned
+from holdfast._api.lease import BaseLease, Entered, core_of
 from holdfast._api.options import MIN_TTL, checked_wait, seconds
 from holdfast._clock import clock as local_clock
 from holdfast._clock import wall
@@ -31,13 +32,7 @@ PAGE = "docs/legacy.md"
 _warned = Flag()
 
 
-class OwnedLease(Owned, Protocol):
-    """A lease of a timestamp lock or of a migrating lock."""
-
-    def _is_over(self) -> bool: ...
-
-
-L = TypeVar("L", bound=OwnedLease)
+L = TypeVar("L")
 T = TypeVar("T")
 New = TypeVar("New", bound=BaseLease)
 Old = TypeVar("Old", bound="BaseStampLease")
@@ -69,14 +64,40 @@ def warn_once() -> None:
         )
 
 
+class LegacyCore:
+    """The internal object of a lease of this package."""
+
+    def __init__(self, is_over: Callable[[], bool]) -> None:
+        self.is_over = is_over
+        """Returns whether the lease was released, or belongs to the process that forked this one."""
+
+
+@dataclass(eq=False, slots=True)
+class Taken(Generic[L]):
+    """One acquisition by a lock object, with the thread or task that made it."""
+
+    lease: L
+    owner: int = 0
+
+    def is_over(self) -> bool:
+        """Return True if the lease was released."""
+        return bool(core_of(self.lease).is_over())
+
+
+class Detachable(NamedTuple):
+    """The internals of a lock of this package that the end of a transaction uses, as `Member` has them for other locks."""
+
+    detach: Callable[[object], None]
+
+
 class BaseLock(Generic[L]):
     """The state of a timestamp or migrating lock object, common to the sync and asyncio APIs."""
 
     def __init__(self, key: bytes, wait: object) -> None:
         self._wait = checked_wait(wait)
         self._text = key.decode(errors="backslashreplace")
-        self._current: L | None = None
-        self._entered: Entered[L] = Entered()
+        self._current: Taken[L] | None = None
+        self._entered: Entered[Taken[L]] = Entered()
 
     @property
     def key(self) -> str:
@@ -86,8 +107,8 @@ class BaseLock(Generic[L]):
     @property
     def lease(self) -> L | None:
         """Return the lease of the latest acquisition by this lock object; None if there is none, or if it was released."""
-        lease = self._current
-        return None if lease is None or lease._is_over() else lease  # noqa: SLF001
+        taken = self._current
+        return None if taken is None or taken.is_over() else taken.lease
 
     def __repr__(self) -> str:
         return f"<holdfast.{type(self).__module__.removeprefix('holdfast.')}.{type(self).__name__} {self._text!r}>"
@@ -99,27 +120,35 @@ class BaseLock(Generic[L]):
         return NotHeld(f"lock {self._text!r} is not held by this object", name=self._text, key=self._text)
 
     def _taken(self, owner: int, lease: L) -> None:
-        lease._owner = owner  # noqa: SLF001
-        self._current = lease
+        self._current = Taken(lease, owner)
 
     def _enter(self, owner: int, lease: L) -> L:
-        self._current = lease
-        self._entered.push(owner, lease)
+        taken: Taken[L] = Taken(lease)
+        self._current = taken
+        self._entered.push(owner, taken)
         return lease
+
+    def _as_member(self) -> Detachable:
+        return Detachable(self._detach)
+
+    def _detach(self, _core: object) -> None:
+        """Drop the record of the ``with`` statement that was entered last, because other code releases its lease."""
+        taken = self._current
+        assert taken is not None
+        self._entered.remove(taken)
 
     def _left(self, owner: int) -> L:
         """Remove and return the lease of the ``with`` block that ends."""
-        lease = self._entered.innermost(owner)
-        self._entered.remove(lease)
-        again = self.lease
+        taken = self._entered.innermost(owner)
+        self._entered.remove(taken)
+        again = self._current
         # If the lock was released and acquired again inside the body, as a Condition does, the newer lease is released.
-        return again if lease._is_over() and again is not None and again._owner == lease._owner else lease  # noqa: SLF001
+        newer = taken.is_over() and again is not None and not again.is_over() and again.owner == taken.owner
+        return again.lease if newer and again is not None else taken.lease
 
 
 class BaseStampLease:
     """One acquisition of a timestamp lock: the part common to the sync and asyncio APIs."""
-
-    _owner = 0
 
     def __init__(self, process: Process, stamp: Stamp, hold: Hold) -> None:
         self._process = process
@@ -130,6 +159,7 @@ class BaseStampLease:
         self._lost = ""
         """Reason why the lease is lost; empty if the lease is not lost."""
         self._ttl = stamp.ttl
+        self._core = LegacyCore(self._is_over)
 
     @property
     def key(self) -> str:
@@ -201,10 +231,9 @@ _TAKEN = (
 class BaseMigratingLease(Generic[New, Old]):
     """One acquisition of a migrating lock, with the leases of its two locks: the part common to the sync and asyncio APIs."""
 
-    _owner = 0
-
     def __init__(self, both: Both[New, Old]) -> None:
         self._both = both
+        self._core = core_of(both.old)
 
     @property
     def fence(self) -> int:
@@ -235,9 +264,6 @@ class BaseMigratingLease(Generic[New, Old]):
         """Raise LeaseLost if the lease of either lock is lost, NotHeld if they were released. Sends no request."""
         self._both.old.check()
         self._both.new.check()
-
-    def _is_over(self) -> bool:
-        return self._both.old._is_over()  # noqa: SLF001
 
 
 def granted(theirs: Theirs | None, stamp: Stamp, since: float) -> None:

@@ -10,16 +10,18 @@ from typing import Any, Never, Protocol, TypeVar
 
 from holdfast import aio
 from holdfast._api.caller import AioCaller
+from holdfast._api.lease import core_of
 from holdfast._api.options import acquire_wait, refuse_mistaken
 from holdfast._clock import clock as local_clock
 from holdfast._core import timestamp
+from holdfast._core.names import raw_key
 from holdfast._core.timestamp import Hold, Stamp
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from holdfast.legacy import _migrating, _shared
 from holdfast.legacy._migrating import Both
-from holdfast.legacy._shared import BaseLock, BaseMigratingLease, BaseStampLease, Clock, OwnedLease, Unit
+from holdfast.legacy._shared import BaseLock, BaseMigratingLease, BaseStampLease, Clock, Unit
 
 __all__ = ["Migrating", "MigratingLease", "TimestampLease", "TimestampLock"]
 
@@ -56,7 +58,7 @@ async def _run(caller: AioCaller, stamp: Stamp, operation: Coroutine[Any, Any, T
     return await caller.run(_shared.understood(operation, stamp), stamp.key, _shared.called(stamp))
 
 
-class _Returnable(OwnedLease, Protocol):
+class _Returnable(Protocol):
     async def release(self) -> None: ...
 
 
@@ -177,9 +179,9 @@ class TimestampLock(Base[TimestampLease]):
 class MigratingLease(BaseMigratingLease[aio.Lease, TimestampLease]):
     """One acquisition of a `Migrating` lock, the target of ``async with``."""
 
-    def __init__(self, lock: Migrating, both: Both[aio.Lease, TimestampLease]) -> None:
+    def __init__(self, new: _New, old: _Old, both: Both[aio.Lease, TimestampLease]) -> None:
         super().__init__(both)
-        self._lock = lock
+        self._new, self._old = new, old
 
     async def renew(self, ttl: float | None = None) -> None:
         """Renew the leases of both locks for ``ttl`` seconds from now (None: the same as before). Raises LeaseLost, NotHeld or
@@ -190,7 +192,7 @@ class MigratingLease(BaseMigratingLease[aio.Lease, TimestampLease]):
     async def release(self) -> None:
         """Release the old lock and the new one. Raises LeaseLost if one was lost, NotHeld if both were released before,
         ServerError."""
-        await _migrating.give_back(self._lock._new, self._lock._old, self._both)  # noqa: SLF001
+        await _migrating.give_back(self._new, self._old, self._both)
 
 
 class Migrating(Base[MigratingLease]):
@@ -233,7 +235,7 @@ class Migrating(Base[MigratingLease]):
         refuse_mistaken(mistaken, type(self).__name__)
         self._old = _Old(client, key, ttl=ttl, unit=unit, clock=clock)
         self._new = _New(client, key if name is None else name, ttl, prefix)
-        super().__init__(self._old._stamp.key, wait)  # noqa: SLF001
+        super().__init__(raw_key(key), wait)
 
     @property
     def name(self) -> str:
@@ -246,7 +248,7 @@ class Migrating(Base[MigratingLease]):
         return await self._old.locked() or await self._new.lock(0).locked()
 
     async def _take(self, wait: float | None) -> MigratingLease:
-        return MigratingLease(self, await _migrating.take(self._new, self._old, wait, local_clock))
+        return MigratingLease(self._new, self._old, await _migrating.take(self._new, self._old, wait, local_clock))
 
 
 class _New:
@@ -262,7 +264,7 @@ class _New:
 
     async def take(self, wait: float | None) -> aio.Lease:
         lease = await self.lock(wait).__aenter__()
-        lease._body = None  # noqa: SLF001 - a loss does not cancel the task: the other half could not do that
+        core_of(lease).body_task = None  # a loss does not cancel the task: the other half could not do that
         return lease
 
     async def give_back(self, lease: aio.Lease) -> None:

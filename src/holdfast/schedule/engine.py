@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from holdfast._api.lease import Home
+from holdfast._api.lease import Home, core_of
 from holdfast._core.schedule.job import Changed
 from holdfast._core.schedule.records import AbandonRun, ActiveRun, CancelRun, ForgetRun, Log, Redefine, ServedJob, Start, Todo
 from holdfast._core.schedule.state import ScheduleState
 from holdfast._log import logger
 from holdfast.schedule.command import JobFailed
 from holdfast.schedule.definition import read
-from holdfast.schedule.run import Cancelled, Run, RunLease, enter
+from holdfast.schedule.run import Cancelled, Run, RunCore, enter
 
 log = logger("holdfast.schedule")
 
@@ -55,12 +55,12 @@ class Engine:
                     active_run.job.name,
                     active_run.why,
                 )
-                self._runs[active_run].lease.lose(active_run.why)
+                core_of(self._runs[active_run].lease).lose(active_run.why)
             case ForgetRun(active_run):
                 self._halts.pop(active_run, None)
                 run = self._runs.pop(active_run, None)
                 if run is not None:
-                    run.lease.end()
+                    core_of(run.lease).end()
             case Redefine(job, change, mine, who):
                 self._adopt(job, change, mine, who)
                 when, options = read(change.definition, job)
@@ -75,7 +75,7 @@ class Engine:
         """End the leases of all remaining runs locally; a lease that could not be released expires on the server."""
         self._halts.clear()
         while self._runs:
-            self._runs.popitem()[1].lease.end()
+            core_of(self._runs.popitem()[1].lease).end()
 
     @staticmethod
     def _adopt(job: ServedJob, change: Changed, mine: bool, who: str) -> None:
@@ -112,7 +112,7 @@ class Engine:
             if active_run in self._runs:
                 self._tell(active_run, f"its lease is lost: {run.lease.why}")
 
-        lease = RunLease(*self.home, active_run, lost)
+        lease = RunCore(*self.home, active_run, lost).user_lease()
         run = Run(
             active_run.job.name,
             active_run.scheduled / 1e6,

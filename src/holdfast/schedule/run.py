@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast._api.lease import BaseLease, Home
+from holdfast._api.lease import BaseLease, Home, LeaseCore
 from holdfast._core.schedule.records import ActiveRun
 from holdfast._runtime.flag import Flag
 from holdfast.errors import HoldfastError
@@ -24,38 +24,48 @@ class Cancelled(HoldfastError):
 class RunLease(BaseLease):
     """The lease of a job's run, renewed while the run goes on and released by the schedule at its end."""
 
-    def __init__(self, process: Home, endpoint: object, active_run: ActiveRun, on_lost: Callable[[], None]) -> None:
-        self._event = Flag()
-        self._tell = on_lost
-        super().__init__(process, endpoint, active_run.grant, None)
-
     @property
     def lost(self) -> threading.Event:
         """Event that is set when the lease is lost."""
-        self._expired()
-        return self._event
+        event: threading.Event = self._core.lost_event()
+        return event
 
     @property
     def why(self) -> str:
         """Reason why the lease is lost; empty if the lease is not lost."""
-        return self._held_lease.lost
+        why: str = self._core.held_lease.lost
+        return why
+
+
+class RunCore(LeaseCore):
+    """The internal object of the lease of a job's run."""
+
+    def __init__(self, process: Home, endpoint: object, active_run: ActiveRun, on_lost: Callable[[], None]) -> None:
+        self._event = Flag()
+        self._tell = on_lost
+        super().__init__(process, endpoint, active_run.grant, user_type=RunLease)
+
+    def lost_event(self) -> threading.Event:
+        """Return the event that is set when the lease is lost."""
+        self.expired()
+        return self._event
 
     def notice_loss(self) -> None:
-        if self._first_to_tell():
+        if self.first_to_tell():
             self._event.set()
             self._tell()
-        self._make_way()
+        self.make_way()
 
     def lose(self, reason: str) -> None:
         """Mark the lease as lost, so that it is not renewed any more, and notify the run."""
-        if self._held_lease.lose(reason):
-            self._forget()
+        if self.held_lease.lose(reason):
+            self.forget()
             self.notice_loss()
 
     def end(self) -> None:
         """Stop tracking the lease locally, because the server has released the lease at the end of the run."""
-        self._held_lease.end()
-        self._forget()
+        self.held_lease.end()
+        self.forget()
 
 
 @dataclass(eq=False)

@@ -21,12 +21,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Generic, Self, overload
 
-from holdfast import aio
-from holdfast._api import sync_lock
-from holdfast._api.lease import BaseLease
-from holdfast._api.lock import BaseLock
+from holdfast._api.aio_lock import BaseAioLock
+from holdfast._api.lease import BaseLease, core_of
+from holdfast._api.lock import BaseLock, L
+from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._clock import clock
 from holdfast._core.lock.records import HeldLease
 from holdfast.errors import LockTimeout
@@ -91,14 +91,14 @@ class Recorder:
             self._file.write(line)
 
     @overload
-    def holding(self, lock: sync_lock.Lock) -> Holding: ...
+    def holding(self, lock: BaseSyncLock[L]) -> Holding[L]: ...
 
     @overload
-    def holding(self, lock: aio.Lock) -> AsyncHolding: ...
+    def holding(self, lock: BaseAioLock[L]) -> AsyncHolding[L]: ...
 
-    def holding(self, lock: sync_lock.Lock | aio.Lock) -> Holding | AsyncHolding:
+    def holding(self, lock: BaseSyncLock[L] | BaseAioLock[L]) -> Holding[L] | AsyncHolding[L]:
         """Return a context manager that holds the lock for one ``with`` or ``async with`` statement and records it."""
-        return Holding(self, lock) if isinstance(lock, sync_lock.Lock) else AsyncHolding(self, lock)
+        return Holding(self, lock) if isinstance(lock, BaseSyncLock) else AsyncHolding(self, lock)
 
     def write(self, lease: BaseLease, register: Register) -> bool:
         """Attempt a write to the protected resource with the fence of this lease, record it, and return whether it was
@@ -143,7 +143,7 @@ class _Holding:
     def _took(self, lease: BaseLease) -> None:
         self._lease = lease
         self._record._holdings[lease] = self  # noqa: SLF001
-        first = self._record._first.setdefault(lease._held_lease, self.attempt)  # noqa: SLF001
+        first = self._record._first.setdefault(core_of(lease).held_lease, self.attempt)  # noqa: SLF001
         self._first = "" if first == self.attempt else first
         self._until = self._believed()
         self._note("taken", fence=lease.fence, until=self._until)
@@ -152,7 +152,8 @@ class _Holding:
         """Return the time, in seconds of the monotonic clock, until which the lease may be relied on."""
         assert self._lease is not None
         now = time.monotonic()
-        return now + self._lease._held_lease.good_until - clock()  # noqa: SLF001
+        until: float = core_of(self._lease).held_lease.good_until
+        return now + until - clock()
 
     def look(self) -> None:
         """Record a renewal, loss or release of the lease that has happened since the last call."""
@@ -163,7 +164,7 @@ class _Holding:
             self._note("renewed", until=until)
         if self._lease.remaining() == 0 and not self._over:
             self._over = True
-            held_lease = self._lease._held_lease  # noqa: SLF001
+            held_lease = core_of(self._lease).held_lease
             if held_lease.over:
                 self._note("release")  # the lease was released inside the `with` block
             else:
@@ -179,20 +180,20 @@ class _Holding:
         lease = self._lease
         assert lease is not None
         del self._record._holdings[lease]  # noqa: SLF001
-        if lease._held_lease.over:  # noqa: SLF001
-            self._record._first.pop(lease._held_lease, None)  # noqa: SLF001
-        lost = "lost" if lease._held_lease.lost else ""  # noqa: SLF001
+        if core_of(lease).held_lease.over:
+            self._record._first.pop(core_of(lease).held_lease, None)  # noqa: SLF001
+        lost = "lost" if core_of(lease).held_lease.lost else ""
         self._note("released", note=lost or (type(error).__name__ if error else ""))
 
 
-class Holding(_Holding):
+class Holding(_Holding, Generic[L]):
     """A context manager that acquires a lock in a thread, and records the acquisition."""
 
-    def __init__(self, record: Recorder, lock: sync_lock.Lock) -> None:
+    def __init__(self, record: Recorder, lock: BaseSyncLock[L]) -> None:
         super().__init__(record, lock, f"t{threading.get_native_id()}")
         self._taking = lock
 
-    def __enter__(self) -> sync_lock.Lease:
+    def __enter__(self) -> L:
         self._asks()
         try:
             lease = self._taking.__enter__()
@@ -212,16 +213,16 @@ class Holding(_Holding):
         self._released(None)
 
 
-class AsyncHolding(_Holding):
+class AsyncHolding(_Holding, Generic[L]):
     """An async context manager that acquires a lock in a task, and records the acquisition."""
 
-    def __init__(self, record: Recorder, lock: aio.Lock) -> None:
+    def __init__(self, record: Recorder, lock: BaseAioLock[L]) -> None:
         task = asyncio.current_task()
         assert task is not None
         super().__init__(record, lock, task.get_name())
         self._taking = lock
 
-    async def __aenter__(self) -> aio.Lease:
+    async def __aenter__(self) -> L:
         self._asks()
         try:
             lease = await self._taking.__aenter__()

@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, Never, ParamSpec, TypeVar
 
 from holdfast._api import options
 from holdfast._api.cache.cache import BaseCache
-from holdfast._api.cache.memoize import BaseMemoized
+from holdfast._api.cache.memoize import BaseMemoized, Inside
 from holdfast._api.cache.options import UNSET, CacheStatistics, Unset, checked_tags
 from holdfast._api.caller import AioCaller
 from holdfast._api.templates import checked_ignore
@@ -196,7 +196,8 @@ class Cache(BaseCache):
         templates, ignored = (template, *checked_tags(tags)), checked_ignore(ignore)
 
         def decorate(function: Callable[P, Awaitable[T]]) -> Memoized[P, T]:
-            return Memoized(self, function, templates, how, ignored)
+            inside = Inside(self._codec.kind, self._get_or_load)
+            return Memoized(self, function, templates, how=how, ignore=ignored, inside=inside)
 
         return decorate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from holdfast._api.annotations import refuse_unstorable
 from holdfast._api.cache.options import How, checked_own_tags
@@ -17,21 +17,38 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class Inside(NamedTuple):
+    """The internals of a cache that a function uses whose results are cached."""
+
+    codec: str
+    """Kind of the codec."""
+    get_or_load: Callable[[str, Callable[[], Any], How], Coroutine[Any, Any, Any]]
+    run: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
+    """Runs an operation of the cache to its end, in a thread; None in asyncio."""
+
+
 class BaseMemoized(Generic[P, T]):
     """A function whose results are stored in a cache: the part that the sync and the asyncio API share."""
 
     _is_async: bool
 
     def __init__(
-        self, cache: Any, function: Callable[P, T], templates: tuple[str, ...], how: How, ignore: tuple[str, ...]
+        self,
+        cache: Any,
+        function: Callable[P, T],
+        templates: tuple[str, ...],
+        *,
+        how: How,
+        ignore: tuple[str, ...],
+        inside: Inside,
     ) -> None:
         refuse_generator(function, "there is no value to store")
         if is_async(function) is not self._is_async:
             what, whose = ("not a", "holdfast.Cache") if self._is_async else ("a", "holdfast.aio.Cache")
             raise ConfigError(f"{named(function)} is {what} coroutine function: use {whose} for it", parameter="function")
         functools.update_wrapper(self, function)  # type: ignore[arg-type]  # It is callable in both APIs.
-        self._cache, self._function, self._how = cache, function, how
-        refuse_unstorable(function, cache._codec.kind)  # noqa: SLF001 (ours)
+        self._cache, self._function, self._how, self._inside = cache, function, how, inside
+        refuse_unstorable(function, inside.codec)
         self._filled = Filled(function, *templates, ignore=ignore)
         self._bound: tuple[Any, ...] = ()
 
@@ -40,7 +57,7 @@ class BaseMemoized(Generic[P, T]):
         if instance is None:
             return self
         bound = copy.copy(self)
-        bound._bound = (instance,)  # noqa: SLF001 (ours)
+        bound._bound = (instance,)  # noqa: SLF001 - a copy of this object
         return bound
 
     def cache_key(self, *args: P.args, **kwargs: P.kwargs) -> str:
@@ -51,4 +68,4 @@ class BaseMemoized(Generic[P, T]):
         args = (*self._bound, *args)
         key, *tags = self._filled(args, kwargs)
         how = self._how._replace(tags=checked_own_tags(tags)) if tags else self._how
-        return self._cache._get_or_load(key, functools.partial(self._function, *args, **kwargs), how)  # type: ignore[no-any-return]  # noqa: SLF001
+        return self._inside.get_or_load(key, functools.partial(self._function, *args, **kwargs), how)

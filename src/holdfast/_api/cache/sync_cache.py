@@ -8,7 +8,7 @@ from typing import Any, Literal, Never, ParamSpec, TypeVar
 
 from holdfast._api import options
 from holdfast._api.cache.cache import BaseCache
-from holdfast._api.cache.memoize import BaseMemoized
+from holdfast._api.cache.memoize import BaseMemoized, Inside
 from holdfast._api.cache.options import UNSET, CacheStatistics, Unset, checked_tags
 from holdfast._api.caller import Caller
 from holdfast._api.templates import checked_ignore
@@ -31,7 +31,8 @@ class Memoized(BaseMemoized[P, T]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result for these arguments: the cached one, or that of a call of the function now."""
-        value: T = self._cache._run(self._call(args, kwargs))  # noqa: SLF001
+        assert self._inside.run is not None
+        value: T = self._inside.run(self._call(args, kwargs))
         return value
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -195,7 +196,8 @@ class Cache(BaseCache):
         templates, ignored = (template, *checked_tags(tags)), checked_ignore(ignore)
 
         def decorate(function: Callable[P, T]) -> Memoized[P, T]:
-            return Memoized(self, function, templates, how, ignored)
+            inside = Inside(self._codec.kind, self._get_or_load, self._run)
+            return Memoized(self, function, templates, how=how, ignore=ignored, inside=inside)
 
         return decorate
 

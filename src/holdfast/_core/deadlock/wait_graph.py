@@ -89,7 +89,8 @@ def standing(nodes: list[Watched], waiting: list[Attempt], now: float) -> dict[W
     held: dict[int, list[Spec]] = {}
     for node in nodes if late else ():
         for held_lease in node.renewing.held_leases():
-            owner = getattr(held_lease.owner(), "_owner", 0)
+            holder = held_lease.holder()
+            owner = 0 if holder is None else holder.owner
             if owner in late and not held_lease.lost and held_lease.spec.permits is None:
                 held.setdefault(owner, []).append(held_lease.spec)
     return {_wait(attempt, owner, specs): attempt for owner, specs in held.items() for attempt in late[owner]}

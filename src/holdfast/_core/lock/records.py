@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, overload
 
+from holdfast._core.lock.owner import Owner
 from holdfast._core.lock.replies import MUTEX, Busy, Scripts
 from holdfast._core.names import guard_key, prefix_of
 from holdfast._core.requests import Outcome, Run, Slot, WireError
@@ -580,11 +581,6 @@ Turn = Grant | AskServer | Failed
 """The result that an attempt gets in the queue of its process: a grant, the permission to ask the server, or an error."""
 
 
-class Owner(Protocol):
-    def notice_loss(self) -> None:
-        """Notify the user that the lease is lost; called once."""
-
-
 def nobody() -> None:
     return None
 
@@ -786,12 +782,11 @@ class HeldLease:
             self.renew_at = self.due_at(sent + ttl * self.spec.renew_part) if ttl >= self.ttl else self.deadline
 
 
-class Held(Protocol):
+class Held(Owner, Protocol):
     """An object that exists as long as a lease is held, such as a lock's lease object; the keeper notifies it of a loss."""
+
+    __slots__ = ()
 
     @property
     def held_lease(self) -> HeldLease:
         """Return the lease under which this object is held."""
-
-    def notice_loss(self) -> None:
-        """Notify the user that the lease is lost; called once."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.name_conflict import explained
+from holdfast._core.lock.owner import Owner
 from holdfast._core.lock.records import Attempt, Grant, HeldLease, Spec, margin
 from holdfast._core.names import side_key
 from holdfast._core.rendezvous.latch import INFINITY, OUTAGE_BUDGET_S, CountMismatch, conflict, patiently
@@ -118,7 +119,7 @@ class ActionLease(HeldLease):
         return call
 
 
-class Duty:
+class Duty(Owner):
     """The obligation to run a barrier's action, ended by `passing` (success) or `leave` (failure).
 
     If the object is garbage-collected before one of these calls, the barrier is broken.

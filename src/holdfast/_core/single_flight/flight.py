@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.owner import Owner
 from holdfast._core.lock.records import Attempt, Grant, HeldLease, margin, milliseconds
 from holdfast._core.requests import (
     Answer,
@@ -119,7 +120,7 @@ class LoadLease(HeldLease):
         return _cancellation(self.entry, self.token, revoke=revoke, timeout=timeout)
 
 
-class Load:
+class Load(Owner):
     """A granted load: the caller has to load the value, and to end the load with `store_loaded` or `cancel_load`.
     If the object is garbage-collected before, the lease is released."""
 

@@ -57,5 +57,5 @@ class LongLeases:
             if self._looks:
                 self._keeper.later(max(PAUSE_S, min(young, default=now) + LONG_S - now), self._look)
         for holder in holders:
-            if hasattr(holder, "_forsaken") and holder._forsaken():  # noqa: SLF001 - a lease of an event loop that is closed
-                self._keeper.safely(holder._end_forsaken)  # noqa: SLF001
+            if holder is not None and holder.forsaken():  # a lease of an event loop that is closed
+                self._keeper.safely(holder.end_forsaken)

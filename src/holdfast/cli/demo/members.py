@@ -63,7 +63,7 @@ class Member:
         self._data, self._key = data, key
         self._lease: Any = None
 
-    def _keep(self, acquire: Callable[[], bool], lock: holdfast.Lock) -> None:
+    def _keep(self, acquire: Callable[[], bool], lock: holdfast.Lock | holdfast.Redlock) -> None:
         """Call ``acquire``, which acquires ``lock``; keep the lease if that succeeds, and print the outcome."""
         start = time.monotonic()
         facts: dict[str, Any] = {"error": "", "nodes": {}}

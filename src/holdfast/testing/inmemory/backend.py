@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from holdfast._api.lease import BaseLease
+from holdfast._api.lease import BaseLease, core_of
 from holdfast._api.lock import BaseLock
 from holdfast._api.options import MIN_TTL, seconds
 from holdfast._core.lock.records import milliseconds
@@ -214,7 +214,8 @@ def _keys(lock: Named) -> Keys:
     if isinstance(lock, BaseLock):
         return lock._spec.keys  # noqa: SLF001
     if isinstance(lock, BaseLease):
-        return lock._held_lease.spec.keys  # noqa: SLF001
+        keys: Keys = core_of(lock).held_lease.spec.keys
+        return keys
     return lock_keys(lock, "hf:", None)
 
 

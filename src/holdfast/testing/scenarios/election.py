@@ -42,7 +42,7 @@ def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = Non
             if to:
                 await candidate.hand_over(term, to)
         finally:
-            if not term._is_over():  # noqa: SLF001
+            if not term.is_over():
                 await candidate.resign(term)
 
     return program

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast._api.election import BaseTerm
+from holdfast._api.election import BaseTermCore
 from holdfast._core import election as elections
 from holdfast._core.election import Candidacy, Elected, ElectionKeys, LeaderWatch
 from holdfast._core.lock.records import Attempt, Grant, Spec
@@ -24,7 +24,7 @@ from holdfast.testing.sim import lock_client
 from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 
 
-class Term(BaseTerm, lock_client.Lease):
+class Term(BaseTermCore, lock_client.Lease):
     """A term of an election, as in production, that records its loss in the history."""
 
     def notice_loss(self) -> None:
@@ -89,7 +89,7 @@ class Candidate(lock_client.Lock):
         """Publish another value to the observers of this term; ignore a failure."""
         try:
             with self.worker.operation():
-                await term._proclaim(value)  # noqa: SLF001
+                await term.replace_value(value)
         except HoldfastError:
             pass
 
@@ -101,7 +101,7 @@ class Candidate(lock_client.Lock):
         self._tell("gives", term, to)
         try:
             with self.worker.operation():
-                await term._hand_over(to)  # noqa: SLF001
+                await term.transfer(to)
         except NoCandidate:
             self._tell("keeps", term, " ".join(self.election.believers(term)))
             return "kept"

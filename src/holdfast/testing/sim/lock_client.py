@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from holdfast._api.lease import BaseLease, discard_unreturned
+from holdfast._api.lease import LeaseCore
 from holdfast._core import permit
 from holdfast._core.lock.acquire import KeyConflict, acquire
 from holdfast._core.lock.local_acquire import ON_ONE_SERVER, abandon
@@ -34,7 +34,7 @@ def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: flo
     return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=answer_within(ttl), **sharing)
 
 
-class Lease(BaseLease):
+class Lease(LeaseCore):
     """A lease, as in production, that records in the history its grant, renewals, release and loss."""
 
     def __init__(self, worker: Worker, grant: Grant, endpoint: Any = NOWHERE) -> None:
@@ -69,18 +69,18 @@ class Lease(BaseLease):
 
     def tell(self) -> None:
         """Record the deadline of the lease in the history if it has changed."""
-        deadline = self._good_until(self._held_lease)
+        deadline = self._good_until(self.held_lease)
         if deadline != self._sim.leases[self]:
             self._sim.leases[self] = deadline
             self._note("renewed", until=self._sim.true(deadline))
 
     def notice_loss(self) -> None:
-        if self._first_to_tell():
-            if self in self._sim.leases and self._held_lease.lost == BOUNDED:
+        if self.first_to_tell():
+            if self in self._sim.leases and self.held_lease.lost == BOUNDED:
                 self.tell()  # the last renewal may have asked for so short a lease that the deadline has passed already
             self._sim.leases.pop(self, None)
-            self._note("lost", fence=self.fence, note=self._held_lease.lost)
-        self._make_way()
+            self._note("lost", fence=self.fence, note=self.held_lease.lost)
+        self.make_way()
 
     def note_again(self) -> None:
         """Record that the holder has acquired the same lock once more."""
@@ -97,7 +97,7 @@ class Lease(BaseLease):
 
     def left(self, note: str = "") -> None:
         """Record that the release of the lease has ended; ``note`` is "" if it succeeded, otherwise the error or "lost"."""
-        self._note("released", note=note or ("passed" if self._passed else ""))
+        self._note("released", note=note or ("passed" if self.passed else ""))
 
 
 class Lock:
@@ -155,7 +155,8 @@ class Lock:
             return None
         except Cancelled:
             try:
-                discard_unreturned(attempt)
+                if attempt.unclaimed is not None:
+                    attempt.unclaimed.discard()
                 await abandon(attempt, self._strategy)
             finally:
                 self._note("cancelled")
@@ -181,7 +182,7 @@ class Lock:
         """Renew the lease explicitly, for ``ttl`` seconds (None: as acquired); ignore a failure."""
         try:
             with self.worker.operation():
-                await lease._renew(ttl)  # noqa: SLF001
+                await lease.renew_on_server(ttl)
         except HoldfastError:
             pass
         finally:
@@ -206,7 +207,7 @@ class Lock:
         try:
             with self.worker.operation():
                 self._note("downgraded")
-                await permit.change(lease._held_lease.spec, lease._held_lease.token, 1, lease.fence)  # noqa: SLF001
+                await permit.change(lease.held_lease.spec, lease.held_lease.token, 1, lease.fence)
         except WireError:
             pass
 
@@ -218,14 +219,14 @@ class Lock:
     async def _release(self, lease: Lease) -> None:
         lease.leave()
         try:
-            if not lease._hand_on():  # noqa: SLF001
-                await lease._release()  # noqa: SLF001
+            if not lease.hand_on():
+                await lease.release_on_server()
             lease.left()
         except HoldfastError as error:
             lease.left(type(error).__name__)
         except Cancelled:
             try:
-                await lease._abandoned()  # noqa: SLF001
+                await lease.finish_release()
             finally:
                 lease.left("cancelled")
             raise
@@ -234,8 +235,8 @@ class Lock:
         """Release the lease a second time, as another thread may do. Record "twice" if the second release is not refused."""
         with self.worker.operation():
             try:
-                if not lease._hand_on():  # noqa: SLF001
-                    await lease._release()  # noqa: SLF001
+                if not lease.hand_on():
+                    await lease.release_on_server()
             except HoldfastError:
                 return
         lease.left("twice")

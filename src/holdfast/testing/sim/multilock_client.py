@@ -72,11 +72,11 @@ class Part:
     def hold(self, grant: Grant) -> None:
         self._worker.acquisition, self.asking = self.name, False
         self.lease = self.lock._lease(grant)  # noqa: SLF001
-        self.lease._whole = self._whole  # noqa: SLF001
+        self.lease.whole = self._whole
 
     @property
     def lost(self) -> bool:
-        return self.lease is not None and self.lease._expired()  # noqa: SLF001
+        return self.lease is not None and self.lease.expired()
 
     async def undo(self) -> None:
         lease = self.lease
@@ -86,7 +86,7 @@ class Part:
         if lease in self._worker.process.leases:
             lease.leave()
         try:
-            await lease._let_go()  # noqa: SLF001
+            await lease.let_go()
         finally:
             lease.left("cancelled")
         self.lease, self.attempt.may_be_on_server = None, False
@@ -96,24 +96,24 @@ class Part:
         assert lease is not None
         lease.leave()
         try:
-            if lease._hand_on():  # noqa: SLF001
+            if lease.hand_on():
                 lease.left()
                 return True
         except HoldfastError as error:
             lease.left(type(error).__name__)
             return True
-        lease._held_lease.end()  # noqa: SLF001
+        lease.held_lease.end()
         return False
 
     def giving(self) -> tuple[str, bool, bool] | None:
         assert self.lease is not None
-        held_lease = self.lease._held_lease  # noqa: SLF001
+        held_lease = self.lease.held_lease
         return None if held_lease.lost or self.group is None else (held_lease.token, held_lease.maybe_in_flight, True)
 
     async def given_back(self, known: bool | WireError | None) -> Exception | None:
         assert self.lease is not None
         try:
-            await self.lease._release(known)  # noqa: SLF001
+            await self.lease.release_on_server(known)
         except HoldfastError as error:
             self.lease.left(type(error).__name__)
             return error
@@ -167,9 +167,7 @@ class MultiLock:
             return None
         self.taken += 1
         self.half += [
-            f"{part.lock.spec.key} is not taken"
-            for part in self.parts
-            if part.lease is None or part.lease._held_lease.lost  # noqa: SLF001
+            f"{part.lock.spec.key} is not taken" for part in self.parts if part.lease is None or part.lease.held_lease.lost
         ]
         return self.parts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from holdfast._api.redlock import BaseQuorumLease
+from holdfast._api.redlock import BaseQuorumCore
 from holdfast._core.lock.local_acquire import acquire
 from holdfast._core.lock.records import Attempt, Grant, Spec, milliseconds
 from holdfast._core.lock.replies import Busy
@@ -49,7 +49,7 @@ class ServerGroup:
         return self._clock_estimates.setdefault(process, ServerClockEstimate())
 
 
-class RedlockLease(BaseQuorumLease, Lease):
+class RedlockLease(BaseQuorumCore, Lease):
     """A lease that several servers vote for, as in production, that records its steps and its loss in the history."""
 
     def __init__(self, worker: Worker, grant: Grant) -> None:

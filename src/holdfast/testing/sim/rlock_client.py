@@ -35,7 +35,7 @@ class RLock:
             if lease is not None:
                 self._holdings[MARK] = Holding(lease)
             return lease
-        again: Lease = mine.again()
+        again: Lease = mine.again(mine.core)
         again.note_again()
         return again
 

@@ -11,7 +11,7 @@ from holdfast._core.schedule.job import Keys, Options, When
 from holdfast._core.schedule.records import AbandonRun, ActiveRun, CancelRun, ForgetRun, Redefine, ServedJob, Start, Todo
 from holdfast._core.schedule.state import ScheduleState
 from holdfast._runtime.process import describe
-from holdfast.schedule.run import RunLease
+from holdfast.schedule.run import RunCore
 from holdfast.testing.sim.lock_client import NOWHERE
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import Process
@@ -25,7 +25,7 @@ def run_of(active_run: ActiveRun) -> str:
     return f"{active_run.scheduled}/{active_run.attempt}" + ("h" if active_run.by_hand else "")
 
 
-class Lease(RunLease):
+class Lease(RunCore):
     """The lease of a run of a job, as in production, that records its deadlines in the history."""
 
     def __init__(self, service: Service, active_run: ActiveRun, on_lost: Callable[[], None]) -> None:
@@ -36,7 +36,7 @@ class Lease(RunLease):
 
     def tell(self) -> None:
         """Record the deadline of the lease in the history if it has changed."""
-        deadline, process = self._held_lease.deadline, self._service.process
+        deadline, process = self.held_lease.deadline, self._service.process
         if deadline != process.leases[self]:
             process.leases[self] = deadline
             self._service.note("renewed", self._active_run, until=process.true(deadline))
@@ -124,7 +124,7 @@ class Service:
     def _start(self, active_run: ActiveRun) -> None:
         def lost() -> None:
             self.process.leases.pop(lease, None)
-            self.note("lost", active_run, note=lease.why)
+            self.note("lost", active_run, note=lease.held_lease.lost)
             self._tell(active_run)
 
         ends = self.process.server.keyspace.peek(active_run.grant.attempt.spec.keys[0])[1]
@@ -146,7 +146,7 @@ class Service:
         except Cancelled:
             if self.stubborn:
                 await self._go_on()
-            status = "lost" if lease.lost.is_set() else "cancelled"
+            status = "lost" if lease.lost_event().is_set() else "cancelled"
         else:
             status = "ok"
         self.process.leases.pop(lease, None)

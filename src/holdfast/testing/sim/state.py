@@ -296,9 +296,9 @@ class Fingerprint:
         self._put(held_lease.owner is nobody)
 
     def _lease(self, lease: Lease) -> None:
-        self._held_lease(lease._held_lease)  # noqa: SLF001
-        self.add(lease._attempt)  # noqa: SLF001
-        self._put(lease._passed)  # noqa: SLF001
+        self._held_lease(lease.held_lease)
+        self.add(lease.attempt)
+        self._put(lease.passed)
 
     def _attempt(self, attempt: Attempt) -> None:
         slot = attempt.slot

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast._api import ticket as tickets
-from holdfast._api.lease import discard_unreturned
 from holdfast._api.ticket import Told
 from holdfast._core.lock import ticket as ticket_operations
 from holdfast._core.lock.acquire import KeyConflict
@@ -82,12 +81,12 @@ async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None
 async def _end(lease: Lease) -> None:
     """Release the lease as the end of ``with`` does, without recording it: the history has the release already."""
     try:
-        if not lease._hand_on():  # noqa: SLF001
-            await lease._release()  # noqa: SLF001
+        if not lease.hand_on():
+            await lease.release_on_server()
     except HoldfastError:
         pass
     except Cancelled:
-        await lease._abandoned()  # noqa: SLF001
+        await lease.finish_release()
         raise
 
 
@@ -114,7 +113,8 @@ async def redeem(lock: Lock, slip: IssuedTicket) -> Lease | None:
             return None
         except Cancelled:
             try:
-                discard_unreturned(attempt)
+                if attempt.unclaimed is not None:
+                    attempt.unclaimed.discard()
                 await abandon(attempt)
             finally:
                 lock._note("cancelled")  # noqa: SLF001

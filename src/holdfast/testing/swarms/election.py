@@ -146,7 +146,7 @@ class Play:
                 counts[f"election {await candidate.hand_over(term, rng.choice(self.names))}"] += 1
                 await Sleep(0.1 * rng.random())
         finally:
-            if not term._is_over():  # noqa: SLF001
+            if not term.is_over():
                 await candidate.resign(term)
 
     async def _watch(self, worker: Worker) -> None:

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from holdfast._api.lease import BaseLease
-from holdfast._api.redlock import BaseQuorumLease
+from holdfast._api.lease import LeaseCore
+from holdfast._api.redlock import BaseQuorumCore
 from holdfast._core.lock.acquire import acquire
 from holdfast._core.lock.records import Attempt, Grant, Spec, answer_within
 from holdfast._core.lock.replies import Busy
@@ -89,12 +89,12 @@ WORKERS = "workers"
 """Title of the column of the workers in the drawing of a history."""
 
 
-class Lease(BaseLease):
+class Lease(LeaseCore):
     """A lease, as in production, that does not notify its owner of a loss. The rules check each lease after each event
     instead."""
 
     def notice_loss(self) -> None:
-        self._first_to_tell()
+        self.first_to_tell()
 
 
 Ending = Literal["run", "stopped", "dropped"]
@@ -130,7 +130,7 @@ class Profile:
     history."""
 
 
-class Voted(BaseQuorumLease, Lease):
+class Voted(BaseQuorumCore, Lease):
     """A lease that several servers have voted for."""
 
 
@@ -336,7 +336,7 @@ class History:
             loop.run_forever()
         self.counts[f"wired loops {ending} in an operation"] += bool(busy)
         for lease in self._held:
-            self._excused.add(lease._held_lease.token)  # noqa: SLF001
+            self._excused.add(lease.held_lease.token)
         self._held.clear()
         loop.set_exception_handler(lambda _loop, _context: None)  # its tasks are pending, on purpose
         sockets = loop.let_go()
@@ -371,7 +371,7 @@ class History:
                     if lease is not None:
                         mine[name] = lease
                 case 0 | 1:
-                    await self._try("renewed", face.run(mine[name]._renew(rng.choice((None, 1.0, 4.0)))))  # noqa: SLF001
+                    await self._try("renewed", face.run(mine[name].renew_on_server(rng.choice((None, 1.0, 4.0)))))
                 case 2 if name in mine:
                     await self._release(face, mine.pop(name))
                 case 3:
@@ -439,7 +439,7 @@ class History:
         del self._held[lease]
         self.world.note("release", WORKERS, lease.key)
         # As the end of a `with` block: what fails is left to the keeper.
-        await self._try("released", face.run(lease._let_go() if self.profile.tidy else lease._release()))  # noqa: SLF001
+        await self._try("released", face.run(lease.let_go() if self.profile.tidy else lease.release_on_server()))
 
     async def _try(self, what: str, doing: Awaitable[T]) -> T | None:
         """Await an action, count its outcome and return its result. Return None if a fault made it fail, or if it was
@@ -545,7 +545,7 @@ class History:
                 if abs(believed - noted) > 1e-6:
                     self._held[lease] = believed
                     self.world.note("renewed" if noted else "taken", WORKERS, lease.key, until=believed)
-                kept = self._kept(lease._held_lease.spec.keys[0], lease._held_lease.token)  # noqa: SLF001
+                kept = self._kept(lease.held_lease.spec.keys[0], lease.held_lease.token)
                 if believed > kept:
                     self._violated(
                         "T1",

@@ -1,0 +1,32 @@
+"""The lock of an election for asyncio: its holder leads. `Election` is the candidate that uses it."""
+
+from __future__ import annotations
+
+from holdfast._api import election
+from holdfast._api.aio_lease import LeaseCore, Term
+from holdfast._api.aio_lock import BaseAioLock
+
+
+class LeaderLock(BaseAioLock[Term]):
+    """The methods of an election's lock that its `Election` calls, on one server or several."""
+
+    _lease_type = Term
+
+    def live_term(self) -> LeaseCore | None:
+        """Return the internal object of the term that this candidate leads in; None if it does not lead."""
+        core: LeaseCore | None = self._live()
+        return core
+
+    async def leader_name(self) -> bytes | None:
+        """Return the name of the leader, or of the process that holds the lock, for a message."""
+        return await self._driver().run(self._holder(election.NOBODY))
+
+
+class TermCore(election.BaseTermCore, LeaseCore):
+    """The internal object of a term, for an election on one server."""
+
+
+class ElectionLock(election.BaseElectionLock[Term], LeaderLock):
+    """The lock of an election on one server."""
+
+    _core_type = TermCore

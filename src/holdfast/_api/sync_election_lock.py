@@ -1,0 +1,50 @@
+"""The lock of an election for threads: its holder leads. `Election` is the candidate that uses it."""
+
+from __future__ import annotations
+
+import threading
+
+from holdfast._api import election
+from holdfast._api.sync_lease import LeaseCore, Term
+from holdfast._api.sync_lock import BaseSyncLock
+
+
+class LeaderLock(BaseSyncLock[Term]):
+    """The methods of an election's lock that its `Election` calls, on one server or several."""
+
+    _lease_type = Term
+
+    def live_term(self) -> LeaseCore | None:
+        """Return the internal object of the term that this candidate leads in; None if it does not lead."""
+        core: LeaseCore | None = self._live()
+        return core
+
+    def leader_name(self) -> bytes | None:
+        """Return the name of the leader, or of the process that holds the lock, for a message."""
+        return self._driver().run(self._holder(election.NOBODY))
+
+    def finish_release(self, core: LeaseCore | None) -> None:
+        """Finish the release of a term that was interrupted at any line. None: of the latest term."""
+        self._finish_release(core)
+
+    def leave(self, error: BaseException | None) -> None:
+        """Release the term of the ``with`` statement that ends with this exception; None: without one."""
+        self._leave(self._entered.innermost(threading.get_ident()), error)
+
+    def give_back_entered(self) -> None:
+        """Finish the end of a ``with`` statement that was interrupted."""
+        self._give_back_entered()
+
+    def forget_entered(self) -> None:
+        """Drop the record of the ``with`` statement that ends."""
+        self._entered.remove(self._entered.innermost(threading.get_ident()))
+
+
+class TermCore(election.BaseTermCore, LeaseCore):
+    """The internal object of a term, for an election on one server."""
+
+
+class ElectionLock(election.BaseElectionLock[Term], LeaderLock):
+    """The lock of an election on one server."""
+
+    _core_type = TermCore
