@@ -232,8 +232,9 @@ def test_tls_verifies_unless_told_otherwise() -> None:
         context = from_url("rediss://h?ssl_cert_reqs=none").ssl_context()
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
-    with pytest.warns(HoldfastWarning, match="the server is not verified"):
+    with pytest.warns(HoldfastWarning, match="the server is not verified") as warned:
         context = from_url("rediss://h?ssl_check_hostname=false").ssl_context()
+    assert warned[0].filename == __file__
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, False)
     assert from_url("redis://h").ssl_context() is None

@@ -232,6 +232,27 @@ def test_a_forked_child_closes_the_sockets_that_are_open() -> None:
     ours.close()
 
 
+def test_a_keeper_does_what_is_due_in_its_very_moment() -> None:
+    keeper, done = Keeper("aaaaaaaaaaaa", no_record, Absent()), list[float]()
+    keeper._later = [(7.0, partial(done.append, 7.0)), (7.1, partial(done.append, 7.1))]
+    keeper._do_what_is_due(7.0)
+    assert done == [7.0]
+    keeper._stopping = True
+    keeper.run()
+
+
+def test_many_tokens_cost_one_system_call() -> None:
+    process, sizes = Process(), list[int]()
+
+    def urandom(size: int) -> bytes:
+        sizes.append(size)
+        return os.urandom(size)
+
+    process.system = cast("Any", SimpleNamespace(urandom=urandom))
+    assert len({process.token() for _ in range(64)}) == 64
+    assert sizes == [16 * 64]
+
+
 def test_a_keeper_whose_turns_fail_takes_no_more_than_twenty_in_a_second(caplog: pytest.LogCaptureFixture) -> None:
     keeper, turns = Keeper("aaaaaaaaaaaa", no_record, Absent()), list[float]()
 

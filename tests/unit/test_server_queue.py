@@ -130,7 +130,7 @@ def test_a_grant_counts_from_the_send_time_of_the_last_answer() -> None:
 
 def test_a_grant_is_used_only_while_enough_of_the_claim_window_is_left() -> None:
     edge = CLAIM_WINDOW_S - margin(CLAIM_WINDOW_S) - USABLE_LEFT_S
-    for now, used in [(edge - 0.001, True), (edge + 0.001, False)]:
+    for now, used in [(edge - 0.001, True), (edge, True), (edge + 0.001, False)]:
         waiting = Waiting()
         this = queued(waiting, waiter())
         waiting.on_message("p.1", 6, now)

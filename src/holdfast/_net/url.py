@@ -7,6 +7,7 @@ import re
 import warnings
 from typing import Any
 
+from holdfast._log import of_the_user
 from holdfast._net.endpoint import DEFAULT_TIMEOUT, TLS_OPTIONS, Endpoint, interned
 from holdfast.errors import ConfigError, HoldfastWarning
 
@@ -144,7 +145,7 @@ def _tls(options: dict[str, str], is_tls: bool) -> tuple[tuple[str, Any], ...]:
             "url: the server is not verified: an attacker in between can read the password and grant locks. Leave out "
             "ssl_cert_reqs and ssl_check_hostname; set ssl_ca_certs to trust a CA of your own",
             HoldfastWarning,
-            stacklevel=2,
+            stacklevel=of_the_user(),
         )
     return tuple(sorted(found.items()))
 
