@@ -600,3 +600,13 @@ def test_where_there_is_no_prctl_nobody_becomes_a_subreaper(monkeypatch: pytest.
 
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not descendants.become_subreaper()
+
+
+def test_processes_that_end_are_looked_at_less_and_less_often() -> None:
+    from holdfast._local.guardian.parent import _Guardian
+
+    guardian = _Guardian(-1, -1, [], {}, ())
+    guardian.group.pid, guardian.killed_at = 1, 0.0
+    pauses = [guardian._timeout() for _ in range(12)]
+    assert pauses[:3] == pytest.approx([0.0045, 0.00675, 0.010125])
+    assert pauses[-1] == 0.1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast._core.election import (
+    OBSERVE,
     Candidacy,
     Elected,
     ElectionKeys,
@@ -19,6 +20,7 @@ from holdfast._core.election import (
 from holdfast._core.lock.records import Grant
 from holdfast._core.lock.replies import Busy
 from holdfast._core.requests import Answer, NewToken, NotSent, Now, Run, Sleep, Subscribe, Unknown, Unsubscribe
+from holdfast._lua import codes
 from unit.driver import OTHER, Driver, Fault, some, spec
 from unit.server import LOCK, Server
 
@@ -109,3 +111,9 @@ def test_an_observer_does_not_go_back_to_an_earlier_term() -> None:
         if news:
             watch.see(found)
     assert watch.is_news(TWO), "the last leader again, after nobody was seen"
+
+
+@pytest.mark.parametrize(("left", "seconds"), [(1500, 1.5), (-1, None)])
+def test_how_long_a_leader_leads_is_read_in_seconds(left: int, seconds: float | None) -> None:
+    assert OBSERVE.parse([codes.UNPROCLAIMED, left]) == View(NoLeader(taken=True), seconds)
+    assert OBSERVE.parse([1, left, 7, b"a", b"b"]) == View(Elected("a", 7, "b"), seconds)

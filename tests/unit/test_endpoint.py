@@ -222,6 +222,10 @@ def test_what_opens_a_connection() -> None:
     assert Endpoint(credentials=SimpleNamespace(get_credentials=lambda: ("p3",))).handshake()._commands == [("AUTH", "p3")]
 
 
+def test_an_endpoint_is_a_server_of_this_machine_unless_it_is_told_otherwise() -> None:
+    assert Endpoint().address == "localhost:6379"
+
+
 def test_tls_verifies_unless_told_otherwise() -> None:
     import ssl
 

@@ -498,6 +498,13 @@ def test_who_does_not_wait_has_the_lease_questioned(house: House, servers: int) 
     assert house.local_queue.received(second) is None
 
 
+@pytest.mark.parametrize(("wait", "at_once"), [(1.0, True), (1.001, False)])
+def test_who_waits_for_a_second_at_most_has_the_lease_questioned_at_once(house: House, wait: float, at_once: bool) -> None:
+    house.holder()
+    house.local_queue._question_due(house.node.now, house.node.now + wait)
+    assert len(house.node.questioned) == at_once
+
+
 def test_the_lease_is_questioned_once_a_second(house: House) -> None:
     _, held_lease = house.holder()
     assert asks(house) is not None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast._core.quorum.votes import HeldElsewhere, ServerSet, VoteRound, Yes
-from holdfast._core.requests import Answer
+from holdfast._core.requests import Answer, NotSent
 from holdfast.doctor.facts import Facts
 from holdfast.doctor.nodes import Node, skews, vote
 
@@ -32,6 +32,13 @@ def test_who_votes(node: Node, votes: bool, why: str) -> None:
     found, said = vote(node, PANEL)
     assert found is votes
     assert why in said
+
+
+def test_a_round_goes_on_while_the_reason_of_a_refusal_is_open() -> None:
+    votes = VoteRound(PANEL)
+    assert not votes.on_answer(0, NotSent("away"))
+    assert not votes.on_answer(1, Answer(HeldElsewhere(b"r", 1.0, 1, "p", "m", 0), 0.0, 0.0)), "busy, or too few that vote?"
+    assert votes.on_answer(2, NotSent("away"))
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ from holdfast._clock import clock
 from holdfast._core.lock.records import Attempt, Grant, margin
 from holdfast._core.lock.replication import acknowledged
 from holdfast._core.lock.replies import RENEW
-from holdfast._core.requests import Answer, Now, Refused, Replicate, Run
+from holdfast._core.requests import Answer, Command, Now, Refused, Replicate, Run
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import ReplyError
 from holdfast._net.sync_pool import Pool
 from holdfast._net.wait_connection import Dedicated
 from holdfast._runtime.drivers.replication import replicate
+from holdfast._runtime.drivers.sync import Driver
 from unit.driver import spec
 
 SPEC = spec(ttl=10.0, replicas=2)
@@ -81,3 +82,10 @@ def test_the_wait_that_counts_is_the_one_behind_the_write() -> None:
         )
         dedicated._idle.append(connection)
     assert dedicated.replicate(REQUEST, 1, 0.01) == ([1], 0)
+
+
+def test_a_plain_command_that_is_refused_raises() -> None:
+    pool: Any = SimpleNamespace(exchange=lambda *_: ReplyError("ERR unknown command"), clear=lambda: None)
+    process: Any = SimpleNamespace(pool=lambda _endpoint: pool, clock=clock)
+    with pytest.raises(Refused, match="unknown command"):
+        Driver(process, Endpoint()).ask(Command(("NONSENSE",), 1.0))
