@@ -1,4 +1,4 @@
-"""The algorithms, as coroutines that await request objects, which a driver carries out.
+"""The algorithms of the library, as coroutines that await request objects, which a driver carries out.
 
-The coroutines themselves read no clock, and use no randomness, no thread and no network.
+The coroutines themselves read no clock and use no random numbers, no threads and no network.
 """

@@ -1,11 +1,12 @@
 """The requests that an operation may await from its driver, and the errors of a request.
 
-An operation is an ``async def`` that awaits these objects and nothing else. Its driver (`_runtime.drivers.sync`,
-`_runtime.drivers.aio`, or a simulator with a virtual clock) receives each request from ``.send()``, carries it out, and sends
-the reply back in. Time and randomness are requests, too. So each algorithm exists once, and mypy knows the type of every reply.
+An operation is an ``async def`` function that awaits objects of these classes and nothing else. A driver runs the operation:
+it receives each request from the coroutine's ``send()``, carries it out, and passes the reply to the next ``send()``. There
+are a driver for threads (`_runtime.drivers.sync`), one for asyncio (`_runtime.drivers.aio`), and a simulator with a virtual
+clock. Operations also request the time and random numbers, so that the simulator controls them.
 
-All requests are in this file. The unions at its end (`ServerRequest`, `QuorumRequest`, `ClientRequest`) list the requests of
-each sort of driver, and mypy proves that each driver carries out all of its own.
+The unions at the end of this module list the requests that each sort of driver must carry out. mypy checks that the drivers
+handle all of them.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 W = TypeVar("W")
-"""Type of a waiter or a held lease, which a request passes to the keeper (background thread) as it is."""
+"""Type of a waiter or a held lease, which a request passes on to the keeper (background thread) unchanged."""
 
 
 class Request(Struct, Generic[R]):
-    """A request that an operation awaits and its driver carries out; ``R`` is the type of the reply."""
+    """A request that an operation awaits and its driver carries out. ``R`` is the type of the reply."""
 
     __slots__ = ()
 
@@ -34,9 +35,10 @@ class Request(Struct, Generic[R]):
 
 
 class Instant(Request[R]):
-    """A request that is carried out at once, without waiting.
+    """A request that a driver carries out at once, without waiting.
 
-    An asyncio driver awaits nothing for such a request, and carries it out even for an operation that nobody awaits any more.
+    A driver for asyncio does not suspend the task for it. It also carries out the request for an operation whose caller has
+    gone.
     """
 
     __slots__ = ()
@@ -45,7 +47,7 @@ class Instant(Request[R]):
 class Answer(Struct, Generic[R]):
     """The reply of a server, with the monotonic times, in seconds, at which the request was sent and the reply came.
 
-    Leases count from ``sent``.
+    The lease that a reply grants begins at ``sent``.
     """
 
     __slots__ = __match_args__ = ("value", "sent", "came")
@@ -57,25 +59,25 @@ class Answer(Struct, Generic[R]):
 
 
 class WireError(Exception):
-    """The base of the three errors of a request. It is internal: users get the errors of `holdfast.errors`."""
+    """The base class of the three errors of a request. It is internal: users get the exceptions of `holdfast.errors`."""
 
     def __init__(self, message: str, address: str = "", *, silent: bool = False) -> None:
         super().__init__(message)
         self.address = address
         self.silent = silent
-        """True if no reply came in time: the server may be reachable, and busy."""
+        """True if no reply came in time: the server may be busy, or unreachable."""
 
 
 class NotSent(WireError):
-    """Raised if there is no connection: the server has not seen the request."""
+    """Raised if a request could not be sent for lack of a connection, so that the server has not carried it out."""
 
 
 class Unknown(WireError):
-    """Raised if a request was sent but not answered: the server may have carried it out, may still do so, or may never."""
+    """Raised if a request was sent but not answered. The server may have carried it out, or may still do so."""
 
 
 class Refused(WireError):
-    """Raised if the server answered a request with an error: it did nothing."""
+    """Raised if the server replied to a request with an error, so that it has not carried it out."""
 
     def __init__(self, message: str, address: str = "") -> None:
         # "unknown command 'EVALSHA', with args beginning with: ..." repeats the arguments, which may contain a token or
@@ -91,15 +93,15 @@ class Refused(WireError):
 
     @property
     def transient(self) -> bool:
-        """Return True if the same request may succeed soon: the server is starting, busy, or being demoted."""
+        """Return True if the request may succeed when it is repeated soon: the server is starting, busy, or being demoted."""
         in_a_moment = {"LOADING", "BUSY", "READONLY", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN"}
         return self.code in in_a_moment or "max number of clients" in str(self)
 
 
 class Granted(NamedTuple):
-    """The outcome that the lock is held until monotonic time ``deadline``, in seconds.
+    """The result of a wait: the lock is held until monotonic time ``deadline``, in seconds.
 
-    ``in_claim_window``: the lock was handed over, and its lease is only the short claim window so far.
+    ``in_claim_window``: True if the lock was handed over: until the first renewal, the lease is only the short claim window.
     """
 
     fence: int
@@ -108,17 +110,17 @@ class Granted(NamedTuple):
 
 
 class TimedOut(NamedTuple):
-    """The outcome that the wait has reached its time limit."""
+    """The result of a wait whose time limit has passed."""
 
 
 class Gone(NamedTuple):
-    """The outcome that the waiter has lost its position in the queue."""
+    """The result of a wait that the server no longer has in its queue."""
 
 
 class TooFew(Exception):
-    """Raised if too few servers can vote. ``nodes``: reply or error of each server, by its name.
+    """Raised if too few of the servers can vote. ``nodes``: reply or error of each server, by its name.
 
-    ``silent``: True if, together with the servers that did not reply, there might have been enough.
+    ``silent``: True if the servers that did not reply might have made up the majority.
     """
 
     def __init__(self, nodes: dict[str, str], *, silent: bool = False) -> None:
@@ -128,7 +130,10 @@ class TooFew(Exception):
 
 
 class ConfigMismatch(Exception):
-    """Raised if the servers are used with two configurations that contradict each other."""
+    """Raised if clients use the same servers with settings that contradict each other.
+
+    ``parameter``: name of the wrong setting.
+    """
 
     def __init__(self, message: str, parameter: str) -> None:
         super().__init__(message)
@@ -136,14 +141,18 @@ class ConfigMismatch(Exception):
 
 
 class Conflict(NamedTuple):
-    """The finding that a key of the lock holds other data: of another application, another kind of object or another
-    release."""
+    """A reply that a key of the lock cannot be used: another application, another kind of object or another release has
+    written it.
+
+    ``why``: explanation for the user.
+    """
 
     why: str
     other_kind: bool = False
-    """True if the name is, or was, used for another kind of object; see `_core.lock.name_conflict`."""
+    """True if the name is in use, or was in use lately, for another kind of object; `_core.lock.name_conflict` explains
+    such a case."""
     key: bytes = b""
-    """Key that holds data of another type; empty if the conflict has another cause."""
+    """Key that holds data of another Redis type; empty if the conflict has another cause."""
 
 
 _ADVICE = {
@@ -154,9 +163,11 @@ _OTHERWISE = "correct it, or delete the key if nobody uses it"
 
 
 def in_the_way(raw: object, what: str = " that something else has written") -> Conflict:
-    """Return the conflict that a script reported instead of its result; `_lua/shared/_state.lua` has the codes.
+    """Return the Conflict that the reply ``raw`` of a script stands for.
 
-    ``what``: end of the message about a key that holds data of another type.
+    The reply begins with one of the codes of `_lua.codes`.
+
+    ``what``: end of the sentence about a key that holds data of another type.
     """
     match raw:
         case [codes.WRONG_TYPE, bytes(key), bytes(kind)]:
@@ -179,25 +190,28 @@ def in_the_way(raw: object, what: str = " that something else has written") -> C
 
 
 class Down(NamedTuple):
-    """The outcome that the server was unreachable for too long, or that the wait ends because of another error."""
+    """The result of a wait that ended with an error: the server was unreachable for too long, or another party ended the
+    wait."""
 
     error: Exception
 
 
 Outcome = Granted | TimedOut | Down | Gone | Conflict
-"""The outcome of a wait for a lock."""
+"""The result of a wait for a lock."""
 
 
 # The interfaces of a waiter for drivers
 
 
 class Slot(Protocol):
-    """The object on which a driver waits for the outcome of an attempt."""
+    """The object that a driver waits on for the result of an attempt, and through which others wake the waiting thread or
+    task."""
 
     def put(self, outcome: Outcome | None, /) -> bool | None:
-        """Wake the waiting attempt with this outcome. Return False if its event loop is closed.
+        """Wake the waiting attempt, with the result of its wait. Return False if the event loop of the attempt is closed.
 
-        None makes the attempt look for its turn in the local queue, or go on because its inbox is subscribed now.
+        The outcome None means that the wait may go on. The attempt then looks whether it has the turn in the queue of its
+        process, or whether its inbox is subscribed.
         """
 
     def gone(self) -> bool:
@@ -205,36 +219,42 @@ class Slot(Protocol):
 
 
 class Subscriber(Protocol):
-    """The interface of a listener, which waits for notifications of a server."""
+    """An object that waits for notifications of a server, as drivers and the keeper (background thread) use it."""
 
     listener_id: str
-    """Id by which the servers know the listener, generated like a token."""
+    """Id of the listener, which is sent to the servers and names the listener in notifications.
+
+    It is generated like a token.
+    """
     slot: Slot | None
-    """Object on which the listener waits, set by the driver; None while the listener does not wait."""
+    """Object through which the waiting thread or task is woken, set by the driver; None while nobody waits."""
     hints: set[object]
-    """Servers (their nodes) that have notified the listener since it last looked."""
+    """Servers (their nodes) that have notified the listener since its hints were last cleared."""
 
     @property
     def prefix(self) -> bytes:
-        """Return the prefix whose inbox receives the listener's notifications."""
+        """Return the key prefix of the inbox (pub/sub channel) that receives the listener's notifications."""
 
     @property
     def needs_record(self) -> bool:
-        """Return True if other clients may look up which process the listener belongs to, because they wait for it."""
+        """Return True if the process must have a process record because of this listener.
+
+        Other clients that wait for the listener then look up to which process it belongs.
+        """
 
     @property
     def majority(self) -> int:
-        """Return the number of inboxes that must be subscribed before the listener can rely on notifications."""
+        """Return the number of servers on which the inbox must be subscribed before the listener can rely on notifications."""
 
     def wake(self) -> None:
-        """Wake the listener, because a notification came or may have been missed."""
+        """Wake the waiting thread or task: a notification has arrived, or may have been missed."""
 
 
 # Requests to one server
 
 
 class Run(Request[Answer[R]]):
-    """Run a script on the server. Raises NotSent, Unknown or Refused."""
+    """Request to run a script on the server. Raises NotSent, Unknown or Refused if it gets no reply or an error."""
 
     __slots__ = __match_args__ = ("script", "keys", "args", "timeout")
 
@@ -243,14 +263,14 @@ class Run(Request[Answer[R]]):
         self.keys = keys
         self.args = args
         self.timeout = timeout
-        """Seconds after which a missing reply counts as Unknown."""
+        """Seconds to wait for the reply. Without a reply by then, the request raises Unknown."""
 
     def __repr__(self) -> str:
         return f"Run(script={self.script!r}, keys={self.keys!r}, timeout={self.timeout!r})"  # args contain a token
 
 
 class Command(Request[Answer[Any]]):
-    """Run one plain command on the server. Raises NotSent, Unknown or Refused."""
+    """Request to run one plain command on the server. Raises NotSent, Unknown or Refused if it gets no reply or an error."""
 
     __slots__ = ("args", "packed", "timeout")
     __match_args__ = ("args", "timeout")
@@ -259,18 +279,19 @@ class Command(Request[Answer[Any]]):
         self.args = args
         self.timeout = timeout
         self.packed = b""
-        """Encoded bytes of the command, kept after the first use for commands that are sent again and again."""
+        """The command as encoded for the connection, kept for commands that are sent again and again; empty before the
+        first use."""
 
 
 Call = Run[Any] | Command
 
 
 class Replicate(Request[Answer[tuple[Any, int]]]):
-    """Run a script that writes, and wait up to ``timeout`` seconds for ``replicas`` to acknowledge it.
+    """Request to run a script, and then to wait up to ``timeout`` seconds until ``replicas`` replicas have acknowledged its
+    writes.
 
-    The reply is that of the script, with the number of replicas that acknowledged it. The request has a connection of its own,
-    because WAIT blocks the requests behind it, and counts only the writes of its connection. Raises NotSent, Unknown or
-    Refused.
+    The reply contains the script's reply and the number of replicas that have acknowledged. The request uses a connection of
+    its own, because WAIT blocks later requests on its connection. Raises NotSent, Unknown or Refused.
     """
 
     __slots__ = __match_args__ = ("run", "replicas", "timeout")
@@ -282,9 +303,10 @@ class Replicate(Request[Answer[tuple[Any, int]]]):
 
 
 class AskPlace(Request[Answer[Any]]):
-    """Send a call to one of the inspected servers, by its index. Raises NotSent, Unknown or Refused.
+    """Request to send a call to one of the servers that are inspected. Raises NotSent, Unknown or Refused.
 
-    ``all_of``: True: the call is about all keys of that server, so it is sent there whatever slot its own key has.
+    ``place``: index of the server. ``all_of``: True if the call is about all keys on that server, as SCAN is. A Cluster client
+    then must not route the call by a key.
     """
 
     __slots__ = __match_args__ = ("place", "call", "all_of")
@@ -296,7 +318,10 @@ class AskPlace(Request[Answer[Any]]):
 
 
 class RunOn(Request[Any]):
-    """Run an operation with the driver of another server or set of servers, ``home``. Raises the errors of the operation."""
+    """Request to run an operation with another driver, ``home``: that of another server or set of servers.
+
+    Raises the errors of the operation.
+    """
 
     __slots__ = __match_args__ = ("home", "operation")
 
@@ -309,23 +334,24 @@ class RunOn(Request[Any]):
 
 
 class AnswerCount(Protocol):
-    """The interface of a counter of the servers' replies, which tells when no further reply is needed."""
+    """An object that counts the replies of servers, and says when no further reply is needed."""
 
     def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
-        """Count a server's reply or error. Return True if no further reply is needed."""
+        """Count the reply or the error of the server with index ``server``. Return True if no further reply is needed."""
 
 
 CONNECT_WITHIN_S = 1.0
-"""Longest wait, in seconds, for the very first connections, because a busy machine opens them slowly."""
+"""Maximum seconds to wait until the first connections to the servers are open; a busy machine opens them slowly."""
 
 
 class Poll(Request[None]):
-    """Send a call to each of several servers, all at the same time (None: that server is not asked).
+    """Request to send calls to several servers at the same time. ``calls``: the call for each server; None: send none.
 
-    Each result, a reply or a WireError, goes to ``counter`` and is never raised. The request ends when the counter needs no
+    ``counter`` gets the reply or the WireError of each server. No error is raised. The request ends when the counter needs no
     further reply, when all servers have replied, or after ``within`` seconds.
 
-    A call without a reply by then stays under way: the next call to that server follows it, on the same connection.
+    The connections of servers that have not replied by then stay open. So the next call to such a server is carried out after
+    this one.
     """
 
     __slots__ = __match_args__ = ("calls", "counter", "within", "begins", "otherwise")
@@ -342,17 +368,23 @@ class Poll(Request[None]):
         self.counter = counter
         self.within = within
         self.begins = begins
-        """True if the calls start something and undo nothing: a server with a reply overdue for ``within`` seconds is left
-        out."""
-        self.otherwise = otherwise
-        """Function from a server's index to the call that the keeper (background thread) sends to that server if it fails.
+        """True if the calls ask for votes; False if they undo something.
 
-        It is also called for a server that fails when nobody waits any more.
+        With True, a server is left out if its reply to an earlier call is overdue by ``within`` seconds.
+        """
+        self.otherwise = otherwise
+        """Function from the index of a server whose call has failed to the call that the keeper then sends to that server;
+        None: no call.
+
+        The keeper (background thread) also sends this call if the first one fails after the request has ended.
         """
 
 
 class GiveBack(Instant[None]):
-    """Have the keeper (background thread) send a call to one server until it replies, or until monotonic time ``until``."""
+    """Request that the keeper (background thread) sends a call to one server until it replies.
+
+    ``server``: index of the server. ``until``: monotonic time, in seconds, after which the keeper stops.
+    """
 
     __slots__ = __match_args__ = ("call", "server", "until")
 
@@ -366,7 +398,7 @@ class GiveBack(Instant[None]):
 
 
 class CallClient(Request[Any]):
-    """Call a function of holdfast or of a redis-py client; with asyncio, await its result."""
+    """Request to call a function of holdfast or of a redis-py client. With asyncio, its result is awaited."""
 
     __slots__ = __match_args__ = ("call",)
 
@@ -375,7 +407,7 @@ class CallClient(Request[Any]):
 
 
 class CallUser(Request[Any]):
-    """Call a function of the user; with asyncio, await its result."""
+    """Request to call a function of the user. With asyncio, its result is awaited."""
 
     __slots__ = __match_args__ = ("call",)
 
@@ -387,31 +419,31 @@ class CallUser(Request[Any]):
 
 
 class Now(Instant[float]):
-    """Return the monotonic time in seconds: monotonic, and counting while the machine sleeps."""
+    """Request for the monotonic time in seconds, from a clock that goes on while the machine sleeps."""
 
     __slots__ = ()
 
 
 class UnixTime(Instant[float]):
-    """Return the Unix time in seconds by this machine's clock, which may differ from that of other machines."""
+    """Request for the Unix time in seconds, from the clock of this machine, which may differ from other machines' clocks."""
 
     __slots__ = ()
 
 
 class NewToken(Instant[str]):
-    """Return a new token: ``<process id>.<random>``."""
+    """Request for a new random token, ``<process id>.<random>``."""
 
     __slots__ = ()
 
 
 class RandomFraction(Instant[float]):
-    """Return a random number from 0 to 1."""
+    """Request for a random number from 0 to 1."""
 
     __slots__ = ()
 
 
 class Sleep(Request[None]):
-    """Wait for this many seconds."""
+    """Request to wait for ``seconds`` seconds."""
 
     __slots__ = __match_args__ = ("seconds",)
 
@@ -423,9 +455,12 @@ class Sleep(Request[None]):
 
 
 class WaitLocally(Request[None], Generic[W]):
-    """Wait in the local queue of this process (`_core.lock.local_queue`) until it is this attempt's turn. Never raises.
+    """Request to wait until the attempt gets the turn in the queue of its process (`_core.lock.local_queue`).
 
-    The request ends at `Attempt.until` at the latest, and may end early without a turn.
+    Never raises.
+
+    The turn is the right to hold the lock, or to ask the server for it. The request ends at `Attempt.until` at the latest. It
+    may end early, so the caller checks whether it has the turn.
     """
 
     __slots__ = __match_args__ = ("attempt",)
@@ -438,9 +473,10 @@ class WaitLocally(Request[None], Generic[W]):
 
 
 class RegisterWaiter(Request[Outcome | None], Generic[W]):
-    """Register a waiter for hand-overs, and wait until the inbox of its process is subscribed on the server.
+    """Request to register a waiter for hand-over messages, and to wait until the inbox of its process is subscribed.
 
-    The reply is None once the inbox is subscribed, otherwise the outcome of the wait (timeout, or the server is unreachable).
+    The inbox is the channel for messages to the process. The reply is None once the inbox is subscribed. Otherwise it is the
+    result of the wait: monotonic time ``until`` has passed, or the server is unreachable.
     """
 
     __slots__ = __match_args__ = ("waiter", "until")
@@ -451,9 +487,10 @@ class RegisterWaiter(Request[Outcome | None], Generic[W]):
 
 
 class Wait(Request[Outcome], Generic[W]):
-    """Wait for the outcome of a waiter, until monotonic time ``until`` (None: without limit).
+    """Request to wait until a registered waiter has its result, or monotonic time ``until`` has passed (None: without limit).
 
-    ``answer``: the reply that put the waiter into the queue; None if it inherited the queue position of another attempt.
+    ``answer``: the server's reply that the waiter is in its queue now; None if the waiter was in the queue before, and another
+    attempt has left it the position.
     """
 
     __slots__ = __match_args__ = ("waiter", "answer", "until")
@@ -465,7 +502,7 @@ class Wait(Request[Outcome], Generic[W]):
 
 
 class UnregisterWaiter(Instant[None], Generic[W]):
-    """Remove a waiter that `RegisterWaiter` has registered, whatever its outcome."""
+    """Request to remove a waiter that was registered with `RegisterWaiter`, whatever the result of its wait."""
 
     __slots__ = __match_args__ = ("waiter",)
 
@@ -477,7 +514,10 @@ class UnregisterWaiter(Instant[None], Generic[W]):
 
 
 class Subscribe(Request[None]):
-    """Register a listener, and wait until its inboxes are subscribed, at most until monotonic time ``until``."""
+    """Request to register a listener, and to wait until its inboxes (pub/sub channels) are subscribed.
+
+    The request ends at monotonic time ``until`` at the latest.
+    """
 
     __slots__ = __match_args__ = ("listener", "until")
 
@@ -487,7 +527,7 @@ class Subscribe(Request[None]):
 
 
 class AwaitNotice(Request[None]):
-    """Wait until a listener is notified, at most until monotonic time ``until``."""
+    """Request to wait until a listener is notified, or until monotonic time ``until`` has passed."""
 
     __slots__ = __match_args__ = ("listener", "until")
 
@@ -497,7 +537,7 @@ class AwaitNotice(Request[None]):
 
 
 class Unsubscribe(Instant[None]):
-    """Unregister a listener, which gets no further notifications."""
+    """Request to remove a listener, which then gets no further notifications."""
 
     __slots__ = __match_args__ = ("listener",)
 
@@ -506,7 +546,8 @@ class Unsubscribe(Instant[None]):
 
 
 class GetCoalescer(Instant[Any]):
-    """Return the `Coalescer`: the group of callers in this process that wait for ``key`` on this server."""
+    """Request for the `Coalescer` of ``key``: the group of all callers in this process that wait for the same key of this
+    server."""
 
     __slots__ = __match_args__ = ("key",)
 
@@ -518,7 +559,10 @@ class GetCoalescer(Instant[Any]):
 
 
 class KeepAlive(Instant[None], Generic[W]):
-    """Have the keeper (background thread) renew a held lease, and release it once nothing refers to its owner."""
+    """Request that the keeper (background thread) renews a held lease.
+
+    If the object that owns the lease is garbage-collected, the keeper ends the lease.
+    """
 
     __slots__ = __match_args__ = ("held",)
 
@@ -527,7 +571,7 @@ class KeepAlive(Instant[None], Generic[W]):
 
 
 class StopKeepAlive(Instant[None], Generic[W]):
-    """Have the keeper (background thread) stop renewing a lease."""
+    """Request that the keeper (background thread) no longer renews a lease."""
 
     __slots__ = __match_args__ = ("held_lease",)
 
@@ -536,7 +580,7 @@ class StopKeepAlive(Instant[None], Generic[W]):
 
 
 class SendUntilAnswered(Instant[None]):
-    """Have the keeper (background thread) send a call until it is answered, or until monotonic time ``until``."""
+    """Request that the keeper (background thread) sends a call until the server replies, or until monotonic time ``until``."""
 
     __slots__ = __match_args__ = ("call", "until")
 
@@ -571,14 +615,14 @@ ServerAwaited = (
     | AwaitNotice
 )
 ServerRequest = ServerInstant | ServerAwaited
-"""A request of an operation on one server, or in a Cluster."""
+"""A request that an operation on one server, or in a Cluster, may await."""
 
 QuorumInstant = Now | NewToken | GiveBack | Unsubscribe
 QuorumAwaited = Poll | RunOn | Sleep | WaitLocally[Any] | Subscribe | AwaitNotice
 QuorumRequest = QuorumInstant | QuorumAwaited
-"""A request of an operation on several servers that vote."""
+"""A request that an operation on several voting servers may await."""
 
 ClientInstant = Now | RandomFraction
 ClientAwaited = CallClient | CallUser | Sleep
 ClientRequest = ClientInstant | ClientAwaited
-"""A request of a transaction."""
+"""A request that a transaction may await."""

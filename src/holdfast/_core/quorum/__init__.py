@@ -1,1 +1,1 @@
-"""Redlock: one lock on several servers that vote, and the lease that a majority of votes grants."""
+"""Redlock: a lock on several independent servers, which a client holds if a majority of them votes for it."""

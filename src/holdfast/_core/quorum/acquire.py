@@ -1,10 +1,14 @@
-"""Acquire, renew and release a lock on several independent servers: the client that a majority names holds the lock.
+"""Acquire, renew and release a lock on several independent servers: a client holds it if a majority votes for the client.
 
-All servers are asked at the same time; once the vote is decided, slow replies are not waited for. Sources: redis.io
-"Distributed Locks with Redis" (Redlock) for the majority, the validity and the undo; models/quorum_fence.pml for the fence,
-which is the highest fence granted and must be confirmed by a majority; models/amnesia.pml for servers that lost their data. The
-servers have no queue, because clients that are first in different servers' queues would block each other. Instead a waiter is
-notified when the lock may be free (`_lua/quorum/vote.lua`).
+All servers are asked for their votes at the same time. Once the result is certain, slow replies are not waited for. Each
+granted vote has a fence. The fence of the lock is the highest of them, and a majority of the servers must confirm that they
+know it. If there is no majority, the client undoes its votes.
+
+The servers have no queues: if each of two clients were first in one server's queue, they would block each other. Instead, each
+server notifies the waiting clients when the lock may be free (`_lua/quorum/vote.lua`).
+
+Sources: redis.io, "Distributed Locks with Redis" (Redlock), for the majority, the duration of the lease and the undo;
+models/quorum_fence.pml for the fence; models/amnesia.pml for servers that have lost their data.
 """
 
 from __future__ import annotations
@@ -53,26 +57,30 @@ from holdfast._core.requests import (
 )
 
 LOOK_EVERY_S = 1.0
-"""Mean seconds between two rounds of votes of a waiter that gets no notification, since a notification may be lost."""
+"""Average seconds between two rounds of votes of a client that waits and gets no notification, which may be lost."""
 
 SPREAD_S = 0.004
-"""Seconds over which clients spread their next rounds at random after a split vote (no majority); doubled after each split."""
+"""Seconds over which clients spread their next round of votes at random after no client got a majority.
+
+The time doubles each time that this happens again.
+"""
 
 SPREAD_MAX_S = 0.5
 
 ANSWER_LIMIT_S = 5.0
-"""Seconds after which a connection is closed if a reply is still outstanding.
+"""Seconds after which a connection is closed because a reply is missing.
 
-Until then, the undo of a vote can follow the vote request on the same connection. Nobody waits for the late reply.
+Until then the connection stays open, although nobody waits for the reply: the undo of a vote must follow the vote request on
+the same connection.
 """
 
 
 async def acquire(attempt: QuorumAttempt, wait: float | None) -> Grant | Busy:
-    """Acquire the votes of a majority of the servers within ``wait`` seconds; return Busy on timeout.
+    """Acquire the lock by the votes of a majority of the servers within ``wait`` seconds. Return Busy if the time is up.
 
-    ``wait``: None: without limit; 0: one round of votes. Raises TooFew if too few servers can vote, ConfigMismatch if they are
-    configured differently, and KeyConflict if the key holds another application's data. Unless a Grant is returned, nothing of
-    the attempt stays on the servers.
+    ``wait``: None: without limit; 0: ask for votes once. Raises TooFew if too few servers can vote, ConfigMismatch if clients
+    use them with different settings, and KeyConflict if a key of the lock holds other data. Unless a Grant is returned, the
+    servers store nothing of the attempt afterwards.
     """
     now = await Now()
     if wait is not None:
@@ -85,10 +93,10 @@ async def acquire(attempt: QuorumAttempt, wait: float | None) -> Grant | Busy:
 
 
 async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter | None = None) -> Grant | Busy:
-    """Ask for votes until a majority grants the lock or `Attempt.until` passes; with ``at_once``, ask only once.
+    """Ask for votes until a majority grants the lock or monotonic time `Attempt.until` has passed.
 
-    ``crowded``: not None if other clients waited when this process last held the lock; then the waiter subscribes to
-    notifications before it asks for votes.
+    ``at_once``: True: ask only once. ``started``: monotonic time at which the attempt began. ``crowded``: None: nobody else is
+    known to wait. Otherwise, subscribe to notifications before the first round, because the lock is probably busy.
     """
     assert isinstance(attempt, QuorumAttempt)
     if crowded is not None:
@@ -130,13 +138,17 @@ async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter 
 
 
 async def _subscribe(attempt: QuorumAttempt, now: float) -> None:
-    """Subscribe to notifications that the lock may be free."""
+    """Subscribe to the servers' notifications that the lock may be free."""
     attempt.listener_id = attempt.spec.signed(await NewToken())
     await Subscribe(attempt, min(now + attempt.spec.timeout, attempt.until or now + 1))
 
 
 async def _vote(attempt: QuorumAttempt, since: float, more: int = 0) -> VoteRound:
-    """Ask all servers for their votes once. ``more``: number of further fences, for a token that holds the lock already."""
+    """Ask all servers for their votes once.
+
+    ``since``: monotonic time at which the wait began. ``more``: number of further fences to reserve, if the token already
+    holds the lock.
+    """
     server_set, spec = attempt.server_set, attempt.spec
     attempt.may_be_on_server = True
     attempt.voted = ["bury"] * len(server_set.names)  # until the replies say otherwise
@@ -175,7 +187,7 @@ async def _vote(attempt: QuorumAttempt, since: float, more: int = 0) -> VoteRoun
 
 
 async def _check(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
-    """Raise ConfigMismatch or KeyConflict if the replies of a vote round report one."""
+    """Raise ConfigMismatch or KeyConflict if so many servers reply with such a problem that no majority is possible."""
     vote_round.check()
     found = vote_round.conflict()
     if found is None:
@@ -195,8 +207,10 @@ async def _check(attempt: QuorumAttempt, vote_round: VoteRound) -> None:
 
 
 async def _settle(attempt: QuorumAttempt, vote_round: VoteRound) -> Grant | None:
-    """Turn the votes of a majority into a grant with one fence; None if the lease has expired or the fence was not
-    confirmed."""
+    """Turn the votes of a majority into a grant with one fence.
+
+    Return None if the lease has already ended, or too few servers confirm the fence.
+    """
     await _check(attempt, vote_round)
     spec, server_set = attempt.spec, attempt.server_set
     granted = vote_round.granted()
@@ -219,7 +233,10 @@ async def _settle(attempt: QuorumAttempt, vote_round: VoteRound) -> Grant | None
 
 
 async def _agree(attempt: QuorumAttempt, granted: dict[int, Answer[Yes]], deadline: float) -> Held | None:
-    """Return the range of fences that a majority knows, up to the highest fence granted; None if no majority confirms it."""
+    """Return the fences of the grant, after a majority of the servers has confirmed the highest of them.
+
+    Return None if no majority confirms it before monotonic time ``deadline``.
+    """
     votes = [answer.value for answer in granted.values()]
     best = max(votes, key=lambda vote: vote.fence)
     server_set, spec = attempt.server_set, attempt.spec
@@ -235,7 +252,7 @@ async def _agree(attempt: QuorumAttempt, granted: dict[int, Answer[Yes]], deadli
 
 
 async def again(attempt: Attempt, quorum_lease: HeldLease, more: int) -> Answer[Held] | None:
-    """Ask the servers to extend a held lease and to reserve ``more`` further fences; return None if the lease is lost."""
+    """Ask the servers to extend a held lease and to reserve ``more`` further fences. Return None if the lease is lost."""
     assert isinstance(attempt, QuorumAttempt)
     assert isinstance(quorum_lease, QuorumLease)
     asking = attempt.asking_again(quorum_lease.token)
@@ -266,11 +283,11 @@ async def again(attempt: Attempt, quorum_lease: HeldLease, more: int) -> Answer[
 
 
 async def _undo(attempt: QuorumAttempt, *, for_good: bool = False, interrupted: bool = False) -> None:
-    """Undo the last vote round. Wait only for the undo on servers that have answered the vote request.
+    """Undo the votes of the last round. Wait for the confirmation only of servers that have replied to the vote request.
 
-    On the other servers, the undo follows the vote request on the same connection. ``for_good``: stop waiting for the lock as
-    well. ``interrupted``: connections may be gone at this point, so the keeper (background thread) sends the undo until each
-    server has answered.
+    For the other servers, the undo follows the vote request on the same connection. ``for_good``: True: also end the
+    subscription, because the attempt does not go on. ``interrupted``: True: the operation was interrupted, and connections may
+    be closed. The keeper (background thread) then repeats the undo until each server has replied.
     """
     listener_id = attempt.listener_id if for_good else ""
     modes = [
@@ -294,7 +311,7 @@ async def _undo(attempt: QuorumAttempt, *, for_good: bool = False, interrupted: 
 
 
 async def give_up(attempt: Attempt) -> None:
-    """Remove all traces of an attempt from the servers, at whatever point it was interrupted. Never raises a WireError."""
+    """Remove everything that an attempt left on the servers, at whatever point it was interrupted. Never raises a WireError."""
     assert isinstance(attempt, QuorumAttempt)
     try:
         if attempt.may_be_on_server or attempt.listener_id:
@@ -305,14 +322,15 @@ async def give_up(attempt: Attempt) -> None:
 
 
 def _jitter(attempt: QuorumAttempt) -> float:
-    """Return a fraction from 0 to 1, derived from the attempt's token, which is new in each round."""
+    """Return a pseudo-random fraction from 0 to 1. It is made from the attempt's token, which is new in each round of votes."""
     return int(attempt.token[-4:], 16) / 0xFFFF
 
 
 def _until_it_is_free(attempt: QuorumAttempt, vote_round: VoteRound, splits: int) -> float:
-    """Return the seconds to wait for a notification that the lock is free.
+    """Return the seconds to wait, for a notification that the lock is free, before the next round of votes.
 
-    If nobody has a majority, the clients that split the votes must not all ask again at the same time.
+    ``splits``: number of rounds in a row in which no client had a majority. The time is then random, so that the clients do
+    not all ask again at the same moment.
     """
     jitter = _jitter(attempt)
     if vote_round.holder()[1] < attempt.server_set.majority:
@@ -322,7 +340,10 @@ def _until_it_is_free(attempt: QuorumAttempt, vote_round: VoteRound, splits: int
 
 
 def _until_there_are_more(attempt: QuorumAttempt, vote_round: VoteRound, voters: int, tries: int) -> float:
-    """Return the seconds to wait when too few servers can vote."""
+    """Return the seconds to wait before the next round of votes if too few servers can vote.
+
+    ``voters``: number of servers that can vote. ``tries``: number of rounds so far.
+    """
     waits = sorted(reply.seconds for reply in vote_round.replies(Quarantined))
     missing = attempt.server_set.majority - voters
     pause = min(0.05 * 2.0 ** min(tries, 10), LOOK_EVERY_S) * (0.5 + _jitter(attempt))
@@ -334,9 +355,10 @@ def _until_there_are_more(attempt: QuorumAttempt, vote_round: VoteRound, voters:
 
 
 async def _await_hint(attempt: QuorumAttempt, until: float) -> None:
-    """Wait until a majority of the servers has notified that the lock is free, but at most until monotonic time ``until``.
+    """Wait until a majority of the servers has sent the notification that the lock is free, or monotonic time ``until`` has
+    passed.
 
-    After the first notification the other servers get a few milliseconds to notify, too.
+    After the first notification, the other servers get only a few milliseconds more.
     """
     if attempt.until is not None:
         until = min(until, attempt.until)
@@ -348,10 +370,10 @@ async def _await_hint(attempt: QuorumAttempt, until: float) -> None:
 
 
 async def renew(attempt: QuorumAttempt, quorum_lease: QuorumLease, ttl: float, made: float) -> None:
-    """Renew the lease to ``ttl`` seconds on all servers that have granted it. Raises TooFew if too few servers answer.
+    """Renew the lease to ``ttl`` seconds on all servers that have granted it. Raises TooFew if too few servers reply.
 
-    ``made``: monotonic time, in seconds, of the renewal, which is also its sequence number. If a majority refuses, no error is
-    raised; the lease counts as lost (`QuorumLease.lost_majority`).
+    ``made``: monotonic time, in seconds, of the renewal; also its sequence number. If a majority replies that the lock is not
+    held, the lease is marked as lost, and no error is raised.
     """
     spec, server_set = attempt.spec, attempt.server_set
     votes = {number: node_lease for number, node_lease in quorum_lease.node_leases.items() if not node_lease.lost}
@@ -372,9 +394,9 @@ async def renew(attempt: QuorumAttempt, quorum_lease: QuorumLease, ttl: float, m
 
 
 async def release(attempt: QuorumAttempt, quorum_lease: QuorumLease) -> bool:
-    """Release the lock on all servers; return True when a majority confirms, False if the lock was lost before.
+    """Release the lock on all servers. Return True once a majority confirms that it was held, False if it was lost before.
 
-    The keeper (background thread) repeats the release to servers that fail or stay silent, until their votes expire. Raises
+    To servers that do not reply, the keeper (background thread) sends the release again until their votes expire. Raises
     TooFew if the replies do not show whether the lock was still held.
     """
     server_set, servers = attempt.server_set, quorum_lease.servers()
@@ -395,7 +417,10 @@ async def release(attempt: QuorumAttempt, quorum_lease: QuorumLease) -> bool:
 
 
 async def give_back(quorum_lease: QuorumLease, servers: Iterable[int]) -> None:
-    """Have the keeper (background thread) release the votes of these servers until they answer or the votes expire."""
+    """Have the keeper (background thread) release the votes of the servers with these indices.
+
+    The keeper sends each release until the server replies or its vote expires.
+    """
     for number in servers:
         await GiveBack(*quorum_lease.giving_back_to(number))
 
@@ -403,7 +428,7 @@ async def give_back(quorum_lease: QuorumLease, servers: Iterable[int]) -> None:
 def shortfall(yes_count: YesCount, server_set: ServerSet, asked: Container[int], yes: str) -> TooFew:
     """Return a TooFew error that lists each server's reply.
 
-    ``asked``: indices of the servers that got the request; ``yes``: text shown for a server that carried it out.
+    ``asked``: indices of the servers that got the request. ``yes``: text for a server that carried it out.
     """
     said = {}
     for number, name in enumerate(server_set.names):

@@ -1,4 +1,4 @@
-"""A lease that several servers have granted together, and the vote of each server in it."""
+"""The lease of a lock that several servers have granted by their votes, and the part of it that is on one server."""
 
 from __future__ import annotations
 

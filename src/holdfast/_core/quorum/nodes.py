@@ -1,4 +1,7 @@
-"""The nodes (per-server state of a process) of several servers, combined for the queue of one lock (`_core.lock.ports`)."""
+"""The keeper's state for several servers that vote together, behind the interface that a local queue uses.
+
+A local queue is the queue of a process for one lock; its interface to one server is `_core.lock.ports.QueuePort`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from holdfast._core.requests import Run, WireError
 
 
 class QuorumNodes:
-    """The nodes (per-server state of this process) of all servers that vote together."""
+    """The nodes (the keeper's state for one server each) of all servers that vote together."""
 
     def __init__(self, nodes: tuple[Node, ...]) -> None:
         self.nodes = nodes
@@ -25,7 +28,7 @@ class QuorumNodes:
         self._local_queues: Loose[tuple[bytes, bytes], LocalQueue] = Loose()
 
     def local_queue(self, spec: Spec) -> LocalQueue:
-        """Return the queue, inside this process, of the waiters for one lock. The keeper's mutex must be held."""
+        """Return the queue of this process for a lock; create it if there is none. The caller holds the keeper's mutex."""
         which = spec.keys[0], spec.prefix
         local_queue = self._local_queues.get(which)
         if local_queue is None:
@@ -74,7 +77,8 @@ class QuorumNodes:
     def question(self, held_lease: HeldLease) -> tuple[int, int]:
         """Renew the lease on all servers that have granted it, to learn whether the lease is lost.
 
-        Return the number of servers asked, and the number of confirmations that settle the question (a majority).
+        Return the number of servers that are asked, and the number of them whose confirmation proves that the lease still
+        exists (a majority).
         """
         assert isinstance(held_lease, QuorumLease)
         return sum(
@@ -82,7 +86,10 @@ class QuorumNodes:
         ), self._majority
 
     def revoke(self, local_queue: Queue, attempt: Attempt) -> None:
-        """Revoke an attempt's token on all servers; then wake the next waiter of the local queue."""
+        """Revoke an attempt's token on all servers.
+
+        When a majority has replied or failed, let the next waiter of this process ask.
+        """
         assert isinstance(attempt, QuorumAttempt)
         spec, back = attempt.spec, _Back(local_queue, self._majority)
         call = Run(RELEASE_VOTE, spec.keys, (attempt.token, "bury", attempt.listener_id), spec.timeout)
@@ -90,7 +97,12 @@ class QuorumNodes:
             node.send_until_answered(call, self.clock() + spec.timeout + spec.first_ttl, back)
 
     def give_back(self, local_queue: Queue | None, held_lease: HeldLease) -> None:
-        """Release the lease on all servers; when a majority has answered or failed, wake the next local waiter."""
+        """Release the lease on all servers.
+
+        When a majority has replied or failed, let the next waiter of this process ask.
+
+        ``local_queue``: queue of this waiter; None: nobody waits.
+        """
         assert isinstance(held_lease, QuorumLease)
         held_lease.end()
         back = _Back(local_queue, min(self._majority, len(held_lease.node_leases)))
@@ -101,13 +113,16 @@ class QuorumNodes:
             self.nodes[number].send_until_answered(give, held_lease.latest, back)
 
     def close(self, error: WireError) -> None:
-        """End all waits with an error, because this process stops. The keeper's mutex must be held."""
+        """End the wait of all attempts with ``error``, because this process stops. The caller holds the keeper's mutex."""
         for local_queue in self._local_queues.values():
             local_queue.close(error)
 
 
 class _Back:
-    """A counter of servers that have answered a release or failed: at a majority it wakes the next local waiter."""
+    """A counter of servers that have replied to a release, or failed.
+
+    At a majority it lets the next waiter of the process ask.
+    """
 
     def __init__(self, local_queue: Queue | None, needed: int) -> None:
         self._local_queue = local_queue

@@ -1,4 +1,4 @@
-"""The vote of each server for a lock, counters that decide a round of votes, and the attempt that asks for them."""
+"""The replies of servers to a request for their votes, the counters of these replies, and the attempt that asks for votes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ CONFIG_ADVICE = (
 
 
 class ServerSet(NamedTuple):
-    """A list of servers that vote together on locks, and what all of its clients must agree on."""
+    """A list of servers that vote together, with the settings that all of their clients must share."""
 
     names: tuple[str, ...]
-    """Names of the servers, as messages show them."""
+    """Names of the servers, in the order of the list, for messages."""
     digest: str
-    """Digest of the server list. All clients that use these servers must have the same one."""
+    """Hash of the list of servers, by which the servers notice that a client uses another list."""
     longest: float
-    """Longest lease, in seconds, that the clients have agreed on; a server that lost its votes casts no vote for that long."""
+    """Longest lease (``max_ttl``), in seconds. A server that may have lost its votes casts no vote for that long."""
     marker: bytes = marker_key(PREFIX)
-    """Key under which each server stores a marker; if the marker is missing, the server has lost its data."""
+    """Key of the hash in which each server stores its run id; if the hash is missing or has another run id, votes may be
+    lost."""
 
     @property
     def majority(self) -> int:
@@ -38,7 +39,12 @@ class ServerSet(NamedTuple):
 
 
 class ServerClockEstimate:
-    """An estimate of the clock of the server that is ahead, so that all servers can be asked to issue the same fence."""
+    """An estimate of the most advanced clock among the servers.
+
+    Clients ask all servers for a fence that is this clock's time.
+
+    The servers then issue the same fence, and need not confirm the highest one in a second round trip.
+    """
 
     __slots__ = ("_ahead",)
 
@@ -46,17 +52,20 @@ class ServerClockEstimate:
         self._ahead: float | None = None
 
     def hint(self, now: float, seen: int) -> int:
-        """Return the fence to ask all servers for, at monotonic time ``now`` and above ``seen``; 0 if nothing is known yet."""
+        """Return the fence to ask all servers for at monotonic time ``now``, higher than ``seen``; 0 before the first reply."""
         return 0 if self._ahead is None else max(int(now * 1e6 + self._ahead), seen + 1)
 
     def learn(self, answers: list[tuple[int, float]]) -> None:
-        """Update the estimate from pairs: server time in microseconds, and the monotonic time in seconds at which the reply
-        arrived."""
+        """Update the estimate from replies.
+
+        ``answers``: for each reply, the server's time in microseconds, and the monotonic time, in seconds, at which the reply
+        arrived.
+        """
         self._ahead = max((time - came * 1e6 for time, came in answers), default=self._ahead)
 
 
 class QuorumAttempt(Attempt):
-    """One attempt to acquire a lock on several servers. Each round of votes has a new token."""
+    """One attempt to acquire a lock on several servers. It has a new token in each round of votes."""
 
     __slots__ = ("clock_estimate", "hints", "listener_id", "listening_on", "seen", "server_set", "since", "voted")
 
@@ -76,22 +85,24 @@ class QuorumAttempt(Attempt):
         self.server_set = server_set
         self.clock_estimate = clock_estimate or ServerClockEstimate()
         self.listener_id = ""
-        """Id of the subscription under which the servers know this waiter; empty while it does not wait."""
+        """Id under which this waiter has subscribed to the servers' notifications; empty before it subscribes."""
         self.listening_on: set[int] = set()
-        """Indices of the servers that may have this waiter's subscription."""
+        """Indices of the servers that may have stored this waiter's subscription."""
         self.hints: set[object] = set()
-        """Servers that have notified this waiter that the lock is free."""
+        """Servers (their nodes) that have notified this waiter, since its last round of votes, that the lock is free."""
         self.since = since
-        """Monotonic time, in seconds, at which the wait began; 0 before it begins."""
+        """Monotonic time, in seconds, at which the wait began; 0: the time at which `take` was called is used."""
         self.voted: list[str] = []
-        """For each server, the mode argument of `_lua/quorum/release_vote.lua` that undoes the last round; empty: nothing to
-        undo."""
+        """For each server, the mode with which `_lua/quorum/release_vote.lua` undoes its last vote; empty: there is nothing
+        to undo."""
         self.seen = 0
-        """Highest fence that any server has reported."""
+        """Highest fence in any server's reply so far."""
 
     def asking_again(self, token: str) -> QuorumAttempt:
-        """Return a copy of this attempt under a token that holds the lock already, to extend its lease or reserve more
-        fences."""
+        """Return a copy of this attempt with a ``token`` that already holds the lock.
+
+        The copy is used to ask for a longer lease or further fences.
+        """
         asking = QuorumAttempt(
             self.spec, token, server_set=self.server_set, clock_estimate=self.clock_estimate, since=self.since
         )
@@ -114,45 +125,48 @@ class QuorumAttempt(Attempt):
         return self.server_set.majority
 
     def wake(self) -> None:
-        """Wake the waiter so that it looks at its notifications."""
+        """Wake the waiting thread or task, which then checks the notifications in `hints`."""
         assert self.slot is not None
         self.slot.put(None)
 
 
 class Yes(NamedTuple):
-    """A server's reply: the vote is granted."""
+    """A server's reply: it votes for this client. ``first`` and ``fence`` are the lowest and the highest granted fence."""
 
     run: bytes
     first: int
     fence: int
-    """Last of the fences that the server granted; no higher fence was issued by it."""
+    """Highest of the granted fences. The server has never issued a higher one."""
     time: int
     others: bool
-    """True if other clients wait for the lock, too."""
+    """True if other clients wait for the lock on this server."""
 
 
 class HeldElsewhere(NamedTuple):
-    """A server's reply: another client holds the lock there, or the lock is reserved for a waiter."""
+    """A server's reply: it does not vote for this client, because another client holds the lock or is to get it next."""
 
     run: bytes
     remaining: float | None
     fence: int
-    """Last fence that the server has issued."""
+    """Highest fence that the server has issued for the lock."""
     process: str
     mark: str
-    """Digest of the holder's token, by which replies of several servers are recognized as naming the same holder."""
+    """Hash of the holder's token, which shows whether two servers name the same holder; empty if the lock is not held."""
     time: int
 
 
 class Quarantined(NamedTuple):
-    """A server's reply: it may have lost its votes, and does not vote for some seconds."""
+    """A server's reply: it casts no votes for ``seconds`` seconds, because it is new or may have lost its votes."""
 
     run: bytes
     seconds: float
 
 
 class ConfigDiffers(NamedTuple):
-    """A server's reply: other clients have agreed on another list of servers or another longest lease."""
+    """A server's reply: its other clients use another list of servers, or another longest lease (``max_ttl``).
+
+    ``about``: name of the parameter that differs. ``theirs``: value that the other clients use.
+    """
 
     run: bytes
     about: str
@@ -197,7 +211,10 @@ DECLARE_NEW: Script[list[Any]] = Script("quorum/declare_new", _read_declared)
 
 
 class YesCount:
-    """A counter of servers that carry out a request; decided once ``needed`` servers have, or too few still can."""
+    """A counter of the servers that have carried out a request.
+
+    The count is decided once ``needed`` servers have carried it out, or fewer can still do so.
+    """
 
     def __init__(self, asked: int, needed: int) -> None:
         self.answers: dict[int, Answer[Any] | WireError] = {}
@@ -219,7 +236,7 @@ class YesCount:
 
     @property
     def decided(self) -> bool:
-        """True if the replies that are still missing cannot change the result."""
+        """True if the missing replies cannot change the result any more."""
         return self.yes >= self._needed or self.yes + self._open < self._needed
 
     @property
@@ -228,12 +245,12 @@ class YesCount:
 
     @property
     def unsure(self) -> bool:
-        """True if too few servers said yes, but enough could have with the servers that have not answered."""
+        """True if too few servers confirm the request, but the servers that have not replied might have carried it out."""
         return not self.reached and self._asked - self.no >= self._needed
 
 
 class AllAnswered:
-    """A counter that is decided when all awaited servers have answered or failed."""
+    """A counter of replies that ends the wait when each server in ``awaited`` (indices) has replied or failed."""
 
     def __init__(self, awaited: set[int]) -> None:
         self.answers: dict[int, Answer[Any] | WireError] = {}
@@ -245,14 +262,14 @@ class AllAnswered:
 
 
 class RenewalCount(YesCount):
-    """A counter of servers on which a lease is renewed, by this renewal or by a later one."""
+    """A counter of the servers that still hold a lease after a renewal, be it renewed by this request or by a later one."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return bool(answer.value[0] > 0)
 
 
 class VoteRound(YesCount):
-    """The replies of all servers in one round of votes for a lock."""
+    """The replies of all servers in one round of votes for a lock, and what follows from them."""
 
     def __init__(self, server_set: ServerSet) -> None:
         super().__init__(len(server_set.names), server_set.majority)
@@ -263,20 +280,22 @@ class VoteRound(YesCount):
 
     @property
     def voters(self) -> int:
-        """Number of servers that have answered and can vote, for this client or for another client."""
+        """Number of servers that have voted in this round, for this client or for another one."""
         return self.yes + len(self.replies(HeldElsewhere))
 
     @property
     def decided(self) -> bool:
-        """True if the missing replies can change neither the result nor its reason.
-        A refusal has one of two reasons: the lock is busy, or too few servers can vote."""
+        """True if the missing replies can change neither the result nor the reason of a refusal.
+
+        The reason is either that another client holds the lock, or that too few servers can vote.
+        """
         if super().decided:
             return self.reached or self.voters >= self._needed or self.voters + self._open < self._needed
         return False
 
     @property
     def silent(self) -> bool:
-        """True if the voters, together with the servers that have not answered in time, are enough for a majority."""
+        """True if the servers that voted, together with those that have not replied in time, are a majority."""
         silent = sum(isinstance(answer, WireError) and answer.silent for answer in self.answers.values())
         return self.voters + self._open + silent >= self._needed
 
@@ -288,22 +307,25 @@ class VoteRound(YesCount):
         return {n: a for n, a in self.answers.items() if isinstance(a, Answer) and type(a.value) is Yes}
 
     def verdicts(self) -> dict[str, str]:
-        """Return the reply of each server as text for messages, by server name."""
+        """Return the reply of each server as text for a message, by the name of the server."""
         return {name: verdict(self.answers.get(n), decided=self.decided) for n, name in enumerate(self.server_set.names)}
 
     def remaining(self) -> float | None:
-        """Return the seconds until the lock is free on a majority of the servers unless it is renewed; None if unknown."""
+        """Return the seconds until the present lock expires on so many servers that a majority is free; None if unknown."""
         held = [reply.remaining for reply in self.replies(HeldElsewhere)]
         left = sorted([0.0] * self.yes + [seconds for seconds in held if seconds is not None])
         return left[self.server_set.majority - 1] if len(left) >= self.server_set.majority else None
 
     def holder(self) -> tuple[str, int]:
-        """Return the digest of the token that holds the most votes, with the number of its votes; "" and 0 if there is none."""
+        """Return the hash of the token that most servers vote for, other than this client's, and the number of these servers.
+
+        Return "" and 0 if there is no such token.
+        """
         marks = Counter(reply.mark for reply in self.replies(HeldElsewhere) if reply.mark)
         return marks.most_common(1)[0] if marks else ("", 0)
 
     def busy(self) -> Busy:
-        """Return the holder that has the most votes, as a Busy reply."""
+        """Return a Busy reply that names the client for which most servers vote."""
         taken = self.replies(HeldElsewhere)
         mark, _ = self.holder()
         process = next((reply.process for reply in taken if reply.mark == mark), "") if mark else UNKNOWN
@@ -311,13 +333,15 @@ class VoteRound(YesCount):
         return Busy(self.remaining(), last, process, lingers=False)
 
     def conflict(self) -> tuple[int, Conflict] | None:
-        """Return the conflict that makes a majority impossible, with the index of the first server that reports it; otherwise
-        None."""
+        """Return a Conflict that so many servers report that no majority is possible, with the index of the first of them.
+
+        Return None if a majority is possible.
+        """
         found = [(n, a.value) for n, a in self.answers.items() if isinstance(a, Answer) and isinstance(a.value, Conflict)]
         return min(found) if len(self.server_set.names) - len(found) < self.server_set.majority else None
 
     def check(self) -> None:
-        """Raise ConfigMismatch if two of the servers are the same one, or clients have configured them differently."""
+        """Raise ConfigMismatch if two names stand for the same server, or if a majority of the servers has other settings."""
         answers = [(n, a.value.run) for n, a in self.answers.items() if isinstance(a, Answer) and hasattr(a.value, "run")]
         seen: dict[bytes, int] = {}
         for number, run in answers:
@@ -334,9 +358,9 @@ class VoteRound(YesCount):
 
 
 def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
-    """Return the reply of one server (None: no reply) as text for messages.
+    """Return the reply of one server as text for a message. ``answer``: None if the server has not replied.
 
-    ``decided``: True if the round ended before all servers had answered.
+    ``decided``: True if nobody waited for this reply any more.
     """
     if answer is None:
         return "not waited for" if decided else "no answer in time"
