@@ -1,8 +1,8 @@
-"""Read and write control records: process records, job definitions and tickets, as JSON that anybody may have written.
+"""Read and write control records: process records, job definitions and tickets, which are JSON texts.
 
-Any client with access to the keys can store arbitrary bytes in them, and each waiter and `holdfast ls` read them. So the server
-checks the size of a record before it sends a byte (`fetch`, and `_lua/inspect/control_records.lua`). `parse` is the only
-function that reads the text: it returns what the format allows, or raises `Malformed`, whatever the text is.
+Any client with access to the keys can store arbitrary bytes in them, and each waiter and `holdfast ls` read them. So the size
+of a record is checked on the server, before its bytes are sent (`fetch`, and `_lua/inspect/control_records.lua`). `parse` is
+the only function that decodes the text. It raises Malformed for every text that is not a valid record.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from holdfast._core.requests import Command
 from holdfast._lua import Script, sha1_hex
 
 LONGEST = 4096
-"""Maximum size of a control record in bytes, the same as in `_lua/inspect/control_records.lua`."""
+"""Maximum size of a control record, in bytes. `_lua/inspect/control_records.lua` has the same limit."""
 
 DIGITS = 19
-"""Maximum number of digits of a whole number in a control record, enough for 64 bits."""
+"""Maximum number of digits of a whole number in a control record, which is enough for 64 bits."""
 
 _INFINITY = float("inf")
 
 MARK = 10
-"""Number of hex digits of the hash that stands for a lock's key in a process record, since long keys would not fit."""
+"""Number of hex digits of the hash that stands for the key of a lock in a process record; a whole key might be too long."""
 
 MOST_LABELS, LABELS = 32, 2000
-"""Maximum number of lock labels in a process record, and maximum number of bytes that these labels take together."""
+"""Maximum number of labels of locks in one process record, and maximum number of bytes of all these labels."""
 
 HOLDS = 1200
-"""Maximum number of bytes, in a process record, of the keys of all locks that one waiter holds."""
+"""Maximum number of bytes, in a process record, for the keys of the locks that one waiting thread or task holds."""
 
 MOST_WAITS = 100
 """Maximum number of waits that are read from one process record."""
@@ -40,10 +40,10 @@ class Malformed(ValueError):
 
 
 def parse(raw: object, longest: int = LONGEST) -> Any:
-    """Return the JSON value in ``raw``. Raises Malformed if the text is not a valid control record.
+    """Return the JSON value in ``raw``. Raises Malformed if ``raw`` is not a valid control record.
 
-    A text is invalid if it is longer than ``longest`` bytes, is not UTF-8 or JSON, is nested too deeply, or contains half a
-    surrogate pair. It is also invalid if it contains a number that is not finite or has more than `DIGITS` digits.
+    A valid record is a text in UTF-8 of at most ``longest`` bytes. It is valid JSON, is not nested too deeply, and contains no
+    half of a surrogate pair. Each number in it is finite, and has at most `DIGITS` digits.
     """
     import json  # here, because most commands never read a record
 
@@ -100,9 +100,9 @@ def whole(value: object, least: int, most: int) -> int:
 
 
 def digits(value: str) -> int:
-    """Return the whole number that a word of a plain-text record stands for.
+    """Return the whole number that ``value`` contains, a word of a plain-text record.
 
-    Raises Malformed if the word is not a whole number.
+    Raises Malformed if it is not a number.
     """
     figures = value.removeprefix("-")
     if not (figures.isascii() and figures.isdigit() and len(figures) <= DIGITS):
@@ -121,7 +121,7 @@ def number(value: object) -> float:
 
 
 class Waiting(NamedTuple):
-    """A thread or task that waits for a lock while it holds others, as read from its process record."""
+    """A wait of a thread or task for a lock while it holds other locks, as read from its process record."""
 
     lock: str
     """Key of the lock for which the thread or task waits."""
@@ -134,27 +134,29 @@ class Waiting(NamedTuple):
     holds: tuple[str, ...]
     """Keys of the locks that the thread or task holds."""
     yields: bool
-    """True if the wait may be ended to break a deadlock."""
+    """True if this wait may be ended with an error, to break a deadlock."""
 
 
 class Record(NamedTuple):
-    """A process record: host, pid and label of a process, and the locks that its threads and tasks wait for."""
+    """A process record: host, pid and label of a process, and the waits of its threads and tasks for locks."""
 
     host: str
     pid: int
     label: str
-    """Label for the locks of this process that have no label of their own; empty if there is none."""
+    """Label (text for people) for locks of this process that have no label of their own; empty: no label."""
     waits: tuple[Waiting, ...] = ()
     labels: Mapping[str, str] = MappingProxyType({})
-    """Labels of the locks that the process holds or waits for, by the short hash of the lock's key (`mark_of`)."""
+    """Labels (texts for people) of the locks that the process holds or waits for, by the short hash of the lock's key
+    (`mark_of`)."""
 
     def label_of(self, key: bytes) -> str:
-        """Return the label under which this process uses a lock; empty if there is none."""
+        """Return the label that this process has given to the lock ``key``, or else to all its locks; empty if there is
+        none."""
         return (self.labels and self.labels.get(mark_of(key))) or self.label
 
 
 def read(raw: object) -> Record | None:
-    """Parse a process record. Return None if ``raw`` is empty or is not a valid record."""
+    """Return the process record in ``raw``; None if ``raw`` is empty or not a valid record."""
     if not raw:
         return None
     try:
@@ -186,14 +188,16 @@ def _waiting(told: object) -> Waiting:
 
 
 def mark_of(key: bytes) -> str:
-    """Return the short hash that stands for the key of a lock in a record."""
+    """Return the short hash that stands for the key of a lock in a process record."""
     return sha1_hex(key)[:MARK]
 
 
 def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping[bytes, str] = MappingProxyType({})) -> str:
-    """Return the text of a process record: ``facts``, such as host and pid, the waits, and the labels of locks by lock key.
+    """Return the text of a process record, with ``facts`` such as host and pid, ``waits``, and ``labels`` by the key of the
+    lock.
 
-    Parts that do not fit are left out: labels beyond `MOST_LABELS` or `LABELS` bytes, and waits beyond `LONGEST` bytes in all.
+    Labels that exceed `MOST_LABELS` or `LABELS` are left out, and then waits that would make the record longer than `LONGEST`
+    bytes.
     """
     told: dict[str, str] = {}
     room = min(LABELS, LONGEST - _bytes({**facts, "labels": {}}))
@@ -213,7 +217,7 @@ def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping
 
 
 def first_of(keys: Iterable[str]) -> list[str]:
-    """Return the keys, in order, that fit into the part of a process record for one waiter's locks: at most `HOLDS` bytes."""
+    """Return those of the keys, in their order, that fit into `HOLDS` bytes: a process record lists no more for one wait."""
     room, told = HOLDS, []
     for key in keys:
         needs = _bytes(key) + 2
@@ -224,9 +228,10 @@ def first_of(keys: Iterable[str]) -> list[str]:
 
 
 def _json(value: object) -> str:
-    """Return a value as JSON with unescaped non-ASCII characters, since escapes take up to three times the bytes.
+    """Return a value as JSON in which non-ASCII characters are not escaped, because escapes would take up to three times the
+    bytes.
 
-    Half a surrogate pair, which no reader accepts, becomes a question mark.
+    Half of a surrogate pair, which no reader accepts, is replaced by a question mark.
     """
     import json
 
@@ -238,8 +243,8 @@ def _bytes(value: object) -> int:
 
 
 def fetch(key: bytes, timeout: float) -> Command:
-    """Return the command that reads at most the first ``LONGEST + 1`` bytes of a process record: one more reveals a longer
-    record."""
+    """Return the command that reads a process record, but at most ``LONGEST + 1`` bytes, by which a too long record is
+    recognized."""
     return Command(("GETRANGE", key, 0, LONGEST), timeout)
 
 
@@ -249,4 +254,4 @@ def _records(raw: object) -> list[bytes]:
 
 
 CONTROL_RECORDS: Script[list[bytes]] = Script("inspect/control_records", _records)
-"""The script that reads the records of several processes; the reply has an empty string for each missing or invalid record."""
+"""The script that reads the records of several processes. The reply has an empty text for each missing record."""

@@ -1,10 +1,11 @@
-"""Elect a leader: a lock whose holder proclaims itself, and observers that are notified of each change.
+"""Elect a leader: candidates acquire a lock, its holder proclaims itself as the leader, and observers are notified of changes.
 
-The words are those of etcd (package concurrency: Campaign, Proclaim, Resign, Observe). The term is the fence of the lock, so
-each term is higher than all before. A candidate that has acquired the lock leads once it has proclaimed itself
-(`_lua/election/proclaim.lua`), which also claims a lock that was handed over. Observers see no leader until then. A
-proclamation counts only while the leader holds the lock: a late one does nothing, and a leader that died disappears when its
-lease expires.
+A candidate first acquires the lock. It leads only after it has proclaimed itself, which stores its name and text on the server
+(`_lua/election/proclaim.lua`). Until then, observers are told that there is no leader. A term is the time for which one
+candidate leads. The number of the term is the fence of the lock, so each term has a higher number than all before.
+
+A proclamation is ignored if the candidate no longer holds the lock. If the leader dies, its lease expires, and observers are
+told that there is no leader. The words are those of etcd (package concurrency: Campaign, Proclaim, Resign, Observe).
 """
 
 from __future__ import annotations
@@ -34,16 +35,17 @@ from holdfast._core.subscription import Listener, await_notice, subscribed
 from holdfast._lua import Script, codes, whole_number
 
 LISTEN_S = 10.0
-"""Maximum seconds between two queries of an observer for the leader, because a notification may get lost."""
+"""Maximum seconds after which an observer asks the server for the leader again, because a notification may get lost."""
 
 LISTEN_GRACE_S = 0.5
-"""Seconds that an observer gives the new holder of the lock to proclaim itself as the leader."""
+"""Seconds that an observer waits for a new holder of the lock to proclaim itself, before it reports that there is no leader."""
 
 LOOK_AGAIN_AFTER_S = 0.02
-"""Seconds after the expiry of the leader's lease at which an observer queries the server; also the shortest retry pause."""
+"""Seconds after the end of the leader's lease at which an observer asks the server again; also the first pause between
+retries."""
 
 OUTAGE_BUDGET_S = 30.0
-"""Seconds for which an observer tolerates an outage of the server, or the lease's ttl if that is longer."""
+"""Seconds for which an observer retries while the server does not reply; the ttl of the lease is used if that is longer."""
 
 
 class Elected(NamedTuple):
@@ -51,31 +53,31 @@ class Elected(NamedTuple):
 
     name: str
     term: int
-    """The term, which is the fence of the lock: an integer higher than all earlier terms."""
+    """Number of the term: the fence of the lock, which is higher than that of every earlier term."""
     value: str
     """Text that the leader proclaimed, such as its address."""
 
 
 class NoLeader(NamedTuple):
-    """The reply that the election has no leader."""
+    """The reply to an observer that the election has no leader at present."""
 
     taken: bool
-    """True if a candidate holds the lock without having proclaimed itself yet."""
+    """True if a candidate holds the lock, but has not proclaimed itself as the leader yet."""
 
 
 class NoSuchCandidate(NamedTuple):
-    """The reply that the named candidate is not waiting, or cannot be notified."""
+    """The reply that no candidate with the wanted name waits, or that its process cannot be notified."""
 
     names: tuple[str, ...]
     """Names of the waiting candidates."""
 
 
 class View(NamedTuple):
-    """The server's reply to an observer."""
+    """The server's reply to an observer: the leader, and how long its lease lasts."""
 
     leader: Elected | NoLeader
     remaining: float | None
-    """Seconds until the leader's lease expires, unless it is renewed; None: the key never expires, so it is not a lease."""
+    """Seconds until the leader's lease expires, unless it is renewed; None: the key of the lock has no expiry."""
 
 
 # Replies of the scripts
@@ -112,15 +114,15 @@ NOTIFY_OBSERVERS: Script[int] = Script("election/notify_observers", whole_number
 
 @dataclass(frozen=True, slots=True)
 class ElectionKeys:
-    """The keys of an election on the server."""
+    """The keys of an election on the server: those of its lock (in ``spec``) and that of its observers."""
 
     spec: Spec
     observers: bytes
-    """Key of the sorted set of observers, see `_lua/election/observe.lua`."""
+    """Key of the sorted set in which observers are registered, as described in `_lua/election/observe.lua`."""
 
 
 class Candidacy(Attempt):
-    """One attempt of a named candidate to be elected, with the value that it proclaims as the leader."""
+    """One attempt of a candidate to be elected. ``name``: its name; ``value``: text that it proclaims once it is the leader."""
 
     __slots__ = ("name", "observers", "value")
 
@@ -138,7 +140,7 @@ class Candidacy(Attempt):
         self.name = name
         self.value = value
         self.observers = observers
-        """Key of the sorted set of observers, as in `ElectionKeys`."""
+        """Key of the sorted set in which observers are registered."""
 
     @property
     def election_keys(self) -> ElectionKeys:
@@ -154,9 +156,10 @@ class Candidacy(Attempt):
 
 
 async def campaign(candidacy: Candidacy, wait: float | None) -> Grant | Busy:
-    """Campaign until elected, for at most ``wait`` seconds (None: without limit). Return Busy on a timeout.
+    """Wait until the candidate is elected, and return its grant. Return Busy after ``wait`` seconds (None: without limit).
 
-    Raises the errors of `_core.lock.acquire.acquire`. A campaign that fails gives up the lock and its entry in the queue.
+    Raises WireError or KeyConflict, as `_core.lock.acquire.acquire` does. If the campaign fails or is interrupted, the
+    candidate's lock or queue position is removed from the server.
     """
     until = None if wait is None else await Now() + wait
     while True:
@@ -177,9 +180,9 @@ async def campaign(candidacy: Candidacy, wait: float | None) -> Grant | Busy:
 
 
 async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
-    """Proclaim the candidate that holds the lock as the leader, and extend its lease.
+    """Proclaim the candidate, which holds the lock, as the leader, and extend its lease to the full ttl.
 
-    Return None if the lease expired before that, so that the candidate is not the leader.
+    Return None if the lease ended before the proclamation, so that the candidate is not the leader.
     """
     ttl = candidacy.spec.first_ttl
     while True:
@@ -203,16 +206,19 @@ async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
 
 
 def proclamation(candidacy: Candidacy, term: int, ttl: float = 0.0) -> Run[bool | NoSuchCandidate | Conflict]:
-    """Return the request that proclaims the leader with its value, and extends its lease to at least ``ttl`` seconds."""
+    """Return the request that stores the leader's name and text for a term.
+
+    ``ttl``: the lease is extended to at least so many seconds; 0: it is not extended.
+    """
     spec = candidacy.spec
     args = candidacy.token, milliseconds(ttl) if ttl else 0, term, candidacy.name, candidacy.value
     return Run(PROCLAIM, (*spec.keys, candidacy.observers), args, spec.timeout)
 
 
 async def proclaim(candidacy: Candidacy, term: int) -> bool:
-    """Replace the leader's proclaimed value. Return False if the candidate is no longer the leader.
+    """Replace the text that the leader has proclaimed. Return False if the candidate is no longer the leader.
 
-    Raises WireError or KeyConflict.
+    Raises WireError if the server is unreachable, KeyConflict if a key holds other data.
     """
     value = (await retry_idempotent(proclamation(candidacy, term))).value
     if isinstance(value, Conflict):
@@ -221,10 +227,7 @@ async def proclaim(candidacy: Candidacy, term: int) -> bool:
 
 
 async def notify_observers(election_keys: ElectionKeys) -> None:
-    """Notify observers that the leader has resigned.
-
-    Observers that miss the notification query the server periodically anyway.
-    """
+    """Notify the observers that the leader has resigned. Errors are ignored, because observers also ask from time to time."""
     try:
         await Run(NOTIFY_OBSERVERS, (election_keys.observers,), (), election_keys.spec.timeout)
     except WireError:
@@ -232,10 +235,11 @@ async def notify_observers(election_keys: ElectionKeys) -> None:
 
 
 async def transfer(election_keys: ElectionKeys, token: str, to: str) -> bool | NoSuchCandidate:
-    """Hand leadership over to the waiting candidate ``to``. Return False if the lock was no longer held under ``token``.
+    """Hand the leadership over to the waiting candidate with the name ``to``.
 
-    Return `NoSuchCandidate` if no candidate of this name waits; then nothing has changed. Raises Unknown if the outcome is
-    unknown; another WireError, or KeyConflict, if nothing has changed.
+    Return False if ``token`` no longer holds the lock. Return NoSuchCandidate if no candidate of this name waits: nothing has
+    changed then. Raises Unknown if it is unknown whether the leadership was handed over. Raises another WireError, or
+    KeyConflict, if it was not.
     """
     call = Run(TRANSFER, (*election_keys.spec.keys, election_keys.observers), (token, to), election_keys.spec.timeout)
     unknown: Unknown | None = None
@@ -260,24 +264,26 @@ async def transfer(election_keys: ElectionKeys, token: str, to: str) -> bool | N
 
 @dataclass(slots=True)
 class LeaderWatch:
-    """The state of one observer: the leader and the terms that it has seen so far."""
+    """The state of one observer: what it has seen of the election so far."""
 
     seen: Elected | NoLeader | None = None
-    """Result of the last query: the leader, or that there is no leader; None before the first query."""
+    """Last leader that was reported to the observer, or NoLeader; None: nothing was reported yet."""
     highest: int = 0
-    """Highest term that was seen."""
+    """Highest number of a term that the observer has seen."""
     free_at: float = float("-inf")
-    """Monotonic time, in seconds, at which the last request that found the lock free was sent; -infinity: none did."""
+    """Monotonic time, in seconds, of the last request that found that nobody holds the lock; -infinity: no such request."""
 
     def is_news(self, found: Elected | NoLeader) -> bool:
-        """Return True if ``found`` differs from the last result, and is not an outdated leader from a replica that lags
-        behind."""
+        """Return True if ``found`` differs from the last result.
+
+        A leader of an earlier term is not reported: such a reply comes from a replica that lags behind.
+        """
         old = isinstance(found, Elected) and found.term < self.highest
         alike = isinstance(found, NoLeader) and isinstance(self.seen, NoLeader)
         return not (old or alike or found == self.seen)
 
     def see(self, found: Elected | NoLeader) -> Elected | None:
-        """Note the result of a query, and return the leader; None if there is none."""
+        """Note the server's reply. Return the leader in it, or None if there is no leader."""
         self.seen = found
         if isinstance(found, NoLeader):
             return None
@@ -286,10 +292,10 @@ class LeaderWatch:
 
 
 async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | None:
-    """Wait until the leader changes, and return the present leader; None if the election has none. The first call returns at
-    once.
+    """Wait until the leader changes, and return the new leader; None if there is no leader now.
 
-    Raises WireError if the server is unreachable, KeyConflict if a key holds other data.
+    ``watch``: the state of the observer. The first call with a new ``watch`` returns at once. Raises WireError if the server
+    is unreachable, KeyConflict if a key holds other data.
     """
     listener: Listener | None = None
     contact, taken_since = await Now(), None
@@ -328,9 +334,11 @@ async def change(election_keys: ElectionKeys, watch: LeaderWatch) -> Elected | N
 
 
 async def look(election_keys: ElectionKeys, listener_id: str = "") -> Answer[View]:
-    """Return the present leader as the server sees it. Raises the errors of `change`.
+    """Ask the server for the present leader.
 
-    ``listener_id``: id of a listener that the server notifies of the next change; empty: none.
+    Raises WireError if the server is unreachable, KeyConflict if a key holds other data.
+
+    ``listener_id``: id of the listener that the server is to notify of the next change; empty: no notification.
     """
     spec = election_keys.spec
     keys, args = (*spec.keys[:2], election_keys.observers), (milliseconds(LISTEN_S + spec.timeout), listener_id)

@@ -1,6 +1,7 @@
-"""Turn the name of a lock into its keys on the server.
+"""Make the keys of a lock on the server from the lock's name.
 
-Different names have different keys, and no name can force its keys into the Cluster slot of another lock.
+Different names have different keys. Special characters are encoded, so that no name can place its keys in the Cluster slot of
+another lock.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import re
 from holdfast.errors import ConfigError
 
 MAX_NAME = 512
-"""Maximum number of bytes in a name, before encoding."""
+"""Maximum number of bytes in a name, before special characters are encoded."""
 
 PROCESS = 12
-"""Number of hex digits at the start of a process id, which identify the process.
+"""Number of hex digits with which a process id begins. They identify the process.
 
-In a Cluster with sharded pub/sub, a hash tag follows, which puts the inboxes into a slot of the server (`_net/slots.py`). If
-the prefix cannot be read from the lock's key (``key=``), ``@`` and the prefix in hex follow.
+In a Cluster with sharded pub/sub, a hash tag follows the digits. It puts the inbox (the channel for messages) into a slot of
+the right server (`_net/slots.py`). In a lock's token, ``@`` and the key prefix in hex follow if the prefix cannot be read from
+the lock's key (``key=``).
 """
 
 PREFIX = b"hf:"
@@ -43,12 +45,15 @@ def _bytes(value: object, parameter: str) -> bytes:
 
 
 def encoded(value: str | bytes, parameter: str) -> bytes:
-    """Return a name as it is written in keys: characters that could end a hash tag or a line are percent-encoded."""
+    """Return a name as it is written in keys, with braces, % and control characters percent-encoded. Raises ConfigError.
+
+    ``parameter``: name of the parameter for the error about an empty, too long or undecodable name.
+    """
     return _ESCAPE.sub(lambda found: b"%%%02X" % found[0][0], _bytes(value, parameter))
 
 
 def start(prefix: str) -> bytes:
-    """Return the prefix, with which all keys begin, as bytes. Raises ConfigError if it contains a brace."""
+    """Return the prefix of all keys as bytes. Raises ConfigError if the prefix contains a brace, or is empty or too long."""
     text = _bytes(prefix, "prefix")
     if b"{" in text or b"}" in text:
         raise ConfigError(
@@ -61,7 +66,7 @@ _ENCODED = re.compile(rb"%([0-9A-F]{2})")
 
 
 def name_of(key: bytes, prefix: bytes) -> bytes | None:
-    """Return the name from which the key of a lock was made; None if it is not the key of a lock under this prefix."""
+    """Return the name of a lock, decoded from its ``key``; None if ``key`` is not the key of a lock under this prefix."""
     name = key[len(prefix) + 1 : -1]
     if not key.startswith(prefix + b"{") or not key.endswith(b"}") or b"{" in name or b"}" in name or not name:
         return None
@@ -69,9 +74,11 @@ def name_of(key: bytes, prefix: bytes) -> bytes | None:
 
 
 def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[bytes, bytes, bytes]:
-    """Return three keys: of the lock, of its state and of its queue.
+    """Return three keys: that of the lock, that of its state, and that of its queue.
 
-    ``key``: name of the first one, to exclude clients of another lock library; None: the key is made from ``name``.
+    Raises ConfigError if a name is not valid.
+
+    ``key``: first of the three keys, to exclude clients of another lock library that use it; None: make the key from ``name``.
     """
     if key is not None:
         _bytes(name, "name")
@@ -82,21 +89,21 @@ def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[
 
 
 def prefix_of(key: bytes) -> bytes:
-    """Return the prefix of a key that was made from a name: the part before its first brace, as in the scripts."""
+    """Return the prefix of a key that was made from a name: the part before the first brace. The Lua scripts do the same."""
     return key.partition(b"{")[0]
 
 
 def public_part(token: str) -> str:
-    """Return the public part of a token, which names its process; empty if another lock library wrote the token."""
+    """Return the part of a token that is not secret, and identifies its process; empty if another library wrote the token."""
     public, dot, _ = token.partition(".")
     return public if dot else ""
 
 
 def home(public: str, key: bytes) -> bytes:
-    """Return the key prefix under which a process has its inbox and its record.
+    """Return the key prefix under which a process has its inbox and its process record.
 
-    ``public``: public part of the token, which contains the prefix of a lock with a ``key=``. Otherwise ``key``, the lock's
-    key, begins with the prefix. `_lua/shared/_inbox.lua` does the same.
+    ``public``: the part of the token that identifies the process. It contains the prefix if the lock has a ``key=``. Otherwise
+    the prefix is the beginning of ``key``, the lock's key. `_lua/shared/_inbox.lua` finds the prefix in the same way.
     """
     digits = public.partition("@")[2]
     try:
@@ -106,46 +113,51 @@ def home(public: str, key: bytes) -> bytes:
 
 
 def channel(prefix: bytes, inbox: str) -> bytes:
-    """Return the pub/sub channel of a process's inbox under one prefix. ``inbox``: id of the process."""
+    """Return the name of a process's inbox (pub/sub channel) under a key prefix. ``inbox``: id of the process."""
     return prefix + b"inbox:" + inbox.encode()
 
 
 def records(prefix: bytes) -> bytes:
-    """Return the beginning of the keys of all process records under this prefix."""
+    """Return the common beginning of the keys of all process records under this prefix."""
     return prefix + b"proc:"
 
 
 def record_key(prefix: bytes, process: str) -> bytes:
-    """Return the key of a process's record under this prefix."""
+    """Return the key of the record of a process under this prefix. ``process``: id of the process."""
     return records(prefix) + process[:PROCESS].encode()
 
 
 def literal(text: bytes) -> bytes:
-    """Return the pattern for KEYS or SCAN that matches this text and nothing else."""
+    """Return a pattern for SCAN that matches exactly ``text``, with special characters escaped."""
     return _SPECIAL.sub(rb"\\\g<0>", text)
 
 
 def guard_key(prefix: bytes) -> bytes:
-    """Return the key of a marker for locks with ``quarantine=``: a server that has lost its data has lost the marker, too.
+    """Return the key that shows whether a server may have lost its data, for locks with ``quarantine=``.
 
-    The marker is read and written in `_lua/shared/_marker.lua`.
+    A server that has lost its data has lost this key, too. `_lua/shared/_marker.lua` reads and writes the key.
     """
     return prefix + b"guard"
 
 
 def marker_key(prefix: bytes) -> bytes:
-    """Return the key of a marker on a server that votes: if the marker is gone, the server has lost its votes
-    (`_lua/shared/_marker.lua`)."""
+    """Return the key that shows whether a voting server may have lost its votes.
+
+    A server that has lost its votes has lost this key, too. `_lua/shared/_marker.lua` reads and writes the key.
+    """
     return prefix + b"marker"
 
 
 def raw_key(key: str | bytes) -> bytes:
-    """Return a key that the user has chosen, as bytes. Raises ConfigError if it is not a valid key."""
+    """Return a lock's key that the user has chosen, as bytes. Raises ConfigError if it is empty or too long."""
     return _bytes(key, "key")
 
 
 def side_key(key: bytes, what: bytes) -> bytes:
-    """Return the key of further data of the lock ``key``, in the same Cluster slot. ``what``: kind of data, such as "queue"."""
+    """Return another key for the lock ``key``, in the same Cluster slot. ``what``: kind of its data, such as "queue".
+
+    Raises ConfigError if no such key exists, because ``key`` contains a brace without a hash tag.
+    """
     if hash_tag(key):
         return key + b":" + what
     if b"}" in key:
@@ -155,7 +167,6 @@ def side_key(key: bytes, what: bytes) -> bytes:
 
 
 def hash_tag(key: bytes) -> bytes:
-    """Return the part of a key that decides its Cluster slot (Redis Cluster specification, "hash tags"); empty: the whole key
-    does."""
+    """Return the hash tag of a key, the part in braces that decides its Cluster slot; empty if the whole key decides."""
     found = re.search(rb"\{([^}]*)\}", key)
     return found[1] if found else b""

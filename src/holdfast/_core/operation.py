@@ -1,4 +1,4 @@
-"""End an operation whose caller has gone, such as a task of a closed event loop."""
+"""End an operation (a coroutine of this library) whose caller does not run any more, such as a task of a closed event loop."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class Dropped(BaseException):
-    """Raised inside an operation whose caller has gone, so that the operation cleans up."""
+    """Raised inside an operation whose caller does not run any more, so that the operation cleans up and ends."""
 
 
 UNDONE = object()
-"""A reply which says that a request of a dropped operation was not carried out."""
+"""The reply to a request that is not carried out, because the caller of its operation does not run any more."""
 
 
 def _nothing(_request: object) -> object:
@@ -22,9 +22,12 @@ def _nothing(_request: object) -> object:
 def drop(operation: Coroutine[Any, Any, Any], do: Callable[[Any], Any] = _nothing, *, begun: bool = True) -> None:
     """End an operation that was interrupted between two steps, or whose event loop is closed, and let it clean up.
 
-    ``do``: function that carries out the requests of the clean-up, or returns `UNDONE` for requests that it does not carry out.
-    ``begun``: False if the operation is itself a clean-up. ``operation.close()`` would leave behind an inner coroutine that
-    awaits during its clean-up, and Python would print "coroutine ignored GeneratorExit" on stderr.
+    ``do``: function that carries out the requests of the clean-up. It returns `UNDONE` for a request that it cannot carry out.
+    ``begun``: True: raise Dropped inside the operation first; False: the operation is itself a clean-up, so let it run to its
+    end.
+
+    ``operation.close()`` cannot replace this function: if the clean-up awaits something, Python prints "coroutine ignored
+    GeneratorExit".
     """
     reply: Any = None
     error: BaseException | None = Dropped() if begun else None

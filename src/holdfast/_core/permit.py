@@ -1,11 +1,13 @@
-"""Permits of semaphores and read-write locks: each waiter waits for its number of permits, in the order of arrival.
+"""Permits of semaphores and read-write locks: waiters get the permits that they ask for in their order of arrival.
 
-Permits are acquired, renewed and released as a lock is (`_core.lock.acquire`, `_core.lock.renewal`, `_core.lock.replies`), with
-other scripts. The users of a semaphore choose its number of permits. A read-write lock has `ALL` permits. A reader acquires one
-and a writer all, so readers share the lock, and a waiting writer makes later readers wait. Sources: E. W. Dijkstra,
-"Cooperating sequential processes" (1965), for the semaphore; P. Courtois, F. Heymans, D. Parnas, "Concurrent control with
-readers and writers" (1971), for the problem; Java's ReentrantReadWriteLock(fair=true) for the order of arrival, which lets
-neither side starve.
+Permits are acquired, renewed and released like a lock, by the same Python code (`_core.lock`) with other scripts. The users of
+a semaphore choose its number of permits. A read-write lock has a fixed number of permits, `ALL`. A reader acquires one of
+them, and a writer acquires all. So readers share the lock, and readers that arrive after a waiting writer wait behind the
+writer.
+
+Sources: E. W. Dijkstra, "Cooperating sequential processes" (1965), for the semaphore; P. Courtois, F. Heymans, D. Parnas,
+"Concurrent control with readers and writers" (1971), for the read-write lock; Java's ReentrantReadWriteLock(fair=true) for the
+order of arrival, which lets neither readers nor writers starve.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes, whole_number
 
 SEMAPHORE, RWLOCK = "semaphore 1", "rwlock 1"
-"""Names of the data formats of semaphores and read-write locks on the server."""
+"""Format texts with which the server's data of a semaphore and of a read-write lock begin."""
 
 ALL = 1_000_000
-"""Number of permits of a read-write lock; a writer acquires all of them."""
+"""Number of permits of a read-write lock. A reader acquires one permit, and a writer acquires all of them."""
 
 
 def _read_acquire(raw: object) -> Reply:
@@ -51,7 +53,7 @@ class Count(NamedTuple):
 
     limit: int
     used: int
-    """Number of permits that are held; greater than `limit` if the limit was lowered meanwhile."""
+    """Number of permits that are held. It exceeds `limit` after the limit was lowered, until permits are released."""
     waiting: int
     """Number of waiters, each of which may want several permits."""
 
@@ -72,8 +74,10 @@ LIMIT: Script[Count | Conflict | None] = Script("permit/limit", _read_limit)
 
 
 def semaphore(wanted: int, limit: int | None) -> Permits:
-    """Return the ``wanted`` permits that an attempt asks of a semaphore with ``limit`` permits; None: the limit that others
-    have set."""
+    """Return the description of ``wanted`` permits of a semaphore.
+
+    ``limit``: total number of permits of the semaphore; None: the number that other clients have set.
+    """
     return Permits(SCRIPTS, SEMAPHORE, wanted, limit)
 
 
@@ -82,9 +86,9 @@ WRITING = Permits(SCRIPTS, RWLOCK, ALL, ALL, fixed=True)
 
 
 async def change(spec: Spec, token: str, permits: int, fence: int) -> bool:
-    """Reduce the number of permits that a token holds to ``permits``; its fence stays. Return False if the token holds none.
+    """Reduce the number of permits that a token holds to ``permits``. Its fence does not change.
 
-    Raises WireError.
+    Return False if the token holds no permits. Raises WireError if the server is unreachable.
     """
     args = (token, permits, fence, milliseconds(spec.ttl), *spec.terms)
     answer = await retry_idempotent(Run(CHANGE, spec.keys, args, spec.timeout))
@@ -92,9 +96,10 @@ async def change(spec: Spec, token: str, permits: int, fence: int) -> bool:
 
 
 async def count(spec: Spec, kind: str, limit: int | None = None) -> Count | Conflict | None:
-    """Return a semaphore's limit, held permits and waiters, after setting ``limit`` if given; None if no limit was ever set.
+    """Return the limit of a semaphore, the number of its held permits and of its waiters; None if no limit was ever set.
 
-    Return Conflict if the key holds other data. Raises WireError.
+    ``limit``: set this limit first; None: do not set it. Return Conflict if the key holds other data. Raises WireError if the
+    server is unreachable.
     """
     wanted = "" if limit is None else limit
     return (await retry_idempotent(Run(LIMIT, spec.keys, (kind, wanted, milliseconds(spec.ttl)), spec.timeout))).value

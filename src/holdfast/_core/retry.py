@@ -1,4 +1,4 @@
-"""Send a request again if its reply is lost and a second run is harmless."""
+"""Send a request again if its reply got lost and carrying it out twice does no harm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ R = TypeVar("R")
 
 
 async def retry_idempotent(call: Request[R]) -> R:
-    """Send a request that may safely be carried out twice, up to three times until there is a reply."""
+    """Send a request that may be carried out twice without harm: up to three times, until a reply arrives.
+
+    Raises the error of the third try, or Refused at once.
+    """
     for _ in range(2):
         try:
             return await call

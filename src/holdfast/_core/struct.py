@@ -1,15 +1,15 @@
-"""A base for small classes with ``__slots__`` that are compared and shown by their fields.
+"""A base class for small classes with ``__slots__`` whose instances are compared and printed by their fields.
 
-`dataclass(slots=True)` would generate the same code, for each class in each process that imports it. The generation, and the
-modules that `dataclasses` imports (`inspect`, `ast`, `tokenize`), took a quarter of the start time of ``holdfast run``. So no
-module that a plain lock imports has a dataclass: it uses a `Struct` or a `NamedTuple`.
+`dataclass(slots=True)` would generate such methods for each class, in each process that imports it. That, and the import of
+`dataclasses`, took a quarter of the start time of ``holdfast run``. So the modules that a plain lock imports use `Struct` or
+`NamedTuple`, and no dataclasses.
 """
 
 from __future__ import annotations
 
 
 class Struct:
-    """A class whose instances are equal if their fields are equal.
+    """A base class whose instances are equal if they have the same class and equal fields.
 
     A subclass names its fields in ``__slots__`` and ``__match_args__``, and sets them in ``__init__``.
     """

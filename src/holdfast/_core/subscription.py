@@ -1,9 +1,10 @@
-"""Wait for a notification: a script publishes it to the inbox of the process, so that the operation need not poll.
+"""Wait for notifications of the server: a script publishes them to the inbox (pub/sub channel) of the waiting process.
 
-A script notifies a listener by publishing ``3 <listener_id>`` to the inbox of its process. The channel follows from the prefix
-of the key and the part of the listener's id before its dot (`_lua/shared/_inbox.lua`). A notification is only a hint that
-something may have changed. Messages get lost while the inbox is not subscribed, so a listener also asks the server after each
-subscription, and from time to time.
+A listener is an object that waits for notifications, under an id of its own. A script notifies it by the message ``3
+<listener_id>``. The name of the inbox follows from the key prefix and from the part of the id before its dot
+(`_lua/shared/_inbox.lua`). A notification only says that something may have changed, so the listener then asks the server.
+Messages get lost while the inbox is not subscribed. So a listener also asks the server after each subscription, and from time
+to time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from holdfast._core.requests import AwaitNotice, NewToken, Slot, Subscribe, Unsu
 
 
 class Listener:
-    """A listener for the notifications of one server."""
+    """An object that waits for notifications of one server, under an id that the server uses in its messages."""
 
     __slots__ = ("hints", "listener_id", "prefix", "slot")
 
@@ -38,10 +39,10 @@ class Listener:
 
 
 async def subscribed(until: float, prefix: bytes) -> Listener:
-    """Return a new listener, whose `Listener.listener_id` can be sent to the server.
+    """Return a new listener, whose id can be sent to the server, once the inbox of its prefix is subscribed.
 
-    The inbox of the prefix is subscribed on return, unless monotonic time ``until`` has passed. The caller must end with
-    ``await Unsubscribe(listener)``, also after an error.
+    If the inbox (pub/sub channel) is not subscribed by monotonic time ``until``, return the listener anyway. The caller must
+    remove the listener with ``await Unsubscribe(listener)`` at the end, also after an error.
     """
     listener = Listener(await NewToken(), prefix=prefix)
     try:
@@ -54,9 +55,10 @@ async def subscribed(until: float, prefix: bytes) -> Listener:
 
 
 async def await_notice(listener: Listener, until: float) -> None:
-    """Wait until the listener is notified, at most until monotonic time ``until``.
+    """Wait until the listener is notified, or until monotonic time ``until`` has passed.
 
-    A notification that arrives from now on ends the next wait at once, so the caller must look for changes after this call.
+    The caller must ask the server for changes after this call, not before it. A notification that arrives after the return
+    ends the next call at once.
     """
     if not listener.hints:
         await AwaitNotice(listener, until)

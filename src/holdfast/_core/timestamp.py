@@ -1,10 +1,13 @@
-"""The timestamp lock, whose key holds the time at which it expires: the old design as it is deployed, with its weaknesses.
+"""The timestamp lock: a lock of an old design, whose key holds the time at which the lock expires.
 
-The design is that of the SETNX page in the Redis command reference ("Design pattern: Locking with SETNX"): SETNX the expiry
-time. If the key exists, GET it. If the time in it has passed, GETSET a new time, and win only if the reply is still the expired
-one. To other clients this lock looks the same, but two things are safer. First, a script that compares the value replaces
-GETSET and DEL. So a client that loses a race overwrites nobody's time, and a late request never deletes another client's lock.
-Second, nothing is concluded from the value alone, because two clients may write the same value (`docs/legacy.md`).
+The design is that of the page SETNX in the Redis command reference ("Design pattern: Locking with SETNX"). A client sets the
+key to the expiry time with SETNX. If the key exists, the client reads the time in it with GET. If that time has passed, the
+client writes a new time with GETSET. It has the lock only if GETSET returns the time that it has read.
+
+This module can share a lock with clients of that design, and is safer in two points. It replaces GETSET and DEL by a script
+that first compares the value. So a client that loses a race does not overwrite the winner's time, and a late request does not
+delete another client's lock. Also, a client that finds its own value in the key does not assume that it holds the lock,
+because another client may have written the same time (`docs/legacy.md`).
 """
 
 from __future__ import annotations
@@ -19,13 +22,16 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, whole_number
 
 POLL_FIRST, POLL_MOST = 0.02, 0.25
-"""Seconds between two tries to acquire a busy lock, at first and at most: a release notifies nobody."""
+"""Seconds between two tries to acquire a busy lock: the first pause, and the longest one. A release notifies nobody."""
 
 PATIENCE = 30.0
-"""Seconds for which an outage of the server is tolerated by a wait without limit."""
+"""Seconds for which an acquire without a time limit retries while the server does not reply."""
 
 EARLIEST, LATEST = 1e8, 1e11
-"""Unix times, in seconds, that a lock may hold: the years 1973 to 5138. No time in milliseconds is in this range."""
+"""Range of the Unix times, in seconds, that a key may hold: the years 1973 to 5138.
+
+A present time in milliseconds, taken for seconds, is outside this range.
+"""
 
 _NUMBER = re.compile(rb"[ \t\r\n\0]*(\d{1,17}(?:\.\d*)?)[ \t\r\n\0]*")
 
@@ -36,52 +42,55 @@ class Stamp:
 
     key: bytes
     ttl: float
-    """Seconds for which a holder may rely on the lock."""
+    """Seconds from the acquire to the expiry of the lock."""
     unit: int
-    """Number of the lock's time units in a second: 1 or 1000."""
+    """Time units per second in the key's value: 1 (the value is in seconds) or 1000 (milliseconds)."""
     server: bool
-    """True if the lock goes by the server's clock, False if by the clock of this machine."""
+    """True if times are read from the server's clock, False if from the clock of this machine."""
     timeout: float
-    """Longest wait for one reply, in seconds."""
+    """Maximum seconds to wait for one reply of the server."""
 
     def value(self, wall: float, ttl: float) -> bytes:
-        """Return the value that an acquire at Unix time ``wall`` writes: the expiry time in the lock's unit, rounded up, plus
-        one.
+        """Return the value that a client writes when it acquires the lock at Unix time ``wall``.
 
-        Deployed clients of this design add the one, too.
+        It is the expiry time in the lock's unit, rounded up, plus one. Deployed clients of this design add the one, too.
         """
         return b"%d" % (int(wall * self.unit) - int(-ttl * self.unit // 1) + 1)
 
 
 class Strange(Exception):
-    """Raised if the key does not hold a time in the unit of this lock."""
+    """Raised if the value of the key is not a time in the unit of this lock."""
 
 
 @dataclass(slots=True)
 class Hold:
-    """The state of a timestamp lock in its holder. If ``values`` is empty, the lock is not held."""
+    """The state of a timestamp lock in the process that holds it.
+
+    If ``values`` is empty, this process does not hold the lock.
+    """
 
     values: tuple[bytes, ...] = ()
-    """Values that the key may have: one, or several while a renewal has no reply."""
+    """Values of which the key has one. After a renewal without a reply there are several; otherwise one."""
     until: float = 0.0
     """Monotonic time, in seconds, until which the holder may rely on the lock."""
     ends: float = 0.0
-    """Unix time of this machine until which the holder may rely on the lock; infinity if the server's clock counts."""
+    """Unix time of this machine's clock until which the holder may rely on the lock; infinity if the lock uses the server's
+    clock."""
 
 
 class Theirs(NamedTuple):
     """The result that another client holds the timestamp lock."""
 
     remaining: float
-    """Seconds until the time in the key, by the lock's clock (the server's or this machine's)."""
+    """Seconds until the time in the key is reached, by the clock that the lock uses (the server's or this machine's)."""
 
 
 class Moment(NamedTuple):
-    """One moment, by the monotonic clock and by the clock of a timestamp lock (the server's or this machine's)."""
+    """One moment by two clocks: ``local`` in monotonic time, ``wall`` by the clock that the lock uses. Both are in seconds."""
 
     local: float
     wall: float
-    """Unix time, in seconds, by the lock's clock; read after ``local``."""
+    """Unix time, in seconds, by the clock that the lock uses (the server's or this machine's); read after ``local``."""
 
 
 def _read_clock(raw: object) -> float:
@@ -94,9 +103,11 @@ CLOCK: Script[float] = Script("timestamp/clock", _read_clock)
 
 
 def read(stamp: Stamp, raw: bytes) -> float:
-    """Return the Unix time, in seconds with fractions, that a value stands for. Raises Strange if the value is not one.
+    """Return the time in the value ``raw`` of a key, in Unix seconds with fractions.
 
-    Errors do not show the value, which may be another lock's secret.
+    Raises Strange if the value is not a time.
+
+    The messages of the error do not contain the value, because it may be the secret token of another lock.
     """
     found = _NUMBER.fullmatch(raw)
     ours, other = ("milliseconds", "seconds") if stamp.unit > 1 else ("seconds", "milliseconds")
@@ -111,7 +122,7 @@ def read(stamp: Stamp, raw: bytes) -> float:
 
 
 async def moment(stamp: Stamp) -> Moment:
-    """Return the present time by the lock's clock (the server's or this machine's). Raises WireError."""
+    """Return the present time by the clock that the lock uses. Raises WireError if the server's clock cannot be read."""
     local = await Now()
     if stamp.server:
         return Moment(local, (await Run(CLOCK, (stamp.key,), ("",), stamp.timeout)).value)
@@ -119,10 +130,10 @@ async def moment(stamp: Stamp) -> Moment:
 
 
 def _believed(stamp: Stamp, hold: Hold, now: Moment, ttl: float) -> None:
-    """Set the time until which the holder may rely on the lock to ``ttl`` seconds from now, less the drift margin.
+    """Set in ``hold`` until when the holder may rely on the lock: ``ttl`` seconds from ``now``, less the drift margin.
 
-    If the lock uses this machine's Unix clock, somebody may set that clock meanwhile. So the lock ends by the Unix clock or the
-    monotonic clock, whichever is first.
+    If the lock uses this machine's clock, somebody may set that clock while the lock is held. So the holder stops relying on
+    the lock when either that clock or the monotonic clock says that its time is over.
     """
     hold.until = now.local + ttl - margin(ttl)
     hold.ends = float("inf") if stamp.server else now.wall + ttl
@@ -146,10 +157,13 @@ async def _won(stamp: Stamp, hold: Hold, now: Moment, mine: bytes) -> Theirs | N
 
 
 async def attempt(stamp: Stamp, hold: Hold) -> Theirs | None:
-    """Try once to acquire the lock. Return None on success, after filling in ``hold``. Raises Strange or WireError.
+    """Try once to acquire the lock.
 
-    A request without a reply may have acquired the lock. Then the key holds the value that was sent. But another client may
-    have written the same value at that moment. So the lock counts as another client's, and ends by itself.
+    Return None on success, with ``hold`` filled in; return Theirs if another client holds it.
+
+    A request without a reply may have acquired the lock. But the key's value does not prove it, because another client may
+    have written the same value at the same time. So such an attempt counts as failed, and if it did acquire the lock, the lock
+    expires. Raises Strange if the key holds other data, WireError if the server is unreachable.
     """
     now = await moment(stamp)
     mine = stamp.value(now.wall, stamp.ttl)
@@ -183,16 +197,22 @@ async def _look(stamp: Stamp) -> bytes | None:
 
 
 async def locked(stamp: Stamp) -> bool:
-    """Return True if any client holds the lock. Raises Strange or WireError."""
+    """Return True if any client holds the lock.
+
+    Raises Strange if the key holds other data, WireError if the server is unreachable.
+    """
     now = await moment(stamp)
     seen = await _look(stamp)
     return seen is not None and read(stamp, seen) >= now.wall
 
 
 async def acquire(stamp: Stamp, hold: Hold, wait: float | None) -> Theirs | None:
-    """Acquire the lock within ``wait`` seconds (None: without limit; 0: one try). Return None on success.
+    """Acquire the lock within ``wait`` seconds (None: without limit; 0: one try).
 
-    On success ``hold`` is filled in. Once the server has replied, an outage is tolerated. Raises Strange or WireError.
+    Return None on success, with ``hold`` filled in.
+
+    Return Theirs if another client held the lock for that time. If the server has replied once, the operation retries while
+    the server does not reply. Raises Strange if the key holds other data, WireError if the server is unreachable.
     """
     began = await Now()
     until = float("inf") if wait is None else began + wait
@@ -220,21 +240,24 @@ async def acquire(stamp: Stamp, hold: Hold, wait: float | None) -> Theirs | None
 
 
 def _jitter(token: str) -> float:
-    """Return a fraction from 0 to 1 that is drawn from a random token."""
+    """Return a pseudo-random fraction from 0 to 1, made from a random token."""
     return int(token[-4:], 16) / 0xFFFF
 
 
 async def release(stamp: Stamp, hold: Hold) -> bool:
-    """Release the lock. Return False if its time had passed or its key held another value; nothing was deleted then.
+    """Release the lock. Return False if its time had passed, or the key held another value; the key is then unchanged.
 
-    Raises WireError if the server is unreachable: the lock then ends by itself.
+    Raises WireError if the server is unreachable. The lock then expires by itself.
     """
     values, hold.values = hold.values, ()
     return await _change(stamp, hold, b"", values)
 
 
 async def renew(stamp: Stamp, hold: Hold, ttl: float) -> bool:
-    """Extend the lock to ``ttl`` seconds from now. Return False if it is lost. Raises WireError."""
+    """Extend the lock to ``ttl`` seconds from now. Return False if the lock is lost.
+
+    Raises WireError if the server is unreachable.
+    """
     wanted, now = Hold(), await moment(stamp)
     mine = stamp.value(now.wall, ttl)
     _believed(stamp, wanted, now, ttl)
@@ -248,9 +271,9 @@ async def renew(stamp: Stamp, hold: Hold, ttl: float) -> bool:
 
 
 async def _change(stamp: Stamp, hold: Hold, new: bytes, values: tuple[bytes, ...]) -> bool:
-    """Replace the holder's value by ``new``, or delete it if ``new`` is empty, if the key holds one of ``values``.
+    """Replace the key's value by ``new`` (empty: delete the key) if the value is one of ``values``.
 
-    Return False if the lock had expired or the key held another value. Raises WireError.
+    Return False if the lock had expired, or the key held another value. Raises WireError if the server is unreachable.
     """
     for last in (False, False, True):
         if not await remaining(hold):

@@ -1,9 +1,9 @@
-"""Retry an optimistic transaction after a conflict, a limited number of times.
+"""Repeat an optimistic transaction after a conflict, a limited number of times and with random pauses.
 
-Among competing transactions, at least one succeeds at each moment, because only the success of one makes another fail. So a
-transaction needs patience and pauses of random length, not a queue: see `TRIES`. Pauses grow with each conflict ("full jitter":
-M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015), but only up to a limit: a transaction that failed
-often must not wait longest.
+A transaction fails only if another one has changed its data meanwhile. So of several competing transactions, one always
+succeeds, and the others need only try again. The pauses grow with each conflict ("full jitter": M. Brooker, "Exponential
+Backoff And Jitter", AWS Architecture Blog, 2015), but only up to a limit. Otherwise a transaction that has failed often would
+wait longer than new ones.
 """
 
 from __future__ import annotations
@@ -13,21 +13,27 @@ from typing import Any
 from holdfast._core.requests import CallUser, Now, RandomFraction, Sleep
 
 TRIES = 128
-"""Number of times that a transaction is tried, unless the user sets another number."""
+"""Maximum number of times that a transaction is tried, unless the user passes another number."""
 
 GROWTH = 5
-"""Number of times that the longest pause doubles, up to 32 times the duration of a try."""
+"""Number of conflicts after each of which the maximum pause doubles; it then is 32 times the duration of a try."""
 
 LONGEST_PAUSE = 1.0
-"""Longest pause between two tries, in seconds."""
+"""Maximum seconds between two tries of a transaction."""
 
 
 class Changed(Exception):
-    """Raised if a conflict ended one try before it changed anything, so that a retry is safe. The message is the reason."""
+    """Raised if a conflict ended a try before the transaction changed anything, so that it can be tried again.
+
+    The message is the reason.
+    """
 
 
 class GivenUp(Exception):
-    """Raised if all tries failed because of conflicts."""
+    """Raised if a transaction gives up after ``tries`` conflicts and ``waited`` seconds.
+
+    ``why``: reason of the last conflict.
+    """
 
     def __init__(self, tries: int, waited: float, why: str) -> None:
         super().__init__(tries, waited, why)
@@ -37,14 +43,18 @@ class GivenUp(Exception):
 
 
 def longest_pause(conflicts: int, shortest: float) -> float:
-    """Return the longest pause, in seconds, after this many conflicts. ``shortest``: duration of a try without a conflict."""
+    """Return the maximum pause, in seconds, after this number of conflicts.
+
+    ``shortest``: seconds of the shortest try so far.
+    """
     return min(LONGEST_PAUSE, shortest * (1 << min(conflicts, GROWTH)))
 
 
 async def persist(call: CallUser, tries: int, wait: float | None) -> Any:
-    """Call until the transaction does not raise Changed, and return its result.
+    """Call a transaction until it does not raise Changed (a conflict), and return its result.
 
-    Raises GivenUp after ``tries`` tries, or if the next one would begin later than ``wait`` seconds after the first.
+    Raises GivenUp after ``tries`` tries, or if the next try would begin later than ``wait`` seconds after the first (None: no
+    limit).
     """
     began = await Now()
     shortest = LONGEST_PAUSE
