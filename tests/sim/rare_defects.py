@@ -144,4 +144,20 @@ RARE = (
         "a run that does not end in time is reported as ended, and goes on believing in its lease",
         "schedule+stubborn",
     ),
+    Mutation(
+        "failed-cancel-of-a-load-not-repeated",
+        "_core/single_flight/flight.py",
+        "_end_load",
+        Instead("leave", "False"),
+        "a load that fails, and gets no reply when it says so, keeps the others waiting until its lease ends",
+        "single_flight+failing",
+    ),
+    Mutation(
+        "invalidated-before-by-clock",
+        "_lua/single_flight/invalidate.lua",
+        "",
+        Instead("redis.call('SET', floor, mark, 'PX', 2 * life)", "redis.call('SET', floor, now, 'PX', 2 * life)"),
+        "what was loaded before the clock was set back is not void after an invalidation",
+        "single_flight+set-back",
+    ),
 )

@@ -441,6 +441,45 @@ class Mixed(Theme):
         return world.rare
 
 
+class SetBack(Jumping):
+    """A theme in which the server's clock is set, mostly back, while a cached value is loaded and invalidated."""
+
+    name = "set-back"
+    unjudged: ClassVar[frozenset[str]] = PEACE | {"S1 old", "S3", "S4"}  # they need a clock that is right
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"single_flight": {"rare set back": 1000, "flight voided": 1000}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
+        rng = self._rng(seed)
+        _strike(rng, profile, moment, ("clock",), (2, 3, 4))
+        how = rng.choice(("tag", "tag", "all", "drop"))
+        planned = [planned for _, rounds in profile.workers for planned in rounds]
+        if not any(one.write == "store" for one in planned):  # who stores values himself has to be the only one who writes
+            for one in planned:
+                one.write = how if rng.random() < 0.35 else ""
+        profile.ttl = rng.choice((profile.ttl, 30.0))
+
+
+class Failing(Theme):
+    """A theme in which loads of a cached value fail, have long leases, and get no reply when they say so."""
+
+    name = "failing"
+    unjudged: ClassVar[frozenset[str]] = PEACE
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"single_flight": {"flight aborted": 1000, "rare lost": 5000}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.lease, profile.bound, profile.mishaps = 60.0, 12.0, 0.3
+        profile.slow_share, profile.faults, profile.stale = 0.0, [], 0.0
+        for planned in (planned for _, rounds in profile.workers for planned in rounds):
+            planned.fails, planned.takes = rng.random() < 0.7, min(planned.takes, 1.0)
+
+    def begin(self, seed: int, world: World) -> None:  # noqa: ARG002 - with the numbers of the world
+        world.mishap = mishaps(world, 0.3, ("lost-request", "lost-reply"))
+
+    def counts(self, world: World) -> Counter[str]:
+        return Counter({"rare lost": sum(event.kind == "fault" and event.note[:5] == "lost-" for event in world.history)})
+
+
 class Redefined(Theme):
     """A theme in which a process defines the jobs of a schedule anew, with the opposite ``on_crash=``, while others serve them
     by the old definition, and runs crash."""
@@ -543,7 +582,7 @@ THEMES: Mapping[str, Theme] = {
     theme.name: theme
     for theme in (
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
-        Unequal(), Mixed(), Redefined(), Stubborn(), Voting(), Foreign(),
+        Unequal(), Mixed(), SetBack(), Failing(), Redefined(), Stubborn(), Voting(), Foreign(),
         Closing(),
     )
 }  # fmt: skip

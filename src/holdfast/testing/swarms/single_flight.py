@@ -82,6 +82,9 @@ class Profile:
     faults: list[tuple[int, str, float]] = field(default_factory=list)
     """The faults, each as the number of the step at which it begins, its kind, and its duration in seconds."""
 
+    bound: float | None = None
+    """Seconds within which waiters learn that a load has ended, whatever happens to single messages; None: by the lease."""
+
     @property
     def kinds(self) -> set[str]:
         return {kind for _, kind, _ in self.faults}
@@ -375,7 +378,7 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
         case.docket.excused["S4"] += len(case.lookups)
         return
     case.docket.judged["S4"] += len(case.lookups)
-    bound = 0.1 + 40 * profile.latency if case.calm else 1.1 * profile.lease + 8.0
+    bound = profile.bound or (0.1 + 40 * profile.latency if case.calm else 1.1 * profile.lease + 8.0)
     for lookup in case.lookups.values():
         since = lookup.want.at
         until = lookup.end.at if lookup.end is not None else min(lookup.over, case.history[-1].at)
