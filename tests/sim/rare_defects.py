@@ -160,4 +160,12 @@ RARE = (
         "what was loaded before the clock was set back is not void after an invalidation",
         "single_flight+set-back",
     ),
+    Mutation(
+        "waiter-for-too-many-stays",
+        "_lua/permit/_permits.lua",
+        "serve",
+        Instead("not many or many > p.limit", "not many"),
+        "who wants more permits than the limit, since it was lowered, stays in the queue and blocks all others",
+        "permit+lowered",
+    ),
 )

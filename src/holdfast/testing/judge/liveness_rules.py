@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from holdfast.testing.history import Event, process_of
 from holdfast.testing.judge.evidence import DRIFT, INFINITY, ROUNDING, Ask, Evidence, Hold, Scene
+from holdfast.testing.judge.permit_rules import wanted_too_much
 from holdfast.testing.judge.safety_rules import Limits, Violation
 
 MUTE = 2.2
@@ -263,7 +264,8 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 served = case.granted(by) or by.since
                 process = process_of(waiter.who)
                 deaf = case.deafened(process, served) or case.was_deaf(process, by)
-                if not had_its_turn and not deaf and not _may_be_overtaken(case, limits, waiter, by.since):
+                gone = limits.permits and wanted_too_much(case, scene, waiter, by.since)
+                if not had_its_turn and not deaf and not gone and not _may_be_overtaken(case, limits, waiter, by.since):
                     text = f"{waiter.who} was in the queue at {case.ms(waiter.at)}; {by.who} came later, and was served first"
                     yield Violation("R8", text, (waiter, by.taken))
         yield from _out_of_line(case, scene, limits.outside)

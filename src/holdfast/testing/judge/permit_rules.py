@@ -28,6 +28,15 @@ def _weight(case: Evidence, hold: Hold, at: float) -> int:
     return _wants(hold.ask.event if hold.ask else None)
 
 
+def wanted_too_much(case: Evidence, scene: Scene, waiter: Event, until: float) -> bool:
+    """Return whether a waiter wanted more permits than the limit at some time before ``until``.
+
+    Such a waiter leaves the queue. It learns that when it asks again, within a second, and then has a later place.
+    """
+    wants = next((_wants(ask.event) for ask in case.asks if ask.event.attempt == waiter.attempt), 1)
+    return any(waiter.since <= limit.at <= until and limit.last < wants for limit in scene.limits)
+
+
 def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
     """Return the highest limit of permits that applied between the grant of an acquisition and the time at which its holder
     learned of it."""
@@ -52,6 +61,8 @@ def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
             believers = [other for other in believers if other.end > hold.since]
             if hold.end > hold.since:
                 others = [b for b in believers if not case.apart(b, hold, limits.excuses)]
+                # Of two others, the later one may have the permits that a fault took from the earlier one.
+                others = [b for b in others if not any(o is not b and case.apart(b, o, limits.excuses) for o in others)]
                 used = sum(_weight(case, other, hold.since) for other in others)
                 most, mine = _most(case, scene, hold), _weight(case, hold, hold.since)
                 if others and used + mine > most:
@@ -109,6 +120,7 @@ def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
         lease: place
         for lease, place in scene.queued.items()
         if place.event.at <= at < place.ended
+        and not wanted_too_much(case, scene, place.event, at)
         and not any(event.kind == "granted" and event.at <= at for event in case.leases.get(lease, ()))
     }
     soonest = min((place.event.at for place in waits.values()), default=INFINITY)

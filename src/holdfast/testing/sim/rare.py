@@ -7,6 +7,7 @@ histories of one capability) with a theme, for example ``election+forgetful``.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 from collections import Counter
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from holdfast._core.inspect.break_lock import BREAK_PERMITS
 from holdfast._core.lock.replies import RELEASE
 from holdfast._core.names import PREFIX, guard_key, lock_keys
 from holdfast._core.requests import Run
@@ -58,6 +60,9 @@ class Theme:
     def counts(self, world: Any) -> Counter[str]:  # noqa: ARG002 - this theme adds nothing
         """Return the number of each of the theme's faults in a history that has ended, by the name of the fault."""
         return Counter()
+
+    def use(self, seed: int, users: Any) -> None:
+        """Change how the workers of a history use permits (`swarms.permit.Users`), before the history begins."""
 
     def _rng(self, seed: int, part: str = "") -> random.Random:
         return random.Random(f"{self.name}{part} {seed}")
@@ -441,6 +446,62 @@ class Mixed(Theme):
         return world.rare
 
 
+class Lowered(Theme):
+    """A theme in which the limit of a semaphore is changed all the time, also below what is held and wanted, and somebody takes
+    permits away from several holders at once."""
+
+    name = "lowered"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"permit": {"rare lowered": 1000, "rare broken together": 500}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
+        rng = self._rng(seed)
+        if rng.random() < 0.5:  # the leases of all holders of a process end at about the same time
+            profile.faults.append((moment(rng.random()), "crash", 0.0))
+            for planned in (planned for _, rounds in profile.workers for planned in rounds):
+                planned.hold = profile.ttl * rng.random()
+        profile.workers = [
+            (process, [replace(planned, lock=rng.choice("xxxy")) for planned in (2 * rounds)[:6]])
+            for process, rounds in profile.workers
+        ]
+
+    def use(self, seed: int, users: Any) -> None:
+        rng = self._rng(seed, "users")
+        users.limit, users.least, users.changes = rng.choice((3, 5, 8)), 1, 0.5
+        users.most = rng.choice((1, 2, users.limit))
+
+    def begin(self, seed: int, world: World) -> None:
+        rng, span = self._rng(seed, "breaks"), 10 ** self._rng(seed, "span").uniform(-1, 0.5)
+        for _ in range(6):
+            world.at(world.now + span * rng.random(), self._break, world, rng)
+
+    @staticmethod
+    def _break(world: World, rng: random.Random) -> None:
+        (server,) = world.servers
+        name = rng.choice("xxy")
+        keys = lock_keys(name, PREFIX.decode(), None)
+        holders = server.keyspace.execute("ZRANGE", keys[0], 0, -1)
+        if not isinstance(holders, list) or not server.reachable or server.hung or server.refusing:
+            return
+        found = rng.sample(sorted(holders), min(len(holders), rng.choice((1, 2, 2, 3))))
+        if not found:
+            return
+        leases = " ".join(server.whose(token) for token in found)
+        marks = [hashlib.sha1(token, usedforsecurity=False).hexdigest()[:16] for token in found]
+        world.note("fault", server.name, keys[0].decode(), until=world.now, note="foreign break", lease=leases)
+        server.visit(Run(BREAK_PERMITS, keys, ("ops", *marks), 1.0))
+        world.rare["rare broken together"] += len(found) > 1
+
+    def counts(self, world: World) -> Counter[str]:
+        found = world.rare.copy()
+        limits: dict[str, int] = {}
+        for event in world.history:
+            if event.kind == "limit":
+                found["rare lowered"] += event.last < limits.get(event.lock, 0)
+                limits[event.lock] = event.last
+        return found
+
+
 class SetBack(Jumping):
     """A theme in which the server's clock is set, mostly back, while a cached value is loaded and invalidated."""
 
@@ -453,7 +514,7 @@ class SetBack(Jumping):
         _strike(rng, profile, moment, ("clock",), (2, 3, 4))
         how = rng.choice(("tag", "tag", "all", "drop"))
         planned = [planned for _, rounds in profile.workers for planned in rounds]
-        if not any(one.write == "store" for one in planned):  # who stores values himself has to be the only one who writes
+        if not any(one.write == "store" for one in planned):  # a worker that stores values must be the only writer
             for one in planned:
                 one.write = how if rng.random() < 0.35 else ""
         profile.ttl = rng.choice((profile.ttl, 30.0))
@@ -582,7 +643,7 @@ THEMES: Mapping[str, Theme] = {
     theme.name: theme
     for theme in (
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
-        Unequal(), Mixed(), SetBack(), Failing(), Redefined(), Stubborn(), Voting(), Foreign(),
+        Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Redefined(), Stubborn(), Voting(), Foreign(),
         Closing(),
     )
 }  # fmt: skip

@@ -38,11 +38,16 @@ class Users:
     writes: float
     """Share of the acquisitions of the read-write lock that are for writing."""
 
+    most: int | None = None
+    """Most permits that one acquisition wants, perhaps more than a lowered limit; None: as many as the lowest limit."""
+
     def wanted(self, name: str) -> Permits:
         rng = self.rng
         if name == "y":
             return WRITING if rng.random() < self.writes else READING
-        return permit.semaphore(rng.choice((1, 1, rng.randint(1, self.least))), rng.choice((None, self.limit, self.limit)))
+        return permit.semaphore(
+            rng.choice((1, 1, rng.randint(1, self.most or self.least))), rng.choice((None, self.limit, self.limit))
+        )
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
         """Run a worker's rounds as in the `lock` swarm, with permits instead of a lock."""
@@ -84,6 +89,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
     rng = random.Random(f"permits {seed}")
     limit = rng.choice((1, 2, 2, 3, 5))
     users = Users(rng, limit, rng.randint(1, limit), rng.choice((0.0, 0.0, 0.2)), rng.choice((0.2, 0.5)))
+    theme.use(seed, users)
     world, profile = lock_swarm.build(seed, trace=trace, rng=rng, program=users.work, theme=theme)
     profile.linger = profile.guard = 0.0
     profile.progress_within = None
