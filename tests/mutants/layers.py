@@ -52,18 +52,29 @@ def _contexts(file: str) -> dict[int, list[str]]:
 
 
 def _covering(mutant: Mutant) -> set[str]:
-    """What has run its lines; or any of the file, where nothing is known of these."""
+    """Return what has run its lines."""
     lines = _contexts(mutant.file)
     return {each for line in mutant.lines for each in lines.get(line, ()) if each}
 
 
 def tests(mutant: Mutant) -> list[str]:
-    """Return tests that cover the mutant: by turns one that is about its file, and a quick one of any other."""
-    if not mutant.file.endswith(".py"):
-        return []
+    """Return tests that cover the mutant: by turns one that is about its file, and a quick one of any other.
+
+    Where nothing is known of its lines, as in a script, or in a forked child: tests of its file, or of the modules that use it.
+    """
+    files = [mutant.file] if mutant.file.endswith(".py") else _modules(mutant)
     found = _covering(mutant) & _seconds().keys()
-    pairs = zip(_closest(mutant.file, found), _quickest_of_each(found), strict=True)
+    if not found:
+        found = {test for file in files for tests in _contexts(file).values() for test in tests} & _seconds().keys()
+    pairs = zip(_closest(files, found), _quickest_of_each(found), strict=True)
     return _within_limit(name for pair in pairs for name in pair)
+
+
+def _modules(mutant: Mutant) -> list[str]:
+    """Return the modules that name the scripts which a file of Lua becomes part of."""
+    names = [f'"{user}"' for user in _users(_name(mutant))]
+    texts = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    return [file for file, text in texts.items() if any(name in text for name in names)]
 
 
 @cache
@@ -74,9 +85,9 @@ def _lines() -> Counter[str]:
     return Counter(test for file in data.measured_files() for tests in data.contexts_by_lineno(file).values() for test in tests)
 
 
-def _closest(file: str, names: set[str]) -> list[str]:
-    """Return the tests, those first of whose lines the largest part is in this file: they are about it."""
-    here = Counter(test for tests in _contexts(file).values() for test in tests)
+def _closest(files: list[str], names: set[str]) -> list[str]:
+    """Return the tests, those first of whose lines the largest part is in these files: they are about them."""
+    here = Counter(test for file in files for tests in _contexts(file).values() for test in tests)
     return sorted(names, key=lambda name: (-here[name] / max(1, _lines()[name]), name))
 
 
@@ -111,7 +122,7 @@ def conformance(mutant: Mutant) -> list[str]:
     if not mutant.file.endswith(".lua"):
         return []
     named = Counter(
-        {f"tests/conformance/{path.name}": _mentions(path, mutant) for path in TESTS.glob("conformance/test_scripts*.py")}
+        {f"tests/conformance/{path.name}": _mentions(path, mutant) for path in TESTS.glob("conformance/test_*script*.py")}
     )
     most = [path for path, count in named.most_common(3) if count]
     found = {name for name in _seconds() if _file(name) in most and "redis-6.2" not in name}

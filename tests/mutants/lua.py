@@ -145,7 +145,7 @@ def _in_expressions(every: list[Token]) -> Iterator[Place]:
 def _in_calls(source: str, every: list[Token]) -> Iterator[Place]:
     for number, token in enumerate(every):
         before = every[number - 1]
-        if token.text == "(" and before.plain and every[number - 2].text != "function":
+        if token.text == "(" and before.plain and before.text not in {"min", "max"} and every[number - 2].text != "function":
             command = before.text in {"call", "pcall"}  # its name stays where it is
             for (first, last), (third, fourth) in pairwise([*_arguments(every, number)][command:]):
                 one, other = source[first.start : last.end], source[third.start : fourth.end]

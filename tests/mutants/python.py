@@ -127,9 +127,16 @@ def _of_an_expression(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             yield "constant changed", ast.Name(SWAPPED[name])
         case ast.Attribute(attr=name, ctx=ast.Load()) if name in TIMES:
             yield "time swapped", _with(node, attr=TIMES[name])
-        case ast.Call(args=args) if not any(isinstance(each, ast.Starred) for each in args):
+        case ast.Call(func=func, args=args) if not (
+            any(isinstance(each, ast.Starred) for each in args) or _is_min_or_max(func)
+        ):
             for number, (one, other) in enumerate(pairwise(args)):
                 yield "exchanged", _with(node, args=[*args[:number], other, one, *args[number + 2 :]])
+
+
+def _is_min_or_max(node: ast.expr) -> bool:
+    """Return True if a function does not mind the order of its arguments."""
+    return isinstance(node, ast.Name) and node.id in {"min", "max"}
 
 
 def _contrary(node: ast.expr) -> ast.expr | None:
