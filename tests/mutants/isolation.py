@@ -17,8 +17,9 @@ from pathlib import Path
 
 CPU, WALL, FILE = 10, 180, 256 << 20
 """CPU seconds of one process, seconds, and bytes of a file that a piece of work may take."""
-IDLE = 20.0
-"""Seconds without any use of the CPU after which a piece of work hangs."""
+IDLE, TICKS = 20.0, 5
+"""Seconds in which a piece of work hangs if it uses no more than so many hundredths of a CPU second: a thread that waits may still
+look at something."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,9 @@ def _work(work: Callable[[], int], said: Path) -> None:
 
 def _wait(child: int, until: float) -> int | None:
     """Its status; None if it takes too long. As the first process we also collect what others have left."""
-    used, since = "", time.monotonic()
+    used, since = 0, time.monotonic()
     while time.monotonic() < until:
-        if _used(child) != used:
+        if _used(child) > used + TICKS:
             used, since = _used(child), time.monotonic()
         elif time.monotonic() > since + IDLE:
             return None
@@ -93,13 +94,13 @@ def _wait(child: int, until: float) -> int | None:
     return None
 
 
-def _used(child: int) -> str:
-    """Return the CPU time of a process, as Linux shows it; elsewhere the time, as if it were always busy."""
+def _used(child: int) -> int:
+    """Return the CPU time of a process in hundredths of a second; elsewhere than on Linux the time, as if it were always busy."""
     try:
         fields = Path(f"/proc/{child}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
-        return str(time.monotonic())
-    return " ".join(fields[11:15])
+        return int(100 * time.monotonic())
+    return sum(map(int, fields[11:15]))
 
 
 def _end_all(child: int) -> None:
