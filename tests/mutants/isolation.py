@@ -18,8 +18,7 @@ from pathlib import Path
 CPU, WALL, FILE = 10, 180, 256 << 20
 """CPU seconds of one process, seconds, and bytes of a file that a piece of work may take."""
 IDLE, TICKS = 20.0, 5
-"""Seconds in which a piece of work hangs if it uses no more than so many hundredths of a CPU second: a thread that waits may still
-look at something."""
+"""A piece of work hangs if it uses no more hundredths of a CPU second in so many seconds: a thread that waits may look around."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def _wait(child: int, until: float) -> int | None:
 
 
 def _used(child: int) -> int:
-    """Return the CPU time of a process in hundredths of a second; elsewhere than on Linux the time, as if it were always busy."""
+    """Return the CPU time of a process, in hundredths of a second. Elsewhere than on Linux it seems to be always busy."""
     try:
         fields = Path(f"/proc/{child}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
