@@ -18,7 +18,7 @@ from pathlib import Path
 CPU, WALL, FILE = 10, 180, 256 << 20
 """CPU seconds of one process, seconds, and bytes of a file that a piece of work may take."""
 IDLE, TICKS = 20.0, 5
-"""A piece of work hangs if it uses no more hundredths of a CPU second in so many seconds: a thread that waits may look around."""
+"""A piece of work hangs if it uses no more hundredths of a CPU second in so many seconds: a waiting thread may look around."""
 
 
 @dataclass(frozen=True)
