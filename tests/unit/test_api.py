@@ -15,6 +15,7 @@ from holdfast import aio
 from holdfast._api import aio_lease, sync_lease, sync_lock
 from holdfast._api.lease import BaseLease, core_of
 from holdfast._api.sync_lock import Lock
+from holdfast._api.sync_redlock import Redlock
 from holdfast._api.sync_semaphore import Semaphore
 from holdfast._core.lock.records import Grant, HeldLease, margin
 from holdfast._core.lock.replies import NO_ANSWER, Busy
@@ -64,6 +65,18 @@ def test_a_lock_that_was_free_is_free_since_the_question_was_sent() -> None:
     with pytest.raises(StopIteration):
         asking.send(Answer(0, 1.0, 2.0))
     assert free == [1.0]
+
+
+def test_a_lock_of_several_servers_was_free_since_each_was_asked() -> None:
+    lock, free = Redlock([f"redis://{name}" for name in "abc"], "x"), list[float]()
+    lock._found_free = lambda _endpoint, sent: free.append(sent)  # type: ignore[method-assign,assignment]
+    asking = lock._is_locked()
+    poll = asking.send(None)
+    for number, value in enumerate((0, 1, 0)):
+        poll.counter.on_answer(number, Answer(value, 1.0 + number, 5.0))
+    with pytest.raises(StopIteration):
+        asking.send(None)
+    assert free == [1.0, 3.0]
 
 
 @pytest.mark.parametrize("applied", [False, True])

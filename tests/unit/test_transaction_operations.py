@@ -12,7 +12,7 @@ import redis
 from holdfast._api.sync_transaction import Transaction
 from holdfast._core.requests import CallUser, Now, RandomFraction, Sleep
 from holdfast._core.transaction import GROWTH, LONGEST_PAUSE, TRIES, Changed, GivenUp, longest_pause, persist
-from holdfast._net.client_pipeline import is_command
+from holdfast._net.client_pipeline import is_command, named
 from holdfast.errors import ConfigError
 
 
@@ -129,6 +129,14 @@ def test_what_is_a_command_of_a_pipeline() -> None:
         True,
         False,
         False,
+    ]
+
+
+def test_a_queued_command_is_named_without_its_values() -> None:
+    assert [named((words,)) for words in (("PING",), ("GET", "key"), ("SET", "key", "secret"))] == [
+        "PING",
+        "GET 'key'",
+        "SET 'key'",
     ]
 
 
