@@ -1,4 +1,5 @@
-"""Bare locks as a lower bound for benchmarks: a socket, hiredis' parser, and two commands, which any lock on a server needs."""
+"""Bare locks, as a lower bound for benchmarks: a socket, hiredis' parser, and the two commands that any lock on a server
+needs."""
 
 from __future__ import annotations
 
@@ -29,15 +30,15 @@ _TTL_MS = int(1000 * TTL)
 
 
 def pack(*parts: bytes | str | int) -> bytes:
-    """Encode a command, given as its parts, as the bytes to send."""
+    """Encode a command, given as its parts, to the bytes that are sent."""
     packed: bytes = hiredis.pack_command(parts)  # type: ignore[arg-type]
     return packed
 
 
 def _greeting(url: str) -> list[bytes]:
-    """Return the encoded commands that authenticate and select the database, as given by a URL.
+    """Return the encoded commands with which a connection authenticates and selects the database of a URL.
 
-    Raises ConfigError if the URL is not redis:// or unix://.
+    Raises ConfigError if the URL does not begin with redis:// or unix://.
     """
     parts = urlsplit(url)
     if parts.scheme not in {"redis", "unix"}:
@@ -67,8 +68,8 @@ class Bare:
             _checked(self.exchange(packed))
 
     def exchange(self, packed: bytes) -> Any:
-        """Send an encoded command and return its reply. An error reply is returned, not raised, because a check would
-        take time."""
+        """Send an encoded command and return its reply. An error reply is returned, not raised, because checking would take
+        time."""
         self.sock.sendall(packed)
         return self.read()
 
@@ -80,7 +81,7 @@ class Bare:
         return reply
 
     def __call__(self, *parts: bytes | str | int) -> Any:
-        """Execute a command and return its reply. Raises hiredis.ReplyError for an error reply."""
+        """Execute a command and return its reply. Raises hiredis.ReplyError if the reply is an error."""
         return _checked(self.exchange(pack(*parts)))
 
     def info(self, section: str) -> dict[str, str]:
@@ -101,8 +102,8 @@ class Bare:
 
 
 class AsyncBare(asyncio.Protocol):
-    """A plain connection for an event loop. Several tasks may send commands at the same time; replies arrive in the
-    same order."""
+    """A plain connection for an event loop. Several tasks may send commands at once; replies arrive in the order of the
+    commands."""
 
     def __init__(self) -> None:
         self._reader = hiredis.Reader()
@@ -154,8 +155,8 @@ def loads(*scripts: Script[Any]) -> list[bytes]:
 
 
 class Requests:
-    """The encoded commands to acquire and release a lock, with a new token for each pair; send the bytes ``load`` once
-    before."""
+    """The encoded commands that acquire and release a lock. Each pair has a new token. The commands in ``load`` must be sent
+    first."""
 
     def __init__(self, kind: str, name: str) -> None:
         if kind == SCRIPTS:
@@ -177,7 +178,7 @@ class Requests:
 
 
 class BareLock:
-    """A lock for one thread that consists of two requests only: without timeout, renewal or error handling."""
+    """A lock for one thread that consists of two requests only. It has no timeout, no renewal and no error handling."""
 
     def __init__(self, bare: Bare, kind: str, name: str) -> None:
         self._requests = Requests(kind, name)
@@ -195,7 +196,7 @@ class BareLock:
 
 
 class AsyncBareLock:
-    """A lock for tasks that share a connection; it consists of two requests only, like `BareLock`."""
+    """A lock for tasks that share a connection. Like `BareLock`, it consists of two requests only."""
 
     def __init__(self, bare: AsyncBare, kind: str, name: str) -> None:
         self._requests = Requests(kind, name)

@@ -1,4 +1,4 @@
-"""Measure a cache: the time of a hit, the time until waiters get a loaded value, and how often a crowd of readers loads it."""
+"""Measure a cache: the time of a hit, the time until waiters get a loaded value, and how often many readers load it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ NAME, PLAIN = f"{PREFIX}cache", f"{PREFIX}plain"
 VALUE = "x" * 100
 
 WARM_UP, TURN = 50, 20
-"""Number of reads at the start that are not measured; number of reads in one turn of a contender (compared library)."""
+"""Number of reads at the start that are not measured, and number of reads that each contender makes before the next one
+runs."""
 
 PROCESSES, EACH, LOADING = 4, 50, 0.1
-"""The crowd of readers: number of processes, number of threads in each, and seconds that it takes to load the value."""
+"""The readers that ask at once: number of processes, number of threads in each, and seconds that loading the value takes."""
 
 _clock = time.perf_counter
 
 
 def measure(plan: Plan) -> Result:
-    """Measure cache hits, waits for a value that is being loaded, and a crowd of readers; contenders are measured in turns."""
+    """Measure cache hits, waits for a value that is being loaded, and many readers at once. Contenders run in turns."""
     result = Result("a value in the cache", chart="p50_ms")
     holdfast.Cache(plan.url, NAME, ttl=3600).set("hit", VALUE)
     result.rows = _hits(plan)
@@ -58,7 +59,7 @@ def measure(plan: Plan) -> Result:
 
 
 def _rounds(plan: Plan) -> int:
-    """Return the number of rounds that fit into the planned time, at about 0.1 ms per read."""
+    """Return the number of rounds that fit into the planned time, if one read takes 0.1 ms."""
     return max(2, int(plan.seconds / (TURN * 0.0001)))
 
 
@@ -122,7 +123,8 @@ async def _hits_aio(plan: Plan) -> list[Row]:
 
 
 def _told(plan: Plan) -> list[Row]:
-    """Measure the time from the end of a load until a waiting process has the value, and the same for a release and a lock.
+    """Measure the time from the end of a load until a waiting process has the value, and from a release until it has the
+    lock.
 
     Both processes read the machine's monotonic clock.
     """
@@ -146,16 +148,15 @@ def _told(plan: Plan) -> list[Row]:
 
 
 def _load(follower: Worker, number: int) -> float:
-    """Order the other process to wait (for value ``number``, or, if -1, for the lock); return the monotonic time when
-    it waits."""
+    """Make the other process wait for value ``number`` (-1: for the lock), and return the monotonic time when it is waiting."""
     follower.ask(number)
     time.sleep(0.02 + random.uniform(0, 0.01))  # long enough that the other process waits
     return time.monotonic()
 
 
 def _wait(pipe: Connection, url: str) -> None:
-    """Run the waiting process: for each number from the pipe, report "ready", wait for the value or lock, and report
-    when it came."""
+    """Run the waiting process. For each number from the pipe, report "ready", wait for the value or the lock, and report when
+    it came."""
     cache, lock = holdfast.Cache(url, NAME), holdfast.Lock(url, f"{PREFIX}cache-lock", ttl=TTL)
     pipe.send(None)
     while True:
@@ -176,7 +177,7 @@ def _wait(pipe: Connection, url: str) -> None:
 
 
 def _crowds(plan: Plan) -> list[Figure]:
-    """Count the loads when many threads ask for a missing value: with the cache, and with plain GET and SET for comparison."""
+    """Count how often a missing value is loaded when many threads ask for it: with the cache, and with plain GET and SET."""
     size = f"{PROCESSES} processes x {EACH} threads, a value that takes {LOADING:g} s: loads"
     with workers(PROCESSES, _crowd, plan.url) as crowd, closing(Bare(plan.url)) as bare:
         for worker in crowd:

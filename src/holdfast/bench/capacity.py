@@ -59,7 +59,7 @@ def _release(keys: tuple[bytes, bytes, bytes], token: str, mode: str = "release"
 
 
 def _send(server: Bare, requests: list[bytes]) -> list[object]:
-    """Send requests in batches and return their replies. Raises the first reply that is an error."""
+    """Send requests in batches and return their replies. If replies are errors, raises the first of them."""
     answers: list[object] = []
     for start in range(0, len(requests), BATCH):
         batch = requests[start : start + BATCH]

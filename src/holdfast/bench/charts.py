@@ -19,7 +19,7 @@ STYLE = CleanStyle(
 
 
 def draw(result: Result, directory: Path) -> Path:
-    """Draw the chart of a scenario into this directory, and return the path of the file."""
+    """Draw the chart of a scenario into a file in this directory, and return its path."""
     measure = MEASURES[result.chart]
     rows = [row for row in result.rows if math.isfinite(row.values.get(result.chart, math.nan))]
     rows.reverse()  # pygal starts at the bottom
@@ -56,7 +56,7 @@ def draw(result: Result, directory: Path) -> Path:
 
 
 def _without_scripts(root: Any) -> Any:
-    """Remove the scripts from the drawing, because many sites refuse to show an SVG with scripts."""
+    """Remove all scripts from the drawing, because many sites refuse to show an SVG file that contains scripts."""
     for parent in list(root.iter()):
         for script in [child for child in parent if child.tag == "script"]:
             parent.remove(script)
@@ -64,7 +64,7 @@ def _without_scripts(root: Any) -> Any:
 
 
 def _color(row: Row) -> str:
-    """Return the colour of a contender's bar: for another library, for a floor, or for holdfast."""
+    """Return the colour of a contender's bar. Other libraries, lower bounds and holdfast have different colours."""
     if row.contender.startswith(("redis", "python-redis-lock", "redlock-py")):
         return PEER
     return FLOOR if row.contender.startswith(("bare", "python ", "flock", "asyncio.", "threading.", "SET")) else OURS

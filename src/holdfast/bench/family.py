@@ -33,7 +33,7 @@ TO_READERS = f"RWLock.write to the first of {READERS} readers"
 TO_LAST_READER = f"RWLock.write to the last of {READERS} readers"
 
 TURN = 10
-"""Number of pairs (acquire and release) that a contender (compared lock) does before the next contender has its turn."""
+"""Number of pairs (acquire and release) that each contender (compared lock) runs before the next contender runs."""
 
 FREE_TARGETS = {"RLock": 1.05, "FairLock": 1.05, "RWLock.read": 1.3, "RWLock.write": 1.3, "Semaphore": 1.3}
 OVER_TARGET = 1.3
@@ -60,7 +60,7 @@ class Family:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close nothing: the locks use connections that their process shares and keeps open."""
+        """Close nothing, because the locks use connections that their process shares and keeps open."""
 
 
 class Exclusive(Family):
@@ -116,7 +116,7 @@ def measure(plan: Plan) -> Result:
 
 
 def _rounds(plan: Plan) -> int:
-    """Return the number of rounds that fit into the planned time, at about 0.3 ms per pair."""
+    """Return the number of rounds that fit into the planned time, if one pair of acquire and release takes 0.3 ms."""
     return max(2, int(plan.seconds / (TURN * 0.0003)))
 
 

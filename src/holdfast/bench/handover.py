@@ -1,7 +1,7 @@
-"""Measure hand-over: the time from the start of a release until the one waiting process holds the lock.
+"""Measure hand-over: the time from the start of a release until the only waiting process holds the lock.
 
-Both processes read the machine's monotonic clock. The floor is a bare PUBLISH that wakes a process blocked in recv(): the same
-path through the server, without a lock.
+Both processes read the machine's monotonic clock. The lower bound is a bare PUBLISH that wakes a process blocked in
+recv(). It takes the same path through the server, but there is no lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WAKE = "bare PUBLISH to a process blocked in recv()"
 CHANNEL = f"{PREFIX}wake"
 
 SLOW = {REDIS_PY, PYTHON_REDIS_LOCK}
-"""Contenders (compared libraries) that poll: a hand-over takes 0.1 s instead of 1 ms, so they run in every third round only."""
+"""Contenders (compared locks) that poll. Their hand-over takes about 0.1 s, not 1 ms, so they run only in every third round."""
 
 
 class Makers(Protocol):
@@ -35,7 +35,8 @@ class Makers(Protocol):
 
 
 def measure(plan: Plan) -> Result:
-    """Measure hand-overs of all contenders in turns, then the commands per second that a waiting process sends."""
+    """Measure hand-overs of all contenders (compared locks) in turns. Then measure the commands per second that a waiting
+    process sends."""
     result = Result("hand-over to one waiting process", chart="p50_ms")
     with workers(1, follow, plan.url, Threads) as (follower,), Threads(plan.url) as makers, closing(Bare(plan.url)) as server:
         follower.hear()
@@ -68,7 +69,8 @@ class Leader:
         self._bare = server
 
     def hand_over(self, name: str) -> float:
-        """Release the lock named ``name`` (without a lock: PUBLISH); return the seconds until the waiting process has woken."""
+        """Release the lock of the contender ``name``, or PUBLISH for the bare wake. Return the seconds until the waiting
+        process woke."""
         self._await_follower(name)
         # Long enough that the follower waits; random, because a fixed pause would make a polling lock look better or worse.
         time.sleep(0.02 + random.uniform(0, 0.1 if name in SLOW else 0.01))
@@ -84,7 +86,7 @@ class Leader:
         return woken - start
 
     def watch(self, name: str, plan: Plan) -> float:
-        """Return the number of requests per second that reach the server while the waiting process waits for the lock."""
+        """Return the number of requests per second that the server gets about the lock while the other process waits for it."""
         self._await_follower(name)
         time.sleep(min(1.2, plan.watch))  # let the follower join the queue and open its inbox
         with Wiretap(self._url) as tap:
@@ -106,7 +108,7 @@ def _key(name: str) -> str:
 
 
 def follow(pipe: Connection, url: str, locks_of: Callable[[str], AbstractContextManager[Makers]]) -> None:
-    """Run the waiting process: for each lock named on the pipe, report that it waits, when it woke, and that it has
+    """Run the waiting process. For each lock named on the pipe, report that it waits, when it woke, and that it has
     released."""
     with closing(Bare(url)) as bare, locks_of(url) as makers:
         bare("SUBSCRIBE", CHANNEL)

@@ -1,4 +1,4 @@
-"""Measure a process that holds a hundred thousand leases of 30 seconds: the cost of their renewal, and whether any is lost."""
+"""Measure a process that holds a hundred thousand leases of 30 seconds: the cost of renewing them, and whether any is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AT_ONCE = 500
 """Number of acquisitions that run at the same time."""
 
 EVERY = TTL / 3
-"""Seconds between two renewals of a lease. The measured time is a multiple of this interval, so that it contains renewals."""
+"""Seconds between two renewals of a lease. The measurement lasts a multiple of this interval, so that it contains renewals."""
 
 
 def measure(plan: Plan) -> Result:
@@ -61,7 +61,8 @@ def measure(plan: Plan) -> Result:
 
 
 def _renewals(server: Bare) -> int:
-    """Return the number of renewals so far: the server's count of PEXPIRE, which only renewals call during the measurement."""
+    """Return the number of renewals so far: how often the server ran PEXPIRE, which only renewals use during the
+    measurement."""
     counted = re.match(r"calls=(\d+)", server.info("commandstats").get("cmdstat_pexpire", ""))
     return int(counted[1]) if counted else 0
 

@@ -1,6 +1,6 @@
-"""Measure a task that acquires the same lock in a loop with ``linger=``, which saves most requests to the server.
+"""Measure a task that acquires the same lock in a loop with ``linger=``, which saves most of its requests to the server.
 
-Also measured is the delay that this causes for another process that waits for the lock.
+Another process waits for the same lock. The delay that ``linger=`` causes for this process is measured, too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ NORMAL = "hand-over by a holder that releases"
 
 
 def measure(plan: Plan) -> Result:
-    """Measure the loop alone, with the contenders in turns; then measure how long another process waits for the looping
-    task."""
+    """Measure the loop alone, with the contenders in turns. Then measure how long another process waits for the lock of the
+    loop."""
     result = Result("one task takes the same lock in a loop")
     with workers(1, _ask, plan.url) as (other,), asyncio.Runner() as runner:
         other.hear()
@@ -67,7 +67,8 @@ async def _asked(plan: Plan, other: Worker) -> list[Row]:
 
 
 async def _while_looping(lock: holdfast.aio.Lock, other: Worker) -> tuple[float, float]:
-    """Acquire the lock in a loop, and return when the other process asked for it and when it acquired it, in seconds."""
+    """Acquire the lock in a loop. Return the monotonic times, in seconds, at which the other process asked for it and
+    acquired it."""
     other.tell(0.01 + random.uniform(0, 0.01))
     answer = asyncio.ensure_future(asyncio.to_thread(other.hear))
     while not answer.done():
@@ -79,7 +80,8 @@ async def _while_looping(lock: holdfast.aio.Lock, other: Worker) -> tuple[float,
 
 
 def _ask(pipe: Connection, url: str) -> None:
-    """Run the other process: for each number of seconds on the pipe, sleep, acquire the lock, and report both times."""
+    """Run the other process. For each number of seconds from the pipe, sleep that long, acquire the lock, and report both
+    times."""
     lock = holdfast.Lock(url, f"{PREFIX}asked", ttl=TTL)
     lock.acquire()
     lock.release()

@@ -1,4 +1,4 @@
-"""The description of the machine and the versions of a measurement, which every figure depends on."""
+"""The description of the machine and of the versions in use, on which every figure of a benchmark depends."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def resident() -> int:
 
 
 def tidy(server: Bare) -> None:
-    """Delete the keys that the measurements have left on the server; they would expire only after twenty minutes."""
+    """Delete the keys that the measurements have left on the server. They would expire only after twenty minutes."""
     cursor = b"0"
     while True:
         cursor, keys = server("SCAN", cursor, "MATCH", f"*{PREFIX}*", "COUNT", 1000)

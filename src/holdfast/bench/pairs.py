@@ -1,4 +1,4 @@
-"""Measure the time to acquire and release a free lock: the contenders take turns of a few pairs each."""
+"""Measure the time to acquire and release a free lock. The contenders take turns, with a few pairs in each turn."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from holdfast.bench.report import Row, times
 from holdfast.bench.rivals import AnyAsyncLock, AnyLock
 
 WARM_UP = 50
-"""Number of pairs (acquire and release) at the start that are not measured, because they open connections."""
+"""Number of pairs (acquire and release) at the start that are not measured, because they open the connections."""
 
 _clock = time.perf_counter
 
 
 def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """Measure pairs of acquire and release of each lock, ``at_a_time`` pairs per turn; return a row of the report for each."""
+    """Measure pairs of acquire and release of each lock. Locks take turns of ``at_a_time`` pairs. Return a row of the report
+    for each."""
     found: dict[str, list[float]] = {name: [] for name in locks}
 
     def turn(name: str, many: int = at_a_time) -> None:
@@ -36,8 +37,8 @@ def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str)
 
 
 async def pairs_in_tasks(locks: Mapping[str, AnyAsyncLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
-    """Measure pairs of acquire and release in an event loop, ``at_a_time`` pairs per turn; return a row of the report
-    per lock."""
+    """Measure pairs of acquire and release in an event loop. Locks take turns of ``at_a_time`` pairs. Return a row for each
+    lock."""
     found: dict[str, list[float]] = {name: [] for name in locks}
 
     async def turn(name: str, many: int = at_a_time) -> None:

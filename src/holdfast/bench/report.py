@@ -1,4 +1,5 @@
-"""The report of a scenario, as text and JSON: a row for each contender, and figures with targets and verdicts."""
+"""The report of a scenario, as text and JSON: a row for each contender (compared lock), and figures with targets and
+verdicts."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 SCHEMA = 1
-"""Version of the JSON document: raised when a field is removed or changes its meaning, not when one is added."""
+"""Version of the JSON document. It is raised when a field is removed or changes its meaning, but not when a field is added."""
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {"≤": operator.le, "≥": operator.ge, "=": operator.eq}
 
@@ -48,14 +49,17 @@ MEASURES = {
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """Return the quantile ``q`` of the values (nearest rank, not interpolated): 0.5 is the median."""
+    """Return the quantile ``q`` of the values (nearest rank, not interpolated). For example, a ``q`` of 0.5 gives the
+    median."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
 
 
 def jain(counts: Sequence[int]) -> float:
-    """Return Jain's index of fairness: 1 if all n counts are equal, 1/n if all but one are 0 (R. Jain et al.,
-    DEC-TR-301, 1984)."""
+    """Return Jain's index of fairness of n counts (R. Jain et al., DEC-TR-301, 1984).
+
+    The index is 1 if all counts are equal, and 1/n if all but one are 0.
+    """
     return sum(counts) ** 2 / (len(counts) * sum(count * count for count in counts)) if any(counts) else 0.0
 
 
@@ -67,13 +71,13 @@ class Row:
     values: dict[str, float]
     """Measured values, by the names in `MEASURES`."""
     group: str = ""
-    """Group of contenders with which this one is compared."""
+    """Name of the group of contenders that are compared with each other."""
     rounds: list[float] = field(default_factory=list)
-    """The value of each round, such as its operations per second; empty if the measurement had no rounds."""
+    """The measured value of each round, such as its operations per second; empty if the measurement had no rounds."""
 
 
 def rates(contender: str, rounds: list[float], group: str = "") -> Row:
-    """Return a row with the median of several rounds, each given as its operations per second."""
+    """Return a row with the median of several rounds. Each round is given as its operations per second."""
     return Row(contender, {"per_second": median(rounds)}, group, rounds)
 
 
@@ -86,7 +90,7 @@ def times(contender: str, seconds: Sequence[float], group: str = "") -> Row:
 
 @dataclass
 class Figure:
-    """A number of the report, with its target if there is one."""
+    """A number of the report. It may have a target, and then says whether the target was met."""
 
     name: str
     value: float
@@ -124,13 +128,15 @@ class Result:
     """Duration of the measurement, in seconds."""
 
     def value(self, contender: str, measure: str, group: str = "") -> float | None:
-        """Return a measured value of a contender, or None if the contender was left out."""
+        """Return a measured value of a contender (compared lock), or None if the contender was left out."""
         found = (row for row in self.rows if (row.contender, row.group) == (contender, group))
         return next((row.values[measure] for row in found), None)
 
     def compare(self, name: str, one: float | None, other: float | None, relation: str = "", target: float = 0.0) -> None:
-        """Add the figure ``one / other``, if both were measured; it should be ``relation`` ("≤" or "≥") ``target``; "":
-        no target."""
+        """Add the quotient ``one / other`` to the report, if both were measured.
+
+        ``relation`` and ``target`` say what the quotient should be: "≤" or "≥" ``target``; "": there is no target.
+        """
         if one is not None and other:
             self.figures.append(Figure(name, one / other, "", relation, target))
 
@@ -171,7 +177,7 @@ class Result:
 
 
 def _rounded(value: float) -> float | None:
-    """Round a value to six digits for JSON; return None for an infinite value, which JSON does not have."""
+    """Round a value to six digits for JSON. Return None for an infinite value, which JSON cannot represent."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 

@@ -1,5 +1,5 @@
-"""The locks that the benchmark compares: those of holdfast and of other libraries. A library that is not installed is
-left out."""
+"""The locks that the benchmark compares: those of holdfast and of other libraries. Libraries that are not installed are left
+out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REDIS_PY, PYTHON_REDIS_LOCK = "redis-py Lock", "python-redis-lock"
 OURS_AIO, FAIR_AIO, REDIS_AIO = "holdfast.aio.Lock", "holdfast.aio.FairLock", "redis.asyncio Lock"
 
 CONNECTIONS = 20_000
-"""Size of connection pools, large enough that no contender waits for a connection or fails because of the default size."""
+"""Size of connection pools. It is so large that no contender has to wait for a connection, or fails for lack of one."""
 
 
 class AnyLock(Protocol):
@@ -50,7 +50,7 @@ def missing() -> list[str]:
 
 
 class Threads:
-    """Functions that create locks for threads. All threads of a process share a client, as in most programs."""
+    """Functions that create the compared locks for threads. All threads of a process share a client, as in most programs."""
 
     def __init__(self, url: str) -> None:
         self._client = redis.Redis.from_url(url, max_connections=CONNECTIONS)
@@ -74,7 +74,7 @@ class Threads:
 
 
 class Tasks:
-    """Functions that create locks for the tasks of one event loop."""
+    """Functions that create the compared locks for the tasks of one event loop."""
 
     def __init__(self, url: str) -> None:
         self._client = redis.asyncio.Redis.from_url(url, max_connections=CONNECTIONS)

@@ -1,4 +1,4 @@
-"""Measure ``holdfast run x -- true``: the time and memory of a lock around a command, from process start to end."""
+"""Measure ``holdfast run x -- true``: the time and memory that a lock around a command costs, from process start to end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ for line in sys.stdin:
 
 
 def measure(plan: Plan) -> Result:
-    """Measure all commands in turns. A small process starts them, and the server is running already."""
+    """Measure all commands in turns. A small launcher process starts the commands, and the server is running before."""
     result = Result("a command under a lock, from start to end", chart="wall_ms")
     with tempfile.TemporaryDirectory() as directory:
         commands = _commands(Path(directory))

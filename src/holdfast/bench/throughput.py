@@ -13,7 +13,7 @@ _clock = time.monotonic
 
 
 class Witness:
-    """A check inside the locked section: it counts overlaps of two holders, and fences that are not higher than the
+    """A check that runs while the lock is held. It counts overlaps of two holders, and fences that are not higher than the
     last one."""
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class Witness:
 
 
 def by_threads(locks: Sequence[AnyLock], seconds: float, witness: Witness | None = None) -> float:
-    """Run one thread per lock object for ``seconds`` seconds, and return the acquisitions per second of all together.
+    """Run one thread per lock object for ``seconds`` seconds. Return the acquisitions per second of all threads together.
 
-    An acquisition that is still running at the end is not counted.
+    Acquisitions that are still running at the end are not counted.
     """
     counts = [0] * len(locks)
     start = threading.Barrier(len(locks) + 1)
@@ -71,7 +71,7 @@ def by_threads(locks: Sequence[AnyLock], seconds: float, witness: Witness | None
 
 
 async def by_tasks(locks: Sequence[AnyAsyncLock], seconds: float, witness: Witness | None = None) -> float:
-    """Run one task per lock object for ``seconds`` seconds, and return the acquisitions per second of all together."""
+    """Run one task per lock object for ``seconds`` seconds. Return the acquisitions per second of all tasks together."""
     end = _clock() + seconds
 
     async def run(lock: AnyAsyncLock) -> int:

@@ -13,11 +13,12 @@ from holdfast.bench.rivals import OURS, OURS_AIO, REDIS_AIO, REDIS_PY, AnyAsyncL
 from holdfast.bench.wiretap import Wiretap
 
 TURN = 20
-"""Number of pairs (acquire and release) that a contender (compared lock) does before the next contender has its turn."""
+"""Number of pairs (acquire and release) that each contender (compared lock) runs before the next contender runs."""
 
 
 def measure(plan: Plan) -> Result:
-    """Measure all contenders in turns of a few milliseconds, so that changes of the machine's load affect all equally."""
+    """Measure all contenders in turns of a few milliseconds, so that changes of the machine's load affect all of them
+    equally."""
     result = Result("a free lock, one caller: acquire + release", chart="p50_ms")
     result.rows = _threads(plan)
     with asyncio.Runner() as runner:
@@ -32,7 +33,7 @@ def measure(plan: Plan) -> Result:
 
 
 def _rounds(plan: Plan) -> int:
-    """Return the number of rounds that fit into the planned time, at about 0.3 ms per pair."""
+    """Return the number of rounds that fit into the planned time, if one pair of acquire and release takes 0.3 ms."""
     return max(2, int(plan.seconds / (TURN * 0.0003)))
 
 

@@ -1,4 +1,4 @@
-"""Measure ten thousand tasks in two processes that wait for a hundred locks: their connections, requests and memory."""
+"""Measure ten thousand tasks, in two processes, that wait for a hundred locks: their connections, requests and memory."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from holdfast.bench.workers import Worker, workers
 
 PROCESSES, LOCKS = 2, 100
 EVENT = "asyncio.Event (no lock)"
-"""Contender that serves as a lower bound: tasks that wait for an event of their own process, without a lock."""
+"""Contender that serves as a lower bound: tasks that wait for an event of their own process. There is no lock."""
 
 HELD = 600.0
-"""Lease time, in seconds, of the locks that are waited for; long enough that none is renewed while requests are counted."""
+"""Lease time, in seconds, of the locks that the waiters wait for. It is so long that none is renewed while requests are
+counted."""
 
 
 def measure(plan: Plan) -> Result:
-    """Measure waiters of holdfast, of asyncio.Event, and a tenth as many of redis.asyncio, which poll ten times a second."""
+    """Measure many waiters of holdfast and of asyncio.Event, and a tenth as many of redis.asyncio, which poll ten times a
+    second."""
     count = plan.many(10_000, 10_000)
     result = Result(f"{count:,} tasks in {PROCESSES} processes wait for {LOCKS} locks, and nothing changes", chart="bytes")
     for name, many in ((OURS_AIO, count), (REDIS_AIO, count // 10), (EVENT, count)):
@@ -66,7 +68,7 @@ def _row(plan: Plan, name: str, count: int) -> Row:
 
 
 def _hold(stack: ExitStack, url: str, name: str, key: str) -> None:
-    """Acquire a lock, with the library of this contender, and hold it until the exit stack is closed."""
+    """Acquire a lock with the library of this contender, and hold it until the exit stack is closed."""
     if name == OURS_AIO:
         lock = holdfast.Lock(url, key, ttl=HELD)
         lock.acquire()
@@ -132,7 +134,8 @@ def _waiter(makers: Tasks, name: str) -> Callable[[int], Coroutine[None, None, N
 
 
 async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel tasks and wait until all have ended; repeat this, as some locks swallow a cancellation during a request."""
+    """Cancel tasks until all have ended. Cancelling once is not enough, because some locks swallow a cancellation during a
+    request."""
     pending = set(tasks)
     while pending:
         for task in pending:
@@ -145,7 +148,8 @@ async def _order(pipe: Connection, expected: str) -> None:
 
 
 async def _settled(patience: float) -> None:
-    """Wait until this process uses almost no processor time, since all its waiters are queued, or for ``patience`` seconds."""
+    """Wait until this process uses almost no processor time, because all its waiters are queued, but at most ``patience``
+    seconds."""
     deadline = time.monotonic() + patience
     share = 1.0
     while share > 0.1 and time.monotonic() < deadline:

@@ -1,6 +1,6 @@
-"""Record the commands that reach the server, in order: a thread reads the output of MONITOR.
+"""Record the commands that reach the server, in order. A thread reads them from the output of MONITOR.
 
-MONITOR slows the server down, so nothing is timed while it runs.
+MONITOR slows the server down, so no time is measured while it runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Seen(NamedTuple):
 
 
 class Wiretap:
-    """A recorder of the commands of all clients inside a ``with`` block. The lines are parsed afterwards, to save time."""
+    """A recorder of the commands of all clients during a ``with`` block. It parses them after the block, to save time."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -1,4 +1,5 @@
-"""The other processes of a scenario: forked from a clean process, controlled through a pipe, and always ended at the end."""
+"""The other processes of a scenario. They are forked from a clean process, controlled through pipes, and always ended at the
+end."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Worker:
         self.pipe.send(what)
 
     def hear(self) -> Any:
-        """Return the next message of the worker. Raises RuntimeError, with the worker's traceback, if it failed or ended."""
+        """Return the next message of the worker. If the worker failed, raises RuntimeError with its traceback; also if it
+        ended early."""
         try:
             said = self.pipe.recv()
         except EOFError:
@@ -47,7 +49,7 @@ class Worker:
         return self.hear()
 
     def end(self) -> None:
-        """Close the pipe, wait for the worker to end, and kill it if it does not."""
+        """Close the pipe, wait until the worker ends, and kill it if it does not."""
         self.pipe.close()
         self.process.join(_PATIENCE)
         if self.process.is_alive():
@@ -57,7 +59,8 @@ class Worker:
 
 @contextmanager
 def workers(count: int, target: Callable[..., None], *arguments: object) -> Iterator[list[Worker]]:
-    """Start ``count`` processes that run ``target(pipe, *arguments)``, yield them, and end them after the ``with`` block."""
+    """Start ``count`` processes, each of which runs ``target(pipe, *arguments)``. Yield them, and end them after the ``with``
+    block."""
     started: list[Worker] = []
     try:
         for _ in range(count):

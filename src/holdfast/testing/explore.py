@@ -1,10 +1,10 @@
-"""Exhaustive search: run every schedule (order of events and faults) of a small scenario, but continue each state only once.
+"""Exhaustive search: run every schedule (order of events and faults) of a small scenario, but continue from each state only
+once.
 
-A schedule is a list of choices, one at each step. The search runs the scenario from its start for each schedule. After
-the given choices it
-always takes the first option, and at each new state it stores the other options for later runs. A run ends at a state that an
-earlier run has met, because everything that follows from that state is searched already. When no stored choices are left, the
-scenario is covered.
+A schedule is a list of choices, one for each step. The search runs the scenario anew for each schedule. First it makes the
+given choices. From then on it always takes the first option, and stores the other options of each new state for later
+runs. A run ends when it reaches a state that an earlier run has reached, because the search covers everything after that
+state already. The scenario is covered when no stored options are left.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.virtual_time import Stuck
 
 LIMITS = Limits(handover=0.1)
-"""Time limits of the rules during a search: messages take no time, so a free lock must be handed over at once."""
+"""Time limits of the rules during a search. A free lock must be handed over at once, because messages take no time."""
 
 DEPTH = 3000
-"""Number of steps after which a schedule (sequence of choices) counts as endless."""
+"""Number of steps after which a schedule (sequence of choices) is given up as endless."""
 
 STUCK = Violation("R7", "no worker can make a step, and some still wait")
 
@@ -32,10 +32,10 @@ Build = Callable[[], Stepwise]
 """Function that builds the world (simulated processes and servers) of a scenario, before its first step."""
 
 Settle = Callable[[Stepwise], None]
-"""Function that finishes a history whose workers have all ended: it lets the leases expire, and records leftover data."""
+"""Function that ends a history whose workers have all finished: it lets the leases expire, and records leftover data."""
 
 Judge = Callable[[list[Event]], list[Violation]]
-"""Function that returns the violations in a history that is not about locks."""
+"""Function that returns the violations in a history. It replaces the rules of locks if the history is about something else."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ def explore(
 ) -> Report:
     """Search the schedules of a scenario until all are covered, ``most`` were run, or ``stop_at`` violations were found.
 
-    ``broad``: search breadth first, so that schedules which differ early are tried first.
+    If ``broad`` is True, the search is breadth first: schedules that differ early are tried first.
     """
     report = Report()
     seen: set[int] = set()
@@ -153,7 +153,7 @@ def replay(
 ) -> tuple[list[Event], list[Violation]]:
     """Run one schedule, and return its history with the violations in it.
 
-    The history may end before the scenario does, because a search stops at a state that it has met before.
+    The history may end early, because a schedule found by a search ends at the first state that the search already knew.
     """
     world = build()
     found: list[Violation] = []

@@ -131,7 +131,8 @@ def write(events: Iterable[Event], to: TextIO) -> None:
 
 
 def read(path: str | Path) -> Iterator[Event]:
-    """Yield the events of a file in order, except a last line without newline, whose writer was killed while writing."""
+    """Yield the events of a file in order. A last line without a newline is skipped, because its writer was killed while
+    writing it."""
     with Path(path).open(encoding="utf-8") as file:
         for line in file:
             if line.endswith("\n") and line != "\n":
@@ -139,5 +140,5 @@ def read(path: str | Path) -> Iterator[Event]:
 
 
 def merge(*histories: Iterable[Event]) -> list[Event]:
-    """Merge histories into one, sorted by time; events of the same time keep the order of the arguments."""
+    """Merge histories into one, sorted by time. Events of the same time are in the order of the arguments."""
     return list(heapq.merge(*(sorted(history, key=_AT) for history in histories), key=_AT))

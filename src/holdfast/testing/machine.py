@@ -1,6 +1,6 @@
-"""The simulator as a Hypothesis state machine: Hypothesis chooses the steps and faults, and shrinks failing examples.
+"""The simulator as a Hypothesis state machine: Hypothesis chooses the steps and faults, and shrinks a failing example.
 
-The module needs ``hypothesis``. Run the machine like any other: ``TestCase = LockMachine.TestCase`` in a test module.
+The module needs ``hypothesis``. To run the machine, put ``TestCase = LockMachine.TestCase`` into a test module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HOLDS = st.sampled_from((0.0, 0.5, 3.0))
 
 
 class LockMachine(RuleBasedStateMachine):
-    """A state machine of two to four clients of one lock, one or two in each process, with any steps and up to three faults."""
+    """A state machine of one lock with two to four clients, one or two in each process. Up to three faults happen."""
 
     world: Stepwise
     scenario: Scenario
@@ -33,8 +33,7 @@ class LockMachine(RuleBasedStateMachine):
         linger=st.sampled_from((0.0, 0.3)),
     )
     def build(self, rounds: list[tuple[float | None, float]], face: Face, together: int, linger: float) -> None:
-        """Choose the clients of the simulated world and their programs: for each round, the wait and the hold time in
-        seconds."""
+        """Choose the clients and their programs. ``rounds`` has a wait and a hold time, in seconds, for each client."""
         programs = tuple(once(wait, hold) for wait, hold in rounds)
         self.scenario = Scenario(
             "chosen", "by Hypothesis", programs, ALL_FAULTS, 3, face=face, together=together, linger=linger, warm=together > 1
@@ -68,7 +67,7 @@ class LockMachine(RuleBasedStateMachine):
             assert self.found() == []
 
     def found(self) -> list[str]:
-        """Return the violations of rules in the history so far, as texts."""
+        """Return the violations of rules in the history so far, as strings."""
         return [str(v) for v in checkers.check(self.world.history, limits=Limits(linger=self.scenario.linger))]
 
     def teardown(self) -> None:

@@ -1,4 +1,4 @@
-"""pytest fixtures: a server in memory, the clock of holdfast, and a real server. Each imports its modules at first use."""
+"""pytest fixtures: a server in memory, the clock of holdfast, and a private real server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def holdfast_memory() -> Iterator[Memory]:
-    """Provide each test with its own server in memory: ``Lock(holdfast_memory, "name")``, or ``holdfast_memory.url``."""
+    """Provide each test with its own server in memory. Pass it as ``Lock(holdfast_memory, "name")``, or use
+    ``holdfast_memory.url``."""
     from holdfast.testing import memory
 
     with memory() as server:
@@ -24,7 +25,7 @@ def holdfast_memory() -> Iterator[Memory]:
 
 @pytest.fixture
 def holdfast_clock() -> Iterator[Clock]:
-    """Provide the clock of `holdfast.testing`, and reset it to the real time after the test."""
+    """Provide the clock of `holdfast.testing`, with which a test moves time. After the test, set it back to real time."""
     from holdfast.testing import clock
 
     yield clock
@@ -33,7 +34,7 @@ def holdfast_clock() -> Iterator[Clock]:
 
 @pytest.fixture(scope="session")
 def holdfast_server() -> Iterator[PrivateServer]:
-    """Provide a private real server, shared by all tests; skip the tests if there is no server program."""
+    """Provide a private real server that all tests share. Skip the tests if there is no server program."""
     from holdfast.errors import ConfigError
     from holdfast.testing import server
 

@@ -156,7 +156,7 @@ class _Holding:
         return now + until - clock()
 
     def look(self) -> None:
-        """Record a renewal, loss or release of the lease that has happened since the last call."""
+        """Record what has happened to the lease since the last call: a renewal, a loss or a release."""
         assert self._lease is not None
         until = self._believed()
         if abs(until - self._until) > 0.001 and not self._over:

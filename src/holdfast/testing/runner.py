@@ -42,7 +42,7 @@ ENOUGH = {
     "died_holding": 10,
     **{f"fault {kind} while held": 5 for kind in sorted(FAULTS)},
 }
-"""Minimum counts of events in 1,000 histories of the lock swarm (rule R11): with fewer, the histories prove nothing."""
+"""Minimum counts of events in 1,000 histories of the lock swarm (rule R11). With lower counts, the histories prove nothing."""
 
 ENOUGH_OF_SCHEDULES = {
     "script schedule/serve": 10_000,
@@ -55,7 +55,8 @@ ENOUGH_OF_SCHEDULES = {
     "tick timed-out": 100,
     "tick attempts": 50,
 }
-"""Minimum counts of events in 1,000 histories of schedules: calls of scripts, and ticks (scheduled times) by outcome."""
+"""Minimum counts of events in 1,000 histories of schedules: runs of scripts, and ticks (times at which a job is due) by
+outcome."""
 
 ENOUGH_OF_QUORUM = {
     **{name: count for name, count in ENOUGH.items() if name != "handed_over"},
@@ -111,7 +112,7 @@ ENOUGH_OF_BREAKING = {
     "break refused": 50,
     "script inspect/break_lock": 300,
 }
-"""Minimum counts of events in 1,000 histories of locks that are revoked."""
+"""Minimum counts of events in 1,000 histories in which an operator breaks locks."""
 
 ENOUGH_OF_PERMITS = {
     "contended": 1000,
@@ -150,7 +151,7 @@ ENOUGH_OF_SEVERAL_LOCKS = {
     "script lock/multi_acquire": 2000,
     "script lock/multi_release": 500,
 }
-"""Minimum counts of events in 1,000 histories of locks that are acquired together."""
+"""Minimum counts of events in 1,000 histories of MultiLocks (several locks acquired at once)."""
 
 
 ENOUGH_OF_DRIVERS = {
@@ -166,17 +167,17 @@ ENOUGH_OF_DRIVERS = {
     "script EVALSHA": 5000,
     "script SUBSCRIBE": 500,
 }
-"""Minimum counts of events in 1,000 histories of the real drivers over scripted sockets, commands included."""
+"""Minimum counts of events, including commands, in 1,000 histories of the real drivers over scripted sockets."""
 
 
 OF_ANY_LOCK = ("R2", "R3", "R5", "R6", "R6 end", "R7 end", "R9", "R12", "R14")
-"""Rules that apply to every lock, with one or more holders and servers; a part of a rule, as "R6 end", counts as a rule."""
+"""Rules that apply to every lock, whether it has one or several holders and servers. "R6 end" names a part of rule R6."""
 
 OF_ONE_SERVER = (*OF_ANY_LOCK, "R6 told", "R8", "R8 place", "R13", "R15")
 """Rules that apply to a lock that one server grants in the order of its queue."""
 
 OF_A_LOCK = (*OF_ONE_SERVER, "R1", "R4", "R7", "R7 claim", "R8 line", "R8 pass", "R16", "R16 refused")
-"""Rules that apply to a lock on one server that is handed on inside a process."""
+"""Rules that apply to a lock on one server that processes hand on among their workers."""
 
 
 class Swarm(NamedTuple):
@@ -187,7 +188,7 @@ class Swarm(NamedTuple):
     enough: Mapping[str, int]
     """Minimum counts of events in 1,000 histories (rule R11)."""
     rules: tuple[str, ...]
-    """Names of the rules that apply. Each must reach verdicts, because a rule that excuses every case proves nothing."""
+    """Names of the rules that apply. Each must judge some cases, because a rule that excuses every case proves nothing."""
 
 
 SWARMS = {
@@ -216,18 +217,20 @@ SWARMS = {
 """The swarms (kinds of random histories), by name."""
 
 JUDGED_IN = 2000
-"""Number of histories in which every rule of a swarm must have judged at least one case."""
+"""Number of histories of a swarm from which on every rule must have judged at least one case."""
 
 
 def enough(of: str) -> Mapping[str, int]:
-    """Return the minimum counts of events in 1,000 histories of a swarm, given by its name, with or without a theme."""
+    """Return the minimum counts of events in 1,000 histories of a swarm. ``of`` is its name, with or without "+" and a
+    theme."""
     return swarm_of(of).enough
 
 
 def swarm_of(name: str) -> Swarm:
-    """Return a swarm by its name, such as ``election``, or ``election+forgetful`` with a theme (a rare fault).
+    """Return a swarm (kind of random histories) by its name.
 
-    Raises KeyError if there is no such swarm or theme.
+    The name is that of a swarm, such as ``election``, or of a swarm and a theme (rare fault), such as
+    ``election+forgetful``. Raises KeyError if there is no such swarm or theme.
     """
     of, _, theme = name.partition("+")
     return _themed(SWARMS[of], THEMES[theme], of) if theme else SWARMS[of]
@@ -251,10 +254,11 @@ class RunnerTotals:
     calls: int = 0
     steps: int = 0
     seconds: float = 0.0
-    """Processor time, in seconds, of all processes together; the time of other programs does not count."""
+    """Processor time of all processes together, in seconds. The time of other programs is not included."""
     coverage: Coverage = field(default_factory=Coverage)
     counts: Counter[str] = field(default_factory=Counter)
-    """Counts of events by name, such as "script single_flight/get_or_lease" (runs of a script), "flight load", "tick ok"."""
+    """Counts of events by name: "script single_flight/get_or_lease" counts runs of a script, "tick ok" successful runs
+    of jobs."""
     failed: list[tuple[int, str]] = field(default_factory=list)
     """Seeds that violate a rule, each with its first violation."""
 
@@ -268,9 +272,10 @@ class RunnerTotals:
         self.failed += other.failed
 
     def missing(self, of: str = "lock") -> list[str]:
-        """List the events that were too rare in this swarm for the verdict to mean anything (R11).
+        """List what happened too rarely in the histories of this swarm for their verdict to mean anything (rule R11).
 
-        Rules that judged no case, although there were enough histories, are listed, too.
+        The list contains events below their minimum count. If there were enough histories, it also contains rules that
+        judged no case.
         """
         share = min(1.0, self.histories / 1000)
         least = {name: max(1, int(count * share)) for name, count in enough(of).items()}
@@ -280,13 +285,16 @@ class RunnerTotals:
         return self.coverage.missing({name: count for name, count in least.items() if name not in counted}) + rare
 
     def unjudged(self, of: str) -> list[str]:
-        """Return the rules of a swarm that judged no case (there was none, or all were excused); none for few histories."""
+        """Return the rules of a swarm that judged no case, because there was none or all were excused.
+
+        Return an empty list if fewer than `JUDGED_IN` histories were simulated.
+        """
         judged = self.coverage.docket.judged
         return [rule for rule in swarm_of(of).rules if not judged[rule]] if self.histories >= JUDGED_IN else []
 
 
 def batch(first: int, count: int, of: str = "lock") -> RunnerTotals:
-    """Simulate ``count`` seeds of the swarm ``of`` (kind of histories) in this process, and return their results."""
+    """Simulate ``count`` seeds of the swarm ``of`` (kind of random histories), from ``first`` on, and return their results."""
     tally = RunnerTotals()
     simulate = swarm_of(of).simulate
     gc.freeze()  # so that garbage collections skip the imported modules
@@ -314,9 +322,10 @@ def run_seeds(
     progress: Callable[[RunnerTotals], None] | None = None,
     of: str = "lock",
 ) -> RunnerTotals:
-    """Simulate seeds of a swarm, from ``first`` on, in ``jobs`` processes (default: one per core); return the results.
+    """Simulate the seeds of a swarm from ``first`` on, and return their results.
 
-    The run ends after ``histories`` histories or ``seconds`` seconds, whichever comes first.
+    The seeds are simulated in ``jobs`` processes (None: one per core). The run ends after ``histories`` histories or
+    ``seconds`` seconds, whichever comes first. ``progress`` is called with the results so far.
     """
     jobs = jobs or os.cpu_count() or 1
     total = RunnerTotals()

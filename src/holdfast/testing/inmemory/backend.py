@@ -26,34 +26,36 @@ from holdfast.testing.inmemory.serving import Serving
 from holdfast.testing.keyspace import ReplyError
 
 Named = BaseLock[Any] | BaseLease | str
-"""An argument that names a lock: a lock object, one of its leases, or its name."""
+"""An argument that names a lock: a lock object, a lease of the lock, or the lock's name."""
 
 Keys = tuple[bytes, bytes, bytes]
 
 THIEF = "c0ffee"
-"""Id of the imaginary process that acquires locks in `Memory.steal`."""
+"""Process id of the imaginary process for which `Memory.steal` acquires locks."""
 
 
 class Holder(NamedTuple):
     """The holder of a lock on a server in memory."""
 
     who: str | None
-    """``host:pid (label)`` of the holder, or the id of its process; None for a client of another library."""
+    """The holder as ``host:pid (label)``, or its process id if nothing else is known; None if it uses another library."""
     fence: int
-    """Fence of the holder. A holder in another process may have a later fence, if the lock was handed on inside that
-    process."""
+    """Fence of the holder. If another process has handed the lock on among its workers, the present holder may have a later
+    fence."""
     remaining: float | None
-    """Seconds until the lease ends on the server, unless it is renewed; None if it has no end."""
+    """Seconds until the lease ends on the server, unless it is renewed; None if the lease does not end."""
 
 
 class Memory:
-    """A server in memory: pass it as the client or URL, ``Lock(memory, "name")``, to classes of the sync and asyncio API.
+    """A server in memory. Pass it as the client or URL to classes of the sync and asyncio API: ``Lock(memory, "name")``.
 
-    A thread of this process serves the server on a unix socket, so that clients work as in production. Other clients and
-    processes connect with ``url`` or ``socket`` (a path): ``redis.Redis.from_url(memory.url)``. The server's time is that of
-    `holdfast.testing.clock`. A forked child can connect to the server, but cannot call its methods.
+    A thread of this process serves the server on a unix socket, so clients work as in production. Other clients and
+    processes connect with ``url`` or with ``socket`` (its path): ``redis.Redis.from_url(memory.url)``.
 
-    Close the server at the end; leases that are still held on it are lost then.
+    The server's time is that of `holdfast.testing.clock`. A forked child can connect to the server, but cannot call its
+    methods.
+
+    Close the server at the end. Leases that are still held on it are lost then.
     """
 
     def __init__(self) -> None:
@@ -78,7 +80,7 @@ class Memory:
         self.close()
 
     def close(self) -> None:
-        """Stop the server: leases held on it are lost, and waiters get a ServerError. A second call does nothing."""
+        """Stop the server. Leases that are held on it are lost, and waiters get a ServerError. A second call does nothing."""
         self._serving.close()
         inside.part(self._endpoint, "the server in memory was closed")
         self._remove()
@@ -99,13 +101,14 @@ class Memory:
         return Holder(who, fence, None if left == -1 else left / 1000)
 
     def waiters(self, lock: Named) -> int:
-        """Return the number of waiters for a lock: those in the server's queue, and those in the queue inside this process."""
+        """Return the number of waiters for a lock, in the server's queue and in the local queue of this process."""
         key, _, queue = _keys(lock)
         places: int = self._do("ZCARD", queue)
         return max(0, places + inside.in_line(self._endpoint, key))
 
     def until_waiting(self, lock: Named, count: int = 1, timeout: float = 5.0) -> None:
-        """Wait until ``count`` waiters wait for a lock. Raises TimeoutError after ``timeout`` real seconds."""
+        """Wait until a lock has at least ``count`` waiters. Raises TimeoutError if that takes longer than ``timeout`` real
+        seconds."""
         give_up_at = time.monotonic() + timeout
         while (found := self.waiters(lock)) < count:
             if time.monotonic() > give_up_at:
@@ -117,18 +120,18 @@ class Memory:
     def expire(self, lock: Named, *, notice: bool = True) -> None:
         """End the lease of a lock on the server, as if the lease had expired.
 
-        With ``notice=True`` all leases of this process are renewed before the method returns: the holder has noticed the loss,
-        and a waiter holds the lock. With ``notice=False`` the holder notices at its next renewal.
+        If ``notice`` is True, this process renews all its leases before the method returns. So its holder has noticed the
+        loss by then, and the next waiter holds the lock. If ``notice`` is False, the holder notices the loss at its next
+        renewal.
         """
         self._do("DEL", _keys(lock)[0])
         self._noticed(notice)
 
     def steal(self, lock: Named, *, ttl: float = 30.0, notice: bool = True) -> int:
-        """Let an imaginary process acquire the lock for ``ttl`` seconds, even if it is held; return the new fence.
+        """Let an imaginary process acquire the lock for ``ttl`` seconds, even if the lock is held. Return the new fence.
 
-        The fence is higher than all earlier ones. With ``notice=True`` a holder in this process has noticed the loss on
-        return; with
-        ``notice=False`` it notices at its next renewal.
+        The fence is higher than all earlier ones. If ``notice`` is True, a holder in this process has noticed the loss
+        when the method returns. If ``notice`` is False, the holder notices the loss at its next renewal.
         """
         key, state, _ = _keys(lock)
         ms = milliseconds(seconds(ttl, "ttl", MIN_TTL))
@@ -149,10 +152,10 @@ class Memory:
         return fence
 
     def flush(self, *, notice: bool = True) -> None:
-        """Delete all data, as FLUSHALL or a restart without a file does.
+        """Delete all data of the server, as FLUSHALL does, or a restart without a file.
 
-        With ``notice=True`` the holders in this process have noticed the loss on return; with ``notice=False`` they notice at
-        their next renewal.
+        If ``notice`` is True, the holders in this process have noticed the loss when the method returns. If ``notice`` is
+        False, they notice the loss at their next renewal.
         """
         self._do("FLUSHALL")
         self._noticed(notice)
@@ -160,7 +163,7 @@ class Memory:
     # Faults
 
     def stop(self) -> None:
-        """Make the server unreachable: cut its connections and refuse new ones. Its data stays, and its time goes on."""
+        """Make the server unreachable: cut its connections and refuse new ones. The data stays, and leases go on expiring."""
         self._serving.run(self._serving.down)
 
     def start(self) -> None:
@@ -177,14 +180,14 @@ class Memory:
             self.start()
 
     def slow(self, delay: float) -> None:
-        """Delay each reply of the server by ``delay`` seconds of real time from now on; 0 ends the delay."""
+        """Delay each reply of the server by ``delay`` seconds of real time from now on; 0: answer at once again."""
         seconds(delay, "delay", 0)
         self._serving.delay = delay
 
     def drop_replies(self, count: int = 1) -> None:
-        """Execute the next ``count`` scripts, but cut the connection of each before its reply is sent.
+        """Execute the next ``count`` scripts, but cut the connection before the reply to each of them is sent.
 
-        holdfast changes locks by scripts only.
+        Only scripts are affected, because holdfast changes locks only by scripts.
         """
         self._serving.lost_answers = count
 
@@ -198,7 +201,7 @@ class Memory:
         return self._serving.run(lambda: self._execute(*args))
 
     def _execute(self, *args: bytes | str) -> Any:
-        """Execute a command; call this in the server's thread. Raises ReplyError if the reply is an error."""
+        """Execute a command, in the server's thread, and return its reply. Raises ReplyError if the reply is an error."""
         reply = self._serving.execute([arg.encode() if isinstance(arg, str) else arg for arg in args])
         if isinstance(reply, ReplyError):
             raise reply
@@ -210,7 +213,7 @@ class Memory:
 
 
 def _keys(lock: Named) -> Keys:
-    """Return the keys of a lock: the lock itself, its state and its queue."""
+    """Return the keys of a lock: of the lock itself, of its state and of its queue."""
     if isinstance(lock, BaseLock):
         return lock._spec.keys  # noqa: SLF001
     if isinstance(lock, BaseLease):

@@ -19,7 +19,7 @@ from holdfast.testing.keyspace import ReplyError, Status
 OK = Status(b"OK")
 
 _SUBSCRIBED = {b"SUBSCRIBE", b"UNSUBSCRIBE", b"PING", b"QUIT", b"RESET"}
-"""Commands that a subscribed RESP2 connection may send: the reply to any other could be mistaken for a message."""
+"""Commands that a subscribed RESP2 connection may send. The reply to any other command could be mistaken for a message."""
 
 _numbers = itertools.count(1)
 
@@ -33,7 +33,7 @@ class Double(bytes):
 
 
 class NullArray:
-    """The reply "no array", which RESP2 encodes differently from "no string"."""
+    """The reply "no array" (``*-1``). RESP2 has another encoding for "no string"."""
 
 
 def encode(reply: Any, protocol: int) -> bytes:  # noqa: PLR0911 - a table of types
@@ -67,7 +67,7 @@ def _aggregate(mark: bytes, size: int, parts: Iterable[Any], protocol: int) -> b
 
 
 def shaped(name: bytes, args: list[bytes], reply: Any) -> Any:
-    """Convert the reply to a command from its RESP2 form to the types of RESP3, such as a map for HGETALL."""
+    """Convert the reply to a command from RESP2 types to RESP3 types. For example, the reply to HGETALL becomes a dict."""
     if isinstance(reply, list):
         if name == b"HGETALL":
             return dict(zip(reply[::2], reply[1::2], strict=True))
@@ -83,20 +83,21 @@ def shaped(name: bytes, args: list[bytes], reply: Any) -> Any:
 
 
 class Backend(Protocol):
-    """The interface of a server in memory for its connections."""
+    """The part of a server in memory that its connections use."""
 
     def execute(self, args: list[bytes]) -> Any:
-        """Execute a command on the data at the server's time, deliver the messages that it publishes, and return the reply."""
+        """Execute a command at the server's present time, deliver the messages that the command publishes, and return its
+        reply."""
 
     def version(self, key: bytes) -> int:
-        """Return the version number of a key, which differs after each change of the key."""
+        """Return the version number of a key. It is different after each change of the key."""
 
     def listen(self, session: Session, channel: bytes, by: int) -> None:
-        """Subscribe (``by`` 1) or unsubscribe (-1) the connection of a session to or from a channel."""
+        """Subscribe the connection of a session to a channel if ``by`` is 1, or unsubscribe it if ``by`` is -1."""
 
 
 class Session:
-    """The state of one client connection: protocol version, name, subscriptions and transaction."""
+    """The state of one client connection: its protocol version, name, subscriptions and transaction."""
 
     def __init__(self, server: Backend) -> None:
         self._server = server
@@ -108,7 +109,7 @@ class Session:
         self._queued: list[list[bytes]] | None = None
         """Commands queued since MULTI; None outside a transaction."""
         self._broken = False
-        """True if a command since MULTI was refused, so that EXEC executes none."""
+        """True if a command since MULTI was refused. EXEC then executes none of the commands."""
         self._watched: dict[bytes, int] = {}
         """Version numbers of the watched keys at the time of WATCH."""
         self.leaving = False
@@ -126,7 +127,8 @@ class Session:
         }
 
     def requests(self, data: bytes) -> Iterable[list[bytes]]:
-        """Parse received bytes, and yield the complete commands. Raises hiredis.ProtocolError."""
+        """Parse received bytes, and yield the complete commands. Raises hiredis.ProtocolError if the bytes are no valid
+        commands."""
         self._reader.feed(data)
         while (request := self._reader.gets()) is not False:
             if not isinstance(request, list) or not request or not all(isinstance(part, bytes) for part in request):
@@ -134,7 +136,7 @@ class Session:
             yield request
 
     def handle(self, request: list[bytes]) -> list[Any]:
-        """Handle one command, and return its replies: one, or one per channel of SUBSCRIBE and UNSUBSCRIBE."""
+        """Handle one command, and return its replies: a list of one, or of one per channel for SUBSCRIBE and UNSUBSCRIBE."""
         name, args = request[0].upper(), request[1:]
         if self.channels and self.protocol == 2 and name not in _SUBSCRIBED:
             return [

@@ -112,7 +112,8 @@ def _with_node(endpoint: Endpoint, do: Callable[[Keeper, Node], None]) -> None:
 
 
 def hurry(endpoint: Endpoint) -> None:
-    """Make the keeper renew its leases on a server and refresh its waiters now; return when the replies have arrived."""
+    """Make the keeper (background thread) renew its leases on a server and refresh its waiters now. Return after the
+    replies."""
 
     def all_due(keeper: Keeper, node: Node) -> None:
         now = clock()

@@ -1,4 +1,4 @@
-"""The thread of a server in memory: it serves a unix socket, sets the server's time, and injects delays and lost replies."""
+"""The thread of a server in memory. It serves a unix socket, sets the server's time, and injects delays and lost replies."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ log = logging.getLogger("holdfast.testing")
 _SCRIPTS = {b"EVAL", b"EVALSHA"}
 
 _one_at_a_time = threading.Lock()
-"""Lock around the use of the Lua runtime, which all servers in memory of a process share."""
+"""Lock that a server holds while it uses the Lua runtime, which all servers in memory of a process share."""
 
 
 class Connection:
-    """A client connection: its socket, its session, and the replies that are still to be sent."""
+    """A client connection: its socket, its session, and the replies that have not been sent yet."""
 
     def __init__(self, serving: Serving, sock: socket.socket) -> None:
         self.sock = sock
@@ -45,8 +45,8 @@ class Connection:
 
     @property
     def next_at(self) -> float:
-        """Real (monotonic) time, in seconds, at which the next reply may be sent; infinity: no reply waits, or the
-        socket is full."""
+        """Real monotonic time, in seconds, at which the next reply may be sent; infinity if there is none, or if the socket
+        is full."""
         return self._out[0][0] if self._out and not self._full else float("inf")
 
     def send(self, reply: Any) -> None:
@@ -72,7 +72,7 @@ class Connection:
             self._serving.drop(self)
 
     def _answer(self, request: list[bytes]) -> bool:
-        """Handle a request and queue its replies; return False if the connection is closed."""
+        """Handle a request and queue its replies. Return False if the connection was closed."""
         replies = self.session.handle(request)
         unknown = isinstance(replies[0], ReplyError) and str(replies[0]).startswith("NOSCRIPT")
         if self._serving.lost_answers and request[0].upper() in _SCRIPTS and not unknown:
@@ -88,7 +88,7 @@ class Connection:
         return not self.session.leaving
 
     def flush(self) -> None:
-        """Send the replies whose time has come, as far as the socket accepts them."""
+        """Send the replies that are due, as far as the socket accepts them."""
         now = time.monotonic()
         self._full = False
         while self._out and self._out[0][0] <= now:
@@ -107,7 +107,8 @@ class Connection:
 
 
 class Serving:
-    """The thread of a server in memory. Other threads use only `run`, `close`, `delay` and `lost_answers`."""
+    """The thread of a server in memory, and its sockets. Other threads may use only `run`, `close`, `delay` and
+    `lost_answers`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -115,16 +116,16 @@ class Serving:
         self.delay = 0.0
         """Seconds of real time by which each reply is delayed."""
         self.lost_answers = 0
-        """Number of scripts whose replies are still to be dropped, by cutting their connections."""
+        """Number of scripts whose replies are still to be lost. Instead of the reply, the connection is cut."""
         self._start = time.time() - clock()
-        """Seconds to add to the monotonic time of this process to get the server's time, so that both advance together."""
+        """Seconds to add to the monotonic clock of this process to get the server's time. So both clocks advance together."""
         self._owner = os.getpid()
         self._listener: socket.socket | None = None
         self._connections: dict[socket.socket, Connection] = {}
         self._listeners: dict[bytes, list[Session]] = {}
         self._todo: deque[Callable[[], None]] = deque()
         self._mutex = threading.Lock()
-        """Lock that keeps `run` from queueing a function for a thread that has ended."""
+        """Lock that prevents `run` from queueing a function after the thread has ended."""
         self._ended = False
         self._selector = selectors.DefaultSelector()
         self._poke_out, self._poke_in = socket.socketpair()
@@ -138,7 +139,7 @@ class Serving:
     def run(self, what: Callable[[], T]) -> T:
         """Call a function in the server's thread, between two commands, and return its result or raise its exception.
 
-        Raises RuntimeError if the server is closed, or belongs to the parent of this forked process.
+        Raises RuntimeError if the server is closed, or if this is a forked child of the process that started the server.
         """
         if self._owner != os.getpid():
             raise RuntimeError("a server in memory belongs to the process that started it; a forked child can only connect")
@@ -177,7 +178,7 @@ class Serving:
             self._selector.register(listener, selectors.EVENT_READ)
 
     def down(self) -> None:
-        """Close the unix socket and all connections, as if the server were switched off. The data stays."""
+        """Close the unix socket and all connections, as if the server were switched off. The data is kept."""
         listener, self._listener = self._listener, None
         if listener is not None:
             self._selector.unregister(listener)
@@ -198,7 +199,8 @@ class Serving:
             self._selector.modify(connection.sock, events, connection)
 
     def execute(self, args: list[bytes]) -> Any:
-        """Execute a command on the data at the server's time, deliver the messages that it publishes, and return the reply."""
+        """Execute a command at the server's present time, deliver the messages that the command publishes, and return its
+        reply."""
         with self._data() as data:
             reply = data.execute(*args)
             published, data.published[:] = list(data.published), []
@@ -208,13 +210,13 @@ class Serving:
         return reply
 
     def version(self, key: bytes) -> int:
-        """Return the version number of a key, which differs after each change of the key."""
+        """Return the version number of a key. It is different after each change of the key."""
         with self._data() as data:
             return data.version(key)
 
     @contextmanager
     def _data(self) -> Iterator[Keyspace]:
-        """Yield the data, with its time set to the server's time."""
+        """Yield the data of the server, after its time was set to the server's time."""
         with _one_at_a_time:
             self._keyspace.now = int((self._start + clock()) * 1e6)
             yield self._keyspace
@@ -225,7 +227,7 @@ class Serving:
                 connection.send(message)
 
     def listen(self, session: Session, channel: bytes, by: int) -> None:
-        """Subscribe (``by`` 1) or unsubscribe (-1) the connection of a session to or from a channel."""
+        """Subscribe the connection of a session to a channel if ``by`` is 1, or unsubscribe it if ``by`` is -1."""
         sessions = self._listeners.setdefault(channel, [])
         sessions.append(session) if by > 0 else sessions.remove(session)
         with self._data() as data:
@@ -266,7 +268,7 @@ class Serving:
         self._poke_out.close()
 
     def let_go(self) -> None:
-        """Close the copies of all sockets in a forked child; the connections belong to the parent and stay open there."""
+        """Close this forked child's copies of all sockets. The parent's connections stay open."""
         ours = [self._listener, self._poke_out, self._poke_in, *self._connections]
         for sock in ours:
             if sock is not None:

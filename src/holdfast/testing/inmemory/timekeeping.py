@@ -1,4 +1,5 @@
-"""`holdfast.testing.clock`: a clock with which a test moves holdfast's time in this process, and that of its memory servers."""
+"""`holdfast.testing.clock`: a clock with which a test moves the time of holdfast in this process and of its servers in
+memory."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from holdfast._runtime.process import close
 from holdfast.testing.inmemory import inside
 
 STEP = 1.0
-"""Longest step of `Clock.run`, in seconds: the interval at which a waiting process refreshes its position in a queue."""
+"""Longest step of `Clock.run`, in seconds. It is the interval at which a waiter refreshes its position in a queue."""
 
 
 class Clock:
-    """The clock of this process's locks, and of all servers started by `holdfast.testing.memory`.
+    """The clock of all locks in this process, and of all servers that `holdfast.testing.memory` has started.
 
-    The clock runs with real time, and a test can move it forward. ``time.time()``, ``time.sleep()``, the event loop and real
-    servers are not affected.
+    The clock runs with real time, and a test can move it forward. It does not affect ``time.time()``, ``time.sleep()``,
+    the event loop and real servers.
     """
 
     def __init__(self) -> None:
@@ -27,15 +28,16 @@ class Clock:
         return f"<holdfast.testing.clock, {local.ahead:g} s ahead>"
 
     def advance(self, seconds: float) -> None:
-        """Move the clock forward in one step, as if the whole machine had slept: no renewal is sent meanwhile.
+        """Move the clock forward in one step, as if the whole machine had slept. No lease is renewed meanwhile.
 
-        On return, expired leases are lost, expired waits have timed out, and waiters hold the locks that became free.
+        When the method returns, expired leases are lost, expired waits have timed out, and waiters hold the locks that
+        became free.
         """
         with self._mutex:
             self._step(_checked(seconds))
 
     def run(self, seconds: float) -> None:
-        """Move the clock forward in small steps, as if the machine were running: leases are renewed meanwhile."""
+        """Move the clock forward in small steps, as if the machine were running. Leases are renewed meanwhile."""
         with self._mutex:
             end = local.clock() + _checked(seconds)
             patience = inside.LIMIT
@@ -47,8 +49,8 @@ class Clock:
     def reset(self) -> None:
         """Set the clock back to real time.
 
-        If the clock was moved, all leases and waits of this process end first, as with `holdfast.close()`, because time must
-        not run backwards while a lock is held.
+        If the clock was moved, all leases and waits of this process end first, as with `holdfast.close()`. While a lock is
+        held, time must not run backwards.
         """
         with self._mutex:
             if local.ahead:
@@ -57,7 +59,7 @@ class Clock:
 
     @staticmethod
     def _step(seconds: float, patience: float = inside.LIMIT) -> bool:
-        """Move the clock by one step; return True if the keeper (background thread) is idle within ``patience`` real
+        """Move the clock by one step. Return True if the keeper (background thread) becomes idle within ``patience`` real
         seconds."""
 
         def move() -> None:
@@ -74,4 +76,4 @@ def _checked(seconds: float) -> float:
 
 
 clock = Clock()
-"""The clock of holdfast in this process."""
+"""The clock of holdfast in this process, which a test moves."""

@@ -1,4 +1,4 @@
-"""Counts of what happened in the judged histories: if too little happened, the run proves nothing and is invalid."""
+"""Counts of what happened in the judged histories. If too little happened, the run proves nothing and is invalid."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from holdfast.testing.judge.verdicts import Docket
 
 @dataclass(slots=True)
 class Coverage:
-    """Counts of events and verdicts, added up over histories. `Counter` fields count faults by kind."""
+    """Counts of events and verdicts, added up over histories. The fields of type `Counter` count faults by kind."""
 
     histories: int = 0
     events: int = 0
     taken: int = 0
     contended: int = 0
-    """Acquisitions after a wait for other holders."""
+    """Acquisitions after a wait, because another client held the lock."""
     handed_over: int = 0
-    """Acquisitions by a waiter in the server's queue."""
+    """Acquisitions by a waiter that was in the server's queue."""
     passed: int = 0
-    """Acquisitions of a lock that another worker of the same process handed on."""
+    """Acquisitions of a lock that another worker of the same process handed on to the worker."""
     inherited: int = 0
     """Acquisitions by a waiter that had inherited its position in the server's queue from another waiter of its process."""
     lingered: int = 0
-    """Leases that a process kept for a while after their release, when none of its workers waited for the lock."""
+    """Leases that a process kept for a while after the release, because none of its workers was waiting for the lock."""
     again: int = 0
-    """Repeated acquisitions by the holder itself."""
+    """Acquisitions of a lock by a worker that already held it (reentrant locks)."""
     renewed: int = 0
     expired: int = 0
     """Leases that ended before their holder released them."""
     lost: int = 0
     """Leases whose holder was notified of their loss."""
     refused: int = 0
-    """Writes that the protected register refused as late."""
+    """Writes that the protected resource refused because of a low fence."""
     written: int = 0
     gave_up: int = 0
     """Attempts to acquire that ended busy, failed or cancelled."""
@@ -86,14 +86,15 @@ class Coverage:
         return self
 
     def of(self, what: str) -> int:
-        """Return a count by its name: a field, or "fault slow" or "fault slow while held" for a kind of fault."""
+        """Return a count by its name: the name of a field, "fault slow" (faults of a kind), or "fault slow while held"."""
         if not what.startswith("fault "):
             return int(getattr(self, what))
         kind, _, held = what.removeprefix("fault ").partition(" ")
         return (self.faults_while_held if held else self.faults)[kind]
 
     def missing(self, minimum: Mapping[str, int]) -> list[str]:
-        """Return a text for each event that happened less often than ``minimum`` demands; names are those of `of`."""
+        """Return a text for each event that happened less often than ``minimum`` demands. Its keys are names as `of` accepts
+        them."""
         return [f"{what}: {self.of(what)} of {least}" for what, least in minimum.items() if self.of(what) < least]
 
     def __str__(self) -> str:

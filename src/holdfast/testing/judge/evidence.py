@@ -44,7 +44,7 @@ PROMPT = 0.1
 """Shortest time, in seconds, after which a process that waits for a reply may go on without the reply."""
 
 RECONNECTED = 1.0
-"""Seconds within which a lost connection is open again, if its server can be reached."""
+"""Seconds after the loss of a connection within which it is open again, if its server can be reached."""
 
 SIGN_OF_LIFE = 1.0
 """Seconds without a request from a process after which the server may skip its positions in the queue."""
@@ -92,7 +92,8 @@ class Hold:
         """True if the lease was handed on: another worker of the same process held the lock before, under the same lease."""
         self.process = process_of(self.who)
         self.ended = INFINITY
-        """Time at which the holder released the lock, noticed its loss, or died with its process; infinity: not yet."""
+        """Time at which the holder released the lock, noticed its loss, or died with its process; infinity: none of these
+        happened."""
         self.how = ""
 
     @property
@@ -119,7 +120,7 @@ class Fault:
         self.process = process_of(event.who)
         self.lock = event.lock
         self.leases = frozenset(event.lease.split())
-        """Names of the only leases that the fault concerns; empty if it may concern any."""
+        """Names of the leases that the fault concerns; empty if it may concern any lease."""
 
     @property
     def weather(self) -> bool:
@@ -289,8 +290,8 @@ class Evidence:
         return not self.docket.decide(rule, end <= self.due(since, seconds, faults) + ROUNDING)
 
     def granted(self, hold: Hold) -> float | None:
-        """Return the time at which the server granted the lock for this acquisition; None if unknown, or if several
-        servers did."""
+        """Return the time at which the server granted the lock for this acquisition; None if it is unknown or if several
+        servers granted it."""
         grants = [event for event in self.leases[hold.lease] if event.kind == "granted" and event.at <= hold.since]
         return grants[-1].at if len({event.who for event in grants}) == 1 else None
 

@@ -41,7 +41,7 @@ class Limits:
     """Longest time for which a lock may be free while a client waits. The server may first keep the lock for a dead waiter,
     and a waiter learns of a free lock at its next refresh at the latest."""
     claim: float = float("inf")
-    """Longest time for which the server may keep a lock for a dead waiter that is first in the queue."""
+    """Longest time for which the server may keep a lock for a dead waiter, after it has granted the lock to this waiter."""
     echo: float = float("inf")
     """Longest time for which a fault may still have an effect after its end: the longest delay of a message."""
     lag: float = 2.0

@@ -28,7 +28,7 @@ JUST_NOW = 1.0
 """Seconds after the end of a run within which its log entry may still be missing."""
 
 AROUND = 4.0
-"""Seconds before and after a fault within which the fault may delay runs and records."""
+"""Seconds before and after the start of a run in which a fault may have delayed the run or its records."""
 
 ATTEMPTS = 3
 """Maximum number of attempts to run a job for one tick."""
@@ -107,7 +107,8 @@ class Facts(Protocol):
 
 
 class Stretch(NamedTuple):
-    """A run of a job, from its start until its process stopped relying on its lease, in seconds of virtual time."""
+    """A run of a job, from its start until its process no longer relied on the lease of the run. Times are virtual, in
+    seconds."""
 
     began: Event
     end: float
@@ -122,7 +123,7 @@ class Served:
     history: list[Event]
     facts: Sequence[Facts]
     jobs: Mapping[str, tuple[float, Terms]]
-    """Period of each job, in seconds, and its options, by the job's name; ticks are multiples of the period."""
+    """The jobs by name, each as its period in seconds and its options. Ticks are the multiples of the period."""
     now: float
     """Virtual time, in seconds, of the end of the history."""
     shown: Callable[[float], float]
@@ -138,8 +139,9 @@ class Served:
     prompt: float
     """Seconds after a tick within which its run begins, if there are no faults (``calm``); infinity: no limit."""
     new_since: Mapping[str, float | None] | None = None
-    """Server time, in microseconds, since which each job has the opposite ``on_crash=``; infinity: never; None: its definition
-    changed more than once. None for all jobs: they keep their definitions."""
+    """Server time, in microseconds, from which on each job has the opposite ``on_crash=``, by the job's name. Infinity:
+    never; None: the definition of the job changed more than once. If this attribute itself is None, all jobs keep their
+    definitions."""
     stretches: dict[str, list[Stretch]] = field(default_factory=dict)
     docket: Docket = field(default_factory=Docket)
     upsets: Upsets = field(default_factory=lambda: Upsets(()))
@@ -193,7 +195,7 @@ def _stretches(case: Served) -> dict[str, list[Stretch]]:
 
 
 def _renewed(history: list[Event]) -> dict[tuple[str, str, str], float]:
-    """Return the time, in seconds, at which each run's lease ends after its last renewal, by worker, job and attempt."""
+    """Return the time, in seconds, at which the lease of each renewed run ends, by worker, job and attempt."""
     return {(event.who, event.lock, event.attempt): event.until for event in history if event.kind == "renewed"}
 
 
@@ -235,9 +237,9 @@ def s1_once(case: Served) -> Iterator[Violation]:
 
 
 def s1_crashed(case: Served) -> Iterator[Violation]:
-    """S1: whether a crashed run begins again is decided by the definition of the job that counted when the crash was noticed.
+    """S1: a crashed run is started again, or is not, as the job's definition said when the crash was noticed.
 
-    A retry may still be queued, or under way.
+    A retry that has not started yet may still be queued, or its request may be under way.
     """
     for facts in case.facts if case.new_since is not None else ():
         since = case.new_since[facts.name] if case.new_since is not None else None

@@ -1,4 +1,4 @@
-"""Count how many cases each rule has judged, and how many it excused because a fault made a verdict impossible.
+"""Counts of the cases that each rule has judged, and of those that it excused because a fault made a verdict impossible.
 
 A rule that met no case, or excused every case, has proved nothing.
 """
@@ -10,29 +10,29 @@ from typing import Self
 
 
 def in_order(case: str) -> tuple[str, int, str]:
-    """Return a sort key for the name of a rule, or of a part of it: R2 comes before R10, and "R8" before "R8 line"."""
+    """Return a sort key for the name of a rule or of a part of a rule: R2 comes before R10, and "R8" before "R8 line"."""
     rule, _, part = case.partition(" ")
     return rule[0], int(rule[1:]), part
 
 
 class Docket:
-    """Counts of judged and excused cases, by rule, over many histories; parts of a rule count separately: "R8", "R8 line"."""
+    """Counts of judged and of excused cases, by rule, over many histories. "R8" and its part "R8 line" have separate counts."""
 
     __slots__ = ("excused", "judged")
 
     def __init__(self) -> None:
         self.judged: Counter[str] = Counter()
-        """Number of cases, by rule, in which a violation would have been reported."""
+        """Number of cases, by rule, in which the rule would have reported a violation."""
         self.excused: Counter[str] = Counter()
-        """Number of cases, by rule, in which no violation could be reported, because of a fault."""
+        """Number of cases, by rule, in which a fault excused everything, so that no violation could be reported."""
 
     def decide(self, rule: str, excused: bool = False) -> bool:
-        """Count a case of a rule as judged, or as excused, and return ``excused``."""
+        """Count a case of a rule: as excused if ``excused`` is True, otherwise as judged. Return ``excused``."""
         (self.excused if excused else self.judged)[rule] += 1
         return excused
 
     def judged_by(self, rule: str) -> int:
-        """Return the number of cases that all parts of a rule have judged."""
+        """Return the number of cases that a rule has judged, with all parts of the rule."""
         return sum(count for case, count in self.judged.items() if case.partition(" ")[0] == rule)
 
     def __iadd__(self, other: Docket) -> Self:

@@ -84,7 +84,8 @@ class Keyspace:
         return (b"", None) if found is None else (found[0], None if found[1] is False else int(found[1]))
 
     def subscribe(self, channel: bytes, by: int) -> None:
-        """Add (1) or remove (-1) a subscriber of a channel, as counted by PUBLISH and PUBSUB NUMSUB."""
+        """Add a subscriber to a channel if ``by`` is 1, or remove one if ``by`` is -1. PUBLISH and PUBSUB NUMSUB count the
+        subscribers."""
         self._engine.subscribe(self._data, channel, by)
 
     def forbid(self, command: str) -> None:
@@ -103,7 +104,7 @@ class Keyspace:
         return version
 
     def clear(self) -> None:
-        """Delete all keys, as FLUSHALL does; scripts and subscribers stay."""
+        """Delete all keys, as FLUSHALL does. Loaded scripts and subscribers are kept."""
         self._engine.clear(self._data)
 
     def dump(self) -> tuple[Any, ...]:
@@ -127,7 +128,7 @@ class Keyspace:
         return tuple(found)
 
     def load(self, dump: tuple[Any, ...]) -> None:
-        """Replace all keys by the content of a `dump`; scripts and subscribers stay."""
+        """Replace all keys by the content of a `dump`. Loaded scripts and subscribers are kept."""
         self._engine.clear(self._data)
         for key, kind, value, expires in dump:
             flat = [value] if kind == b"string" else value

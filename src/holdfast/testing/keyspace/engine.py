@@ -52,7 +52,7 @@ def kinds() -> list[str]:
 
 
 class Engine:
-    """A Lua runtime with the functions of `calls.lua`, and the compiled scripts. Each call is atomic."""
+    """A Lua runtime with the functions of `calls.lua`, and the scripts that it has compiled."""
 
     def __init__(self, kind: str) -> None:
         lupa: Any = importlib.import_module(f"lupa.{kind}")

@@ -73,7 +73,7 @@ class SetNx:
 
 
 class SetNxExpire:
-    """SETNX, and then EXPIRE, so that a crash does not leave the lock behind."""
+    """SETNX, and then EXPIRE, so that the lock does not stay forever if its holder crashes."""
 
     async def take(self) -> Held | None:
         began = await Now()
@@ -87,7 +87,7 @@ class SetNxExpire:
 
 
 class Timestamp:
-    """SETNX of the time at which the lock expires. A client that sees an expired time deletes the key, and tries again."""
+    """SETNX of the time at which the lock expires. A client that sees an expired time deletes the key and tries SETNX again."""
 
     async def take(self) -> Held | None:
         now_ms = int(await Now() * 1000)
@@ -106,7 +106,8 @@ class Timestamp:
 
 
 class TimestampGetSet:
-    """SETNX of the expiry time. A client that sees an expired one swaps in its own by GETSET, and wins if it gets that one."""
+    """SETNX of the expiry time. A client that sees an expired time replaces it by its own time with GETSET, and wins if
+    GETSET returns the expired time that it saw."""
 
     async def take(self) -> Held | None:
         return await self.try_at(int(await Now() * 1000))
@@ -126,7 +127,7 @@ class TimestampGetSet:
 
 
 class TimestampIsMine(TimestampGetSet):
-    """SETNX and GETSET of the expiry time. A client that got no answer reads the key, and wins if its own time is there."""
+    """SETNX and GETSET of the expiry time. A client that got no reply reads the key, and wins if the key has its own time."""
 
     async def try_at(self, now_ms: int) -> Held | None:
         try:
@@ -137,7 +138,8 @@ class TimestampIsMine(TimestampGetSet):
 
 
 class SetNxPx:
-    """SET NX PX: set the key with an expiry if it does not exist, in one command; only the server's clock counts."""
+    """SET NX PX: set the key with an expiry if it does not exist, in one command. Only the server's clock decides when it
+    expires."""
 
     async def take(self) -> Held | None:
         began = await Now()
@@ -172,7 +174,7 @@ class TokenScript(Token):
 
 
 class Redlock:
-    """SET NX PX of a token on three independent servers. A client that wins on two of them, a majority, holds the lock."""
+    """SET NX PX of a token on three independent servers. A client that succeeds on two of them, a majority, holds the lock."""
 
     SERVERS = 3
     DRIFT = 0.01 * TTL + 0.002
@@ -202,7 +204,8 @@ class Redlock:
 
 
 class Fenced(TokenScript):
-    """SET NX PX of a random token, in a script that also counts a fence: a number for the holder, greater than all before."""
+    """SET NX PX of a random token, in a script that also returns a fence: a number for the holder, greater than all earlier
+    fences."""
 
     async def take(self) -> Held | None:
         token = await NewToken()

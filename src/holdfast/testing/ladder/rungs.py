@@ -61,7 +61,7 @@ class Fall(NamedTuple):
     wrong: str
     """Description of the failure, in a sentence."""
     within: int
-    """Number of schedules within which the search must find the failure."""
+    """Maximum number of schedules that the search may need to find the failure."""
     cure: str
     """Name of the later rung that survives the same scenario."""
 

@@ -65,7 +65,8 @@ def _short(text: str) -> str:
 
 
 class LadderWorld(Stepwise):
-    """A simulated world that runs step by step, with one more kind of fault: a server dies, and a successor replaces it."""
+    """A simulated world in which a search chooses each step. It has one more kind of fault: a server dies, and a successor
+    replaces it."""
 
     def __init__(self, *, faults: Iterable[str], servers: int, successor: Successor) -> None:
         super().__init__(faults=faults, budget=1, ttl=TTL)
@@ -146,7 +147,7 @@ class Client:
         self.writes = writes
         """True if the protected resource refuses a write whose fence is lower than the highest fence that it has seen."""
         self.guarded = guarded
-        """True if the protected resource refuses a write whose fence is lower than one that it has seen."""
+        """True if the protected resource refuses a write whose fence is lower than the highest fence that it has seen."""
 
     def note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
         worker = self.worker

@@ -1,1 +1,2 @@
-"""Small scenarios of each kind of lock, election and so on; the exhaustive search runs all their schedules (event orders)."""
+"""Small scenarios of locks, elections and other primitives. The exhaustive search runs all their schedules (orders of
+events)."""

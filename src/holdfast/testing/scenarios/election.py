@@ -1,4 +1,4 @@
-"""Small scenarios of an election, of which the exhaustive search runs every schedule (order of events and faults)."""
+"""Small scenarios of an election. The exhaustive search runs every schedule (order of events and faults) of each scenario."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Program = Callable[[Worker, Election], Coroutine[Any, Any, None]]
 
 
 def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = None) -> Program:
-    """Return a program that campaigns as ``name``, leads for ``hold`` seconds, and hands over to ``to`` or resigns.
+    """Return a program that campaigns as ``name``, leads for ``hold`` seconds, and then hands over to ``to`` or resigns.
 
-    It campaigns for at most ``wait`` seconds; None: again and again until elected.
+    The program campaigns for at most ``wait`` seconds; None: until it is elected. If ``to`` is "", it resigns.
     """
 
     async def program(worker: Worker, election: Election) -> None:
@@ -49,7 +49,7 @@ def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = Non
 
 
 def watch(name: str) -> Program:
-    """Return a program that observes the election until the candidate ``name`` has led and leads no more."""
+    """Return a program that observes the election until the candidate ``name`` has led and no longer leads."""
 
     async def program(worker: Worker, election: Election) -> None:
         observer = Observer(worker, election)
@@ -63,12 +63,12 @@ def watch(name: str) -> Program:
 
 @dataclass(frozen=True)
 class ElectionScenario(FlightScenario):
-    """A scenario of an election: one worker for each program, each in its own process, and at most ``budget`` injected
-    faults."""
+    """A scenario of an election. Each program is run by one worker in a process of its own. Up to ``budget`` faults happen."""
 
     programs: tuple[Any, ...]
     watched: bool = False
-    """True if the second program observes the election, and must see the first program lead and the end of its term."""
+    """True if the second program observes the election. It must then notice that the first program leads, and that its term
+    ends."""
 
     def build(self, *, trace: bool = False) -> Stepwise:
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=LEASE, trace=trace)

@@ -1,6 +1,6 @@
-"""Small scenarios of a lock, a semaphore and a read-write lock, of which the exhaustive search runs every schedule.
+"""Small scenarios of a lock, a semaphore and a read-write lock. The exhaustive search runs every schedule of each scenario.
 
-A scenario consists of the programs of its workers, and of the faults that may happen.
+A scenario consists of the programs of its workers, and of the kinds of faults that may happen.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ TTL = 2.0
 def once(wait: float | None = None, hold: float = 0.0, *, by_hand: bool = False) -> Program:
     """Return a program that acquires the lock once, holds it for ``hold`` seconds, and releases it.
 
-    While it holds the lock, the program writes to the protected store, and renews explicitly if ``by_hand``. It waits for the
-    lock at most ``wait`` seconds; None: without limit.
+    The program waits for the lock at most ``wait`` seconds (None: without limit). While it holds the lock, it writes to
+    the protected store. If ``by_hand`` is True, it also renews the lease explicitly.
     """
 
     async def program(_worker: Worker, lock: Lock) -> None:
@@ -78,8 +78,8 @@ def lowered() -> Program:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario of a lock: one worker for each program, ``together`` workers in each process, at most ``budget``
-    injected faults."""
+    """A scenario of a lock. Each program is run by one worker. There are ``together`` workers in each process, and up to
+    ``budget`` faults."""
 
     name: str
     about: str
@@ -91,21 +91,21 @@ class Scenario:
     ttl: float = TTL
     renew: bool = True
     brisk: bool = False
-    """True if the search takes a step that only one process sees immediately, instead of trying all orders (see `Stepwise`)."""
+    """True if the search makes a step that only one process notices immediately, instead of trying all orders (see
+    `Stepwise`)."""
     warm: bool = False
     """True if each process has subscribed to notifications and written its process record before the scenario begins."""
     fair: bool = False
-    """True if the lock is a FairLock, which is never handed on inside a process."""
+    """True if the lock is a FairLock, which a process never hands on among its workers."""
     linger: float = 0.0
     max_passes: int = 32
     max_pass_time: float = 0.01
     permits: tuple[Permits, ...] = ()
-    """The permits that each program acquires, if the scenario is about permits; an empty tuple: the scenario is about a
-    lock."""
+    """The permits that each program acquires, if the scenario is about permits; empty if it is about a lock."""
 
     @property
     def limits(self) -> Limits:
-        """The time limits of the rules for this scenario, in which messages take no time."""
+        """The time limits of the rules for this scenario. They are short, because messages take no time."""
         return Limits(
             handover=0.1,
             linger=self.linger,
@@ -136,7 +136,8 @@ class Scenario:
         return world
 
     def settle(self, world: Stepwise) -> None:
-        """End a history: deliver the messages under way, let the leases expire, and record the leftovers."""
+        """End a history whose workers have finished: deliver the messages under way, let the leases expire, and record
+        leftover data."""
         world.budget = 0
         while steps := world.steps_now():
             steps[0].do()
@@ -164,7 +165,8 @@ class Scenario:
         return explore(self.build, self.settle, self.limits, most=most, stop_at=stop_at, broad=broad, progress=progress)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """Run one schedule, given as the choice at each step; return its history and the violations of rules in it."""
+        """Run one schedule, given as the index of the chosen option at each step. Return its history and the violations
+        in it."""
         return replay(lambda: self.build(trace=trace), self.settle, choices, self.limits)
 
 
@@ -183,7 +185,7 @@ ASKED = (once(), once(wait=0.0))
 
 
 PAIRS: dict[str, Any] = {"together": 2, "face": "asyncio", "warm": True}
-"""Options of scenarios with two tasks in each process, so that the lock is handed on between the two tasks."""
+"""Options of scenarios in which each process has two tasks, and hands the lock on between them."""
 
 KEPT: dict[str, Any] = {"linger": 0.3, "warm": True}
 
@@ -218,7 +220,7 @@ QUICK: dict[str, Scenario] = {
         *_each("kept", "one client lingers after use, one tries", ASKED, ("lost-request", "crash", "pause"), **KEPT),
     )
 }
-"""The scenarios of a lock that are searched quickly, by name; about 40,000 schedules in all."""
+"""The scenarios of a lock that are searched quickly, by name. They have about 40,000 schedules in all."""
 
 LONG: dict[str, Scenario] = {
     scenario.name: scenario
@@ -249,7 +251,7 @@ LONG: dict[str, Scenario] = {
         Scenario("two-faults", "two clients, a lost reply and a crash", BOTH, ("lost-reply", "crash"), budget=2),
     )
 }
-"""The scenarios of a lock whose search takes long (some take more than a minute), by name."""
+"""The scenarios of a lock whose search takes long, sometimes more than a minute, by name."""
 
 
 def _share(*weights: int) -> tuple[Permits, ...]:

@@ -1,4 +1,4 @@
-"""Small scenarios of a MultiLock (several locks at once), of which the exhaustive search runs every schedule."""
+"""Small scenarios of a MultiLock (several locks at once). The exhaustive search runs every schedule of each scenario."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ WRITERS[MultiLock] = lambda state, lock: state._all((lock.parts, lock.wants, loc
 
 @dataclass(frozen=True)
 class MultilockScenario(Scenario):
-    """A scenario of several locks: one worker for each program, which names the locks in the order given in ``orders``."""
+    """A scenario of several locks. Each program is run by one worker, which passes the locks in the order given in
+    ``orders``."""
 
     orders: tuple[str, ...] = ()
     brisk: bool = True

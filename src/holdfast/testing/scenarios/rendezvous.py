@@ -1,4 +1,4 @@
-"""Small scenarios of barriers, latches and events, of which the exhaustive search runs every schedule."""
+"""Small scenarios of barriers, latches and events. The exhaustive search runs every schedule of each scenario."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ TTL = 2.0
 
 
 def meet(wait: float | None = None, takes: float | None = None) -> Program:
-    """Return a program that waits at the barrier, and waits there once more if its worker is cancelled.
+    """Return a program that waits at the barrier. If its worker is cancelled, the program waits there once more.
 
-    ``takes`` is the duration of the barrier's action in seconds; None: no action.
+    ``takes`` is the duration of the barrier's action, in seconds; None: the barrier has no action.
     """
 
     async def program(client: RendezvousClient, where: Any) -> None:
@@ -41,9 +41,9 @@ def meet(wait: float | None = None, takes: float | None = None) -> Program:
 
 
 def count(*, clears: bool = False) -> Program:
-    """Return a program that counts a latch down or sets an event, and with ``clears`` resets it at once.
+    """Return a program that counts a latch down or sets an event. If ``clears`` is True, it resets it immediately after that.
 
-    If its worker is cancelled, the program counts once more, so that the waiting workers do not wait forever.
+    If its worker is cancelled, the program counts or sets once more. Otherwise the waiting workers might wait forever.
     """
 
     async def program(client: RendezvousClient, what: Any) -> None:
@@ -58,7 +58,7 @@ def count(*, clears: bool = False) -> Program:
 
 
 def wait(seconds: float | None = None) -> Program:
-    """Return a program that waits at most ``seconds`` (None: without limit) until the latch is open or the event is set."""
+    """Return a program that waits until the latch is open or the event is set, at most ``seconds`` (None: without limit)."""
 
     async def program(client: RendezvousClient, what: Any) -> None:
         try:
@@ -70,7 +70,7 @@ def wait(seconds: float | None = None) -> Program:
 
 
 def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
-    """Return a program that waits at the barrier after ``after`` seconds, and gives up if its worker is cancelled."""
+    """Return a program that arrives at the barrier after ``after`` seconds. If its worker is cancelled, it gives up."""
 
     async def program(client: RendezvousClient, where: Any) -> None:
         try:
@@ -85,7 +85,7 @@ def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
 
 @dataclass(frozen=True)
 class RendezvousScenario:
-    """A scenario of a barrier, a latch or an event: one worker for each program, each in its own process."""
+    """A scenario of a barrier, a latch or an event. Each program is run by one worker in a process of its own."""
 
     name: str
     about: str
@@ -118,7 +118,8 @@ class RendezvousScenario:
         return world
 
     def settle(self, world: Stepwise) -> None:
-        """End a history: deliver the messages under way, let the leases expire, and record the leftovers."""
+        """End a history whose workers have finished: deliver the messages under way, let the leases expire, and record
+        leftover data."""
         world.budget = 0
         until = world.now + 3 * TTL
         try:
@@ -148,7 +149,8 @@ class RendezvousScenario:
         return explore(self.build, self.settle, most=most, stop_at=stop_at, broad=broad, progress=progress, judge=self.judge)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """Run one schedule, given as the choice at each step; return its history and the violations of rules in it."""
+        """Run one schedule, given as the index of the chosen option at each step. Return its history and the violations
+        in it."""
         return replay(lambda: self.build(trace=trace), self.settle, choices, judge=self.judge)
 
 

@@ -1,4 +1,4 @@
-"""Small scenarios of single flight on a cached key, of which the exhaustive search runs every schedule."""
+"""Small scenarios of single flight on a cached key. The exhaustive search runs every schedule of each scenario."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ FOR_EVER, AT_ONCE = LookupPolicy(), LookupPolicy(wait=0.0)
 
 
 def get(policy: LookupPolicy = FOR_EVER, takes: float = 0.1, *, fails: bool = False) -> Program:
-    """Return a program that looks up the value, and loads it in ``takes`` seconds if it gets the load lease.
+    """Return a program that looks up the value. If it gets the load lease (right to load), it loads the value in ``takes``
+    seconds.
 
-    With ``fails``, the load fails.
+    If ``fails`` is True, the load fails.
     """
 
     async def program(client: CacheClient) -> None:
@@ -39,8 +40,10 @@ def get(policy: LookupPolicy = FOR_EVER, takes: float = 0.1, *, fails: bool = Fa
 
 
 def change(how: str) -> Program:
-    """Return a program that writes a new version to the source, invalidates the key in the way ``how``, and looks up
-    the value."""
+    """Return a program that writes a new version to the source, invalidates the key, and looks up the value.
+
+    ``how`` is the way of invalidation, as in `CacheClient.write`.
+    """
 
     async def program(client: CacheClient) -> None:
         await client.write(how)
@@ -51,8 +54,8 @@ def change(how: str) -> Program:
 
 @dataclass(frozen=True)
 class FlightScenario:
-    """A scenario of single flight: one worker for each program, each in its own process, and at most ``budget``
-    injected faults."""
+    """A scenario of single flight. Each program is run by one worker in a process of its own. Up to ``budget`` faults
+    happen."""
 
     name: str
     about: str
@@ -77,7 +80,8 @@ class FlightScenario:
         return world
 
     def settle(self, world: Stepwise) -> None:
-        """End a history: deliver the messages under way, let the leases expire, and record the leftovers."""
+        """End a history whose workers have finished: deliver the messages under way, let the leases expire, and record
+        leftover data."""
         world.budget = 0
         until = world.now + 3 * LEASE
         try:
@@ -105,7 +109,8 @@ class FlightScenario:
         return explore(self.build, self.settle, most=most, stop_at=stop_at, broad=broad, progress=progress, judge=self.judge)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
-        """Run one schedule, given as the choice at each step; return its history and the violations of rules in it."""
+        """Run one schedule, given as the index of the chosen option at each step. Return its history and the violations
+        in it."""
         return replay(lambda: self.build(trace=trace), self.settle, choices, judge=self.judge)
 
 

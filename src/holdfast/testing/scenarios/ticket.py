@@ -1,4 +1,5 @@
-"""Small scenarios of a ticket, which hands a held lock over to another process; the search runs every schedule."""
+"""Small scenarios of a ticket, which hands a held lock over to another process. The search runs every schedule of each
+scenario."""
 
 from __future__ import annotations
 
@@ -14,13 +15,14 @@ from holdfast.testing.sim.ticket_client import IssuedTicket, issue, out, redeem
 from holdfast.testing.sim.worker import Cancelled, Worker
 
 EXPIRES = 1.5
-"""Seconds after which a ticket expires; less than a lease."""
+"""Seconds after which a ticket expires. This is less than a lease."""
 
 
 def give(*to: int) -> Program:
-    """Return a program that acquires the lock and turns the lease into a ticket, which each of the processes ``to`` redeems.
+    """Return a program that acquires the lock and turns its lease into a ticket. A worker in each process of ``to`` redeems
+    the ticket.
 
-    A process is named by its index in the world.
+    ``to`` has the indexes of the processes in the world. If it is empty, nobody redeems the ticket.
     """
 
     async def program(worker: Worker, lock: Lock) -> None:
@@ -67,11 +69,12 @@ class TicketScenario(Scenario):
 
     @property
     def limits(self) -> Limits:
-        """The time limits of the rules: a waiter does not know when a ticket expires, so it asks once a second."""
+        """The time limits of the rules. A waiter does not learn when a ticket expires, and asks the server only once a
+        second."""
         return replace(super().limits, handover=1.1)
 
     def settle(self, world: Stepwise) -> None:
-        """End a history: let the tickets that nobody has redeemed expire, then end it as `Scenario.settle` does."""
+        """End a history: let the tickets expire that nobody has redeemed, and then do what `Scenario.settle` does."""
         world.budget = 0
         while steps := world.steps_now():
             steps[0].do()

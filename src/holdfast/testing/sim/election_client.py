@@ -1,9 +1,13 @@
-"""Candidates and observers of an election in the simulation, which run production's operations and record each step.
+"""Candidates and observers of an election in the simulation. They run production's operations, and each step is recorded.
 
-The kinds of events, besides those of a lock: ``leads`` (fence: the term; note: the other candidates that believe they lead;
-attempt: the candidate's name), ``gives`` (note: the candidate to hand over to), ``keeps`` (after a failed hand-over),
-``over`` (note: how the term ended), ``saw`` (attempt: the leader's name, empty if there is none; fence: the leader's term;
-note: the leader's value).
+They record the events of a lock, and also:
+
+- ``leads``: a candidate is elected (``fence``: the term; ``attempt``: the candidate's name; ``note``: the names of other
+  candidates that believe that they lead)
+- ``gives``: the leader hands over (``note``: the name of the other candidate); ``keeps``: the hand-over failed
+- ``over``: the term has ended (``note``: how)
+- ``saw``: an observer learns of a leader (``attempt``: the leader's name, "" if nobody leads; ``fence``: the term;
+  ``note``: the value that the leader published)
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 
 
 class Term(BaseTermCore, lock_client.Lease):
-    """A term of an election, as in production, that records its loss in the history."""
+    """A term of an election, as in production. If the term is lost, the history records it."""
 
     def notice_loss(self) -> None:
         super().notice_loss()
@@ -45,7 +49,7 @@ class Election:
         return ElectionKeys(self.spec, side_key(self.spec.keys[0], b"observers"))
 
     def believers(self, but: Term) -> list[str]:
-        """Return the names of the candidates that believe now that they lead, without the candidate of the term ``but``."""
+        """Return the names of the candidates that believe that they lead now, except the candidate whose term is ``but``."""
         return [who.name for who, term in self.terms if term is not but and who.worker.process.here and term.remaining() > 0]
 
 
@@ -73,7 +77,7 @@ class Candidate(lock_client.Lock):
         worker.process.world.note(kind, worker.name, self.spec.key, self.name, fence=term.fence, note=note)
 
     async def campaign(self, wait: float | None) -> Term | None:
-        """Campaign for at most ``wait`` seconds. Return the term; None if not elected, or if the term is lost already."""
+        """Campaign for at most ``wait`` seconds. Return the term, or None if not elected or if the term was lost at once."""
         term = await self.acquire(wait)
         if not isinstance(term, Term) or not term.remaining():
             return None
@@ -86,7 +90,7 @@ class Candidate(lock_client.Lock):
         await self.release(term)
 
     async def say(self, term: Term, value: str) -> None:
-        """Publish another value to the observers of this term; ignore a failure."""
+        """Publish another value to the observers of this term. An error is ignored."""
         try:
             with self.worker.operation():
                 await term.replace_value(value)
@@ -96,7 +100,7 @@ class Candidate(lock_client.Lock):
     async def hand_over(self, term: Term, to: str) -> str:
         """Hand the term over to the candidate named ``to``.
 
-        Return "handed", "kept" (``to`` does not campaign), or the name of the error.
+        Return "handed" on success, "kept" if ``to`` does not campaign, or the name of the error.
         """
         self._tell("gives", term, to)
         try:
@@ -127,10 +131,7 @@ class Observer:
         self.watch = LeaderWatch()
 
     async def see(self) -> Elected | None:
-        """Wait for the next change of the leader and return the new leader; None if nobody leads.
-
-        After an error or a cancellation, ask again.
-        """
+        """Wait for the next change of the leader. Return the new leader, or None if nobody leads. Try again after an error."""
         while True:
             try:
                 try:

@@ -149,7 +149,7 @@ def hang(world: World, rng: random.Random, lasts: float) -> None:
 
 
 def refuse(world: World, rng: random.Random, lasts: float) -> None:
-    """Let a random server refuse every request except SUBSCRIBE, with one error, for ``lasts`` seconds."""
+    """Let a random server answer every request except SUBSCRIBE with the same error, for ``lasts`` seconds."""
     server = rng.choice(world.servers)
     text = rng.choice(
         ("LOADING the dataset", "BUSY running a script", "READONLY a replica", "MISCONF no snapshots", "NOPERM no")

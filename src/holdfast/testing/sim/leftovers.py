@@ -1,4 +1,4 @@
-"""Leftovers: the data that is still in processes and on servers when a simulated history has ended."""
+"""Leftovers: data that is still in processes or on servers when a simulated history has ended."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.server import Server
 
 MARKERS = {marker_key(PREFIX), guard_key(PREFIX)}
-"""Keys by which a server shows that it has lost no data, the only keys of holdfast without an expiry; never leftovers."""
+"""Keys by which a server shows that it has lost no data. They never expire, and are never counted as leftovers."""
 
 
 def write_the_end(world: World) -> None:
-    """Record the leftovers and the end of the history, after all workers have ended and all leases have expired."""
+    """Record the leftover data and the end of the history. All workers must have ended, and all leases must have expired."""
     for what in leftovers(world):
         world.note("left", note=what)
     world.note("end")
 
 
 def told_at_once(world: World, *despite: str) -> None:
-    """Record the leftovers that exist right after all workers have ended, unless a fault excuses leftovers.
+    """Record the data that is left right after all workers have ended. Do nothing if a fault explains such data.
 
-    Cancellations do not excuse leftovers, and neither do the faults in ``despite``.
+    Cancellations, and the kinds of faults in ``despite``, do not explain it.
     """
     if {event.note for event in world.history if event.kind == "fault"} <= {"cancel", *despite}:
         for what in (*leftovers(world), *_listener_ids(world)):
@@ -33,7 +33,8 @@ def told_at_once(world: World, *despite: str) -> None:
 
 
 def _listener_ids(world: World) -> Iterator[str]:
-    """If there are several servers, yield the members of all queues and lists of listeners that are left on them."""
+    """Yield the members of all queues and lists of listeners that are left on the servers. With a single server, yield
+    nothing."""
     for server in world.servers if len(world.servers) > 1 else ():
         for key, kind, value, _ in server.keyspace.dump():
             if kind == b"zset":

@@ -1,4 +1,4 @@
-"""A lock and its lease in the simulation: production's operations, run by a worker, with each step recorded."""
+"""A lock and its lease in the simulation: a worker runs production's operations, and each step is recorded."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.world import Process
 
 NOWHERE = Endpoint(port=0)
-"""The endpoint of the first simulated server. The endpoint of each further server has the server's index as its port."""
+"""The endpoint of the first simulated server. The endpoints of the other servers have the index of the server as their port."""
 
 
 def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: float | None = None, **sharing: Any) -> Spec:
-    """Return the spec of a lock, with the timeout that the sync and asyncio APIs choose for this ``ttl``."""
+    """Return the spec of a lock, with the timeout that the public API chooses for this ``ttl`` (seconds)."""
     keys = lock_keys(name, "hf:", None)
     return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=answer_within(ttl), **sharing)
 
 
 class Lease(LeaseCore):
-    """A lease, as in production, that records in the history its grant, renewals, release and loss."""
+    """A lease, as in production, that records its grant, its renewals, its release and its loss in the history."""
 
     def __init__(self, worker: Worker, grant: Grant, endpoint: Any = NOWHERE) -> None:
         process = worker.process
@@ -60,15 +60,15 @@ class Lease(LeaseCore):
         self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
 
     def _good_until(self, held_lease: HeldLease) -> float:
-        """Return the time of the process's clock, in seconds, at which the lease ends according to the documentation.
+        """Return the time, in seconds of the process's clock, at which the lease ends according to the documentation.
 
-        The time of the last `progress()`, and the end by the holder's own ``max_hold=``, are computed by the simulation itself,
-        so that a mistake of production shows.
+        The simulation computes two parts of it independently of production: the limit since the last `progress()`, and the
+        end by ``max_hold=``. So a mistake of production shows.
         """
         return min(held_lease.deadline, held_lease.ends_at, self._ends, self.checked_in + self._within)
 
     def tell(self) -> None:
-        """Record the deadline of the lease in the history if it has changed."""
+        """Record the deadline of the lease in the history if the deadline has changed."""
         deadline = self._good_until(self.held_lease)
         if deadline != self._sim.leases[self]:
             self._sim.leases[self] = deadline
@@ -87,7 +87,7 @@ class Lease(LeaseCore):
         self._note("again", fence=self.fence)
 
     def note_inner(self) -> None:
-        """Record the release of a nested acquisition (of an RLock), after which the holder still holds the lock."""
+        """Record the release of a repeated acquisition (of an RLock). The holder still holds the lock."""
         self._note("inner", fence=self.fence)
 
     def leave(self) -> None:
@@ -96,14 +96,15 @@ class Lease(LeaseCore):
         self._note("release", fence=self.fence)
 
     def left(self, note: str = "") -> None:
-        """Record that the release of the lease has ended; ``note`` is "" if it succeeded, otherwise the error or "lost"."""
+        """Record that the release of the lease has ended. ``note`` is "" if it succeeded, otherwise "lost" or the name of the
+        error."""
         self._note("released", note=note or ("passed" if self.passed else ""))
 
 
 class Lock:
-    """A named lock that one worker uses: runs production's operations, with the additional steps of the public API.
+    """A named lock that one worker uses. It runs production's operations, with the steps that the public API adds to them.
 
-    If ``fair``, the lock is a FairLock: it is never handed on inside the process.
+    If ``fair`` is True, the lock is a FairLock, which a process never hands on among its workers.
     """
 
     _strategy = ON_ONE_SERVER
@@ -166,7 +167,7 @@ class Lock:
             return lease
 
     async def abandon(self, attempt: Attempt) -> None:
-        """Undo an attempt to acquire the lock, so that it leaves no lease and no position in the queue."""
+        """Undo an attempt to acquire the lock, so that neither a lease nor a position in the queue is left behind."""
         await abandon(attempt, self._strategy)
 
     def _attempt(self, slot: Slot) -> Attempt:
@@ -179,7 +180,7 @@ class Lock:
         return Lease(self.worker, grant)
 
     async def renew(self, lease: Lease, ttl: float | None = None) -> None:
-        """Renew the lease explicitly, for ``ttl`` seconds (None: as acquired); ignore a failure."""
+        """Renew the lease explicitly, for ``ttl`` seconds (None: as long as before). An error is ignored."""
         try:
             with self.worker.operation():
                 await lease.renew_on_server(ttl)
@@ -190,7 +191,7 @@ class Lock:
                 lease.tell()
 
     def progress(self, lease: Lease) -> None:
-        """Report progress of the holder, and record the new deadline of the lease."""
+        """Report progress of the holder (``progress()``), and record the new deadline of the lease."""
         try:
             lease.progress()
         except HoldfastError:
@@ -200,9 +201,9 @@ class Lock:
             lease.tell()
 
     async def downgrade(self, lease: Lease) -> None:
-        """Downgrade the lease of a writer to that of a reader; ignore a failure.
+        """Downgrade the lease of a writer to that of a reader. An error is ignored.
 
-        The change is recorded before the request, because the reply may be lost.
+        The change is recorded before the request is sent, because the reply may be lost.
         """
         try:
             with self.worker.operation():
@@ -212,7 +213,7 @@ class Lock:
             pass
 
     async def release(self, lease: Lease) -> None:
-        """Release the lock. If the worker is cancelled during the release, clean up as the end of ``with`` does."""
+        """Release the lock. If the worker is cancelled meanwhile, clean up as the end of a ``with`` statement does."""
         with self.worker.operation():
             await self._release(lease)
 
@@ -232,7 +233,7 @@ class Lock:
             raise
 
     async def release_again(self, lease: Lease) -> None:
-        """Release the lease a second time, as another thread may do. Record "twice" if the second release is not refused."""
+        """Release the lease a second time, as another thread may do. Record "twice" if this release reports success."""
         with self.worker.operation():
             try:
                 if not lease.hand_on():
@@ -242,7 +243,8 @@ class Lock:
         lease.left("twice")
 
     def write(self, lease: Lease) -> None:
-        """Write to the protected store with production's fence check, which refuses a fence lower than an earlier one."""
+        """Write to the protected store. Production's fence check refuses the write if its fence is lower than an earlier
+        one."""
         world = self.worker.process.world
         key = self.spec.keys[0]
         world.resource.now = int(world.now * 1e6)

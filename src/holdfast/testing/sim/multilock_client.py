@@ -1,4 +1,4 @@
-"""A MultiLock in the simulation: several locks that one worker acquires at once, with the steps of each lock recorded."""
+"""A MultiLock in the simulation: one worker acquires several locks at once, and the steps of each lock are recorded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Part:
-    """One of the locks of a simulated MultiLock, in the place of `holdfast._api.multilock.Part`."""
+    """One of the locks of a simulated MultiLock. It takes the place of `holdfast._api.multilock.Part`."""
 
     home: Any = None
 
@@ -35,7 +35,7 @@ class Part:
         self.name = ""
         """Name, in the history, of the current acquisition of this lock."""
         self.asking = False
-        """True while the acquisition of this lock has no outcome in the history yet."""
+        """True while the history has no outcome yet of the current acquisition of this lock."""
         self.attempt = Attempt(lock.spec)
 
     def begin(self) -> None:
@@ -55,7 +55,7 @@ class Part:
         self.attempt.token = token + self.lock.spec.token_suffix
 
     def end(self, kind: str, note: str = "") -> None:
-        """Record that the acquisition of this lock has failed, unless the history has its outcome already."""
+        """Record that the acquisition of this lock has failed, unless its outcome is recorded already."""
         if self.asking:
             self.asking = False
             self._worker.acquisition = self.name
@@ -122,7 +122,7 @@ class Part:
 
 
 class MultiLock:
-    """Several locks that one worker acquires and releases together, with the methods of the simulation's `Lock`."""
+    """Several locks that one worker acquires and releases together. The methods are those of the simulation's `Lock`."""
 
     def __init__(self, worker: Worker, described: Sequence[Spec], *, fair: bool = False) -> None:
         self.worker = worker
@@ -131,19 +131,20 @@ class MultiLock:
         """Virtual time, in seconds, at which the current acquisition gives up; infinity: never."""
         self.wants: Part | None = None
         self.half: list[str] = []
-        """Violations of all-or-nothing: locks that are not held after a success, or still held after a failure."""
+        """Violations of rule M1 (all or nothing): locks that are not held after a success, or still held after a failure."""
         self.taken = self.missed = 0
-        """Number of times that acquiring all locks together succeeded (`taken`), and failed (`missed`)."""
+        """Number of attempts to acquire all locks together that succeeded (`taken`), and that failed (`missed`)."""
         parts = [Part(self, Lock(worker, spec, fair=fair)) for spec in described]
         self.parts = multilock.in_order(parts, lambda part: part.lock.spec.keys[0])
 
     def on_loss(self) -> None:
-        """End the wait for the next lock, because a lock that was acquired before it is lost."""
+        """End the wait for a further lock, because a lock that this acquisition already holds is lost."""
         if self.wants is not None:
             abort_wait(self.worker.process.node.waiting, self.wants.attempt, multilock.PartLost())
 
     async def acquire(self, wait: float | None) -> Any:
-        """Acquire all locks within ``wait`` seconds. Return None if one of them stayed busy, or if the attempt failed."""
+        """Acquire all locks within ``wait`` seconds. Return the locks, or None if one of them stayed busy or an error
+        occurred."""
         process = self.worker.process
         self.until = float("inf") if wait is None else process.true(process.clock() + wait)
         with self.worker.operation():
@@ -178,7 +179,7 @@ class MultiLock:
             self.half += [f"{part.lock.spec.key} is kept"] if part.lease is not None else []
 
     async def renew(self, _lease: Any, ttl: float | None = None) -> None:
-        """Renew the leases of all locks explicitly; ignore failures."""
+        """Renew the leases of all locks explicitly. Errors are ignored."""
         for part in self.parts:
             if part.lease is not None:
                 await part.lock.renew(part.lease, ttl)
@@ -195,10 +196,10 @@ class MultiLock:
                 part.lock.progress(part.lease)
 
     async def release_again(self, _lease: Any) -> None:
-        """Do nothing: histories with a single `Lock` test that a second release is refused."""
+        """Do nothing. Histories of a single `Lock` test that a second release is refused."""
 
     def write(self, _lease: Any) -> None:
-        """Write to the store that the locks protect, once with the fence of each lock."""
+        """Write to the store that the locks protect: one write for each lock, with its fence."""
         for part in self.parts:
             if part.lease is not None:
                 part.lock.write(part.lease)

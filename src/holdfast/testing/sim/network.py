@@ -90,7 +90,7 @@ class Client(Protocol):
         """Plan the next run of the process's keeper (background thread)."""
 
     def tell(self) -> None:
-        """Record in the history the deadlines of leases that have changed."""
+        """Record in the history the new deadline of each lease whose deadline has changed."""
 
 
 class Worker(Protocol):
@@ -102,7 +102,7 @@ class Worker(Protocol):
     done: bool
 
     def cancel(self) -> None:
-        """Throw a cancellation or an interrupt into the request that the worker waits for."""
+        """Throw a cancellation (task) or an interrupt (thread) into the coroutine, at the request that the worker waits for."""
 
     def discard(self) -> None:
         """End the coroutine of the worker without letting it send anything."""
@@ -118,20 +118,20 @@ class Server(Protocol):
         """Accept a new connection, and return its number."""
 
     def receive(self, wire: Wire, message: Call | End) -> None:
-        """Carry out a request that has arrived; while the server hangs, keep the request until the server resumes."""
+        """Carry out a request that has arrived. If the server hangs, keep the request until the server resumes."""
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         """Carry out a call, and return the replies to send."""
 
     def again(self, wire: Wire, call: Call) -> None:
-        """Carry out a duplicate of a request, and drop the reply."""
+        """Carry out a request once more, as for a duplicate on the network, and drop the reply."""
 
     def drop(self, wire: Wire) -> None:
         """Remove a connection and its subscriptions."""
 
 
 class End:
-    """The last message in one direction of a connection: the sender has closed the connection."""
+    """The last message in one direction of a connection. It says that the sender has closed the connection."""
 
 
 END = End()
@@ -166,7 +166,7 @@ class Pipe:
             self.arrive(self.messages.popleft())
 
     def stall(self, message: Any, seconds: float) -> None:
-        """Put a message back at the front of the pipe, and delay this message and all later ones by ``seconds``."""
+        """Put a message back at the front of the pipe, and delay it and all later messages by ``seconds``."""
         world = self.wire.world
         self.messages.appendleft(message)
         self.stalled = world.now + seconds

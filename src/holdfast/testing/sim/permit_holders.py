@@ -1,4 +1,4 @@
-"""The holders of the permits of a simulated server, which records each change of a holder in the history."""
+"""The holders of permits on a simulated server. Each change of a holder is recorded in the history."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ class Server(Protocol):
         """Return the world that the server is in."""
 
     def whose(self, value: bytes) -> str:
-        """Return the name, in the history, of the acquisition that uses this token."""
+        """Return the name that the history gives to the acquisition with this token."""
 
     def true(self, ms: int) -> float:
         """Return the virtual time, in seconds, at which the clock of the server shows ``ms`` milliseconds."""
 
     def deaf_waiters(self, state: bytes) -> str:
-        """Return "deaf" and the names of the processes in a lock's queue whose inbox is not subscribed; "" if none."""
+        """Return "deaf" and the names of the processes in a lock's queue that are not subscribed to notifications; "" if
+        there are none."""
 
 
 class Permits:
@@ -35,13 +36,13 @@ class Permits:
     def __init__(self, server: Server, key: bytes, state: bytes) -> None:
         self.server, self.key, self.state = server, key, state
         self._holders: dict[bytes, int] = {}
-        """Server time, in milliseconds, at which the permits of each holder expire, by token."""
+        """Server time, in milliseconds, at which each holder's permits expire, by the holder's token."""
         self._limit = 0
         self._lowered: set[bytes] = set()
-        """Tokens of the holders that have fewer permits now than they acquired."""
+        """Tokens of the holders that now have fewer permits than they acquired."""
 
     def look(self) -> None:
-        """Record in the history which permits were granted, extended or freed since the last call, and changes of the limit."""
+        """Record in the history what has changed since the last call: permits granted, extended or freed, and the limit."""
         server, lock = self.server, self.key.decode()
         keyspace, world = server.keyspace, server.world
         now_ms = keyspace.now // 1000

@@ -1,4 +1,4 @@
-"""A Redlock in the simulation: a lock that several servers vote on, run by one worker, with each step recorded."""
+"""A Redlock in the simulation: several servers vote on a lock. A worker uses it, and each step is recorded."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.world import Process, World
 
 ANSWER_WITHIN = 0.2
-"""Seconds that a client waits for the replies of all servers to one request; the default of the public API."""
+"""Seconds that a client waits for the votes of all servers in one round; the default of the public API."""
 
 
 class ServerGroup:
-    """The servers of a world, which vote on locks together, and each process's estimate of the servers' clocks."""
+    """The servers of a world, which vote on locks together. Each process has its own estimate of the servers' clocks."""
 
     def __init__(self, world: World, longest: float) -> None:
         self.world = world
@@ -38,7 +38,7 @@ class ServerGroup:
         return ServerSet(tuple(server.name for server in self.world.servers), "digest", self.longest)
 
     def declare(self, server: Server) -> None:
-        """Declare a server new, as an administrator does, so that the server votes at once."""
+        """Declare a server new (without earlier votes), as an administrator does, so that the server votes at once."""
         server.keyspace.now = int(server.wall() * 1e6)
         server.keyspace.run(
             DECLARE_NEW, (self.server_set.marker,), (milliseconds(self.server_set.longest), self.server_set.digest, 0)
@@ -50,7 +50,7 @@ class ServerGroup:
 
 
 class RedlockLease(BaseQuorumCore, Lease):
-    """A lease that several servers vote for, as in production, that records its steps and its loss in the history."""
+    """A lease that several servers have voted for, as in production. It records its steps and its loss in the history."""
 
     def __init__(self, worker: Worker, grant: Grant) -> None:
         endpoints = tuple(Endpoint(port=number) for number in range(len(worker.process.world.servers)))
@@ -67,7 +67,7 @@ def described(name: str, *, ttl: float, renew: bool, **sharing: Any) -> Spec:
 class Redlock(Lock):
     """A named lock that all servers of the world vote on, used by one worker.
 
-    If ``fair``, the lock is never handed on inside the process.
+    If ``fair`` is True, a process never hands the lock on among its workers.
     """
 
     _strategy = quorum_acquire.ON_SEVERAL_SERVERS

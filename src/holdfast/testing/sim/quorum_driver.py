@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class QuorumWorker(Worker):
-    """A simulated thread or task that can poll several servers; requests name a server by its index in ``World.servers``."""
+    """A simulated thread or task that can poll several servers. Its requests name a server by its index in
+    ``World.servers``."""
 
     __slots__ = ()
 
@@ -51,7 +52,8 @@ class QuorumWorker(Worker):
     def _ready(self, number: int, poll: Poll) -> Wire:
         """Return a connection to the server with this index.
 
-        Raise NotSent if the server is unreachable, or if an earlier request has had no reply for longer than a round.
+        Raises NotSent if the server is unreachable, or if an earlier request to it has waited for its reply longer than a
+        round takes.
         """
         server = self.process.world.servers[number]
         wire = self._wire_to(server)
@@ -69,13 +71,15 @@ class QuorumWorker(Worker):
         return self.process.world.servers
 
     def give_back(self, request: GiveBack) -> None:
-        """Have the keeper send a request that withdraws a vote, repeatedly until it is answered or its time limit is over."""
+        """Make the keeper (background thread) withdraw a vote: it sends the request again until there is a reply or its time
+        is over."""
         node = self.process.node_on(self.process.world.servers[request.server])
         node.send_until_answered(request.call, request.until)
 
 
 class PollRound:
-    """The progress of one poll (the same question to several servers): the replies that are missing, and whether it is over."""
+    """The progress of one poll (the same question to several servers): the number of missing replies, and whether the poll is
+    over."""
 
     __slots__ = ("_asked", "_open", "_otherwise", "_tally", "_worker", "over", "waits")
 
@@ -87,11 +91,11 @@ class PollRound:
         self._open = sum(call is not None for call in poll.calls)
         self.over = not self._open
         self.waits = False
-        """True once all requests of the poll are sent and the worker waits for the end of the poll."""
+        """True once all requests of the poll were sent and the worker waits for the end of the poll."""
 
     @property
     def counts(self) -> bool:
-        """True while the worker still waits in this poll, so that replies are counted."""
+        """True while the worker still waits for this poll. Only then are replies counted."""
         return self._asked.counts
 
     def _told(self, number: int, answer: Answer[Any] | WireError) -> None:
@@ -104,7 +108,8 @@ class PollRound:
     def answered(self, number: int, answer: Any, sent: float) -> None:
         """Count the reply of the server with this index, unless the worker no longer waits for the poll.
 
-        If the request failed, have the keeper (background thread) send the request that the poll provides for a failure.
+        If the request failed, the keeper (background thread) sends another request to this server, if the poll has one for
+        this case.
         """
         if self._asked.counts:
             clock = self._worker.process.clock

@@ -1,7 +1,7 @@
-"""Rare themes: faults that are added to whole simulated histories, besides the faults that a seed has drawn.
+"""Themes: rare faults that are added to whole simulated histories, besides the faults that the seed of a history has drawn.
 
-A theme is a fault that plain histories do not have, or too seldom to show its effects. Each theme draws its own random
-numbers, so that the same seed without the theme gives the same plain history. `runner.swarm_of` returns a swarm (the seeded
+A theme is a fault that plain histories do not have, or have too rarely to show its effects. Each theme draws its own
+random numbers. So a seed without a theme still gives the same plain history. `runner.swarm_of` returns a swarm (the seeded
 histories of one capability) with a theme, for example ``election+forgetful``.
 """
 
@@ -26,11 +26,12 @@ from holdfast.testing.sim.virtual_time import EPOCH
 from holdfast.testing.sim.world import World
 
 Moment = Callable[[float], float]
-"""A function that converts a number from 0 to 1 to the moment of a fault: in seconds or in steps, depending on the swarm."""
+"""A function that converts a number from 0 to 1 to the time of a fault. The swarm decides whether that is in seconds or in
+events."""
 
 
 PEACE = frozenset(("B1 left", "B4", "B4 told", "E7", "L3", "S3 lost", "S6 prompt", "S7 peace"))
-"""Names of the rules that judge only histories with almost no faults."""
+"""Names of the rules that judge only histories with no or almost no faults."""
 
 
 class Theme:
@@ -38,27 +39,27 @@ class Theme:
 
     name = ""
     swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {}
-    """Swarms (kinds of histories) to which the theme applies; for each, the counts of events that 1,000 histories must
-    reach."""
+    """Swarms (kinds of random histories) to which the theme applies, each with the minimum counts of events in 1,000
+    histories."""
     unjudged: ClassVar[frozenset[str]] = PEACE
-    """Names of the rules for which no case can be judged under the theme."""
+    """Names of the rules that can judge no case under the theme, because its fault excuses all of them."""
 
     more_rules: ClassVar[tuple[str, ...]] = ()
-    """Names of the rules that are judged only under the theme."""
+    """Names of the rules that are checked only under the theme."""
 
     histories = 12
-    """Number of histories that the tests run for each swarm (kind of histories) of the theme."""
+    """Number of histories that the tests run under this theme, for each swarm (kind of histories) to which it applies."""
     resets = False
     """True if barriers, latches and events are reset at random while workers wait for them."""
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
-        """Change the parameters that a seed has drawn, before the world is built from them."""
+        """Change the parameters that were drawn from the seed, before the world is built from them."""
 
     def begin(self, seed: int, world: World) -> None:
-        """Change a world, or plan the theme's faults in it, before the history begins."""
+        """Change the world before the history begins, or plan the theme's faults in it."""
 
     def counts(self, world: Any) -> Counter[str]:  # noqa: ARG002 - this theme adds nothing
-        """Return the number of each of the theme's faults in a history that has ended, by the name of the fault."""
+        """Return how often each of the theme's faults happened in a history that has ended, by the name of the fault."""
         return Counter()
 
     def use(self, seed: int, users: Any) -> None:
@@ -72,7 +73,7 @@ PLAIN = Theme()
 
 
 def _strike(rng: random.Random, profile: Any, moment: Moment, kinds: tuple[str, ...], times: tuple[int, ...]) -> None:
-    """Add faults of these kinds to the profile at random moments; draw the number of added faults from ``times``."""
+    """Add faults of these kinds to the profile, at random moments. The number of added faults is drawn from ``times``."""
     for _ in range(rng.choice(times)):
         lasts = rng.choice((0.05, 0.3, 1.0, 3.0)) * rng.random()
         profile.faults.append((moment(rng.random()), rng.choice(kinds), lasts))
@@ -118,7 +119,7 @@ class Jumping(Theme):
 
 
 class Stranger(Theme):
-    """A theme in which a foreign client, which knows no token, publishes forged messages to the inboxes of processes."""
+    """A theme in which a foreign client publishes forged messages to the inboxes of processes. The client knows no token."""
 
     name = "stranger"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -156,7 +157,7 @@ class Stranger(Theme):
 
 
 def forged(rng: random.Random, process: str) -> bytes:
-    """Return a random forged message, made with the format of the library's messages and a process id, but without a token."""
+    """Return a random forged message. It has the format of the library's messages and a process id, but no valid token."""
     token = f"{process}.{rng.getrandbits(64):016x}"
     number = rng.choice(("0", "1", "1700000000000001", "9" * 18, "-1", "1.5", "x", ""))
     shapes = (
@@ -169,8 +170,8 @@ def forged(rng: random.Random, process: str) -> bytes:
 
 
 class Forbidden(Theme):
-    """A theme in which the server forbids PUBSUB, so that no script can count subscribers, and connections for
-    notifications break."""
+    """A theme in which the server forbids PUBSUB, so that scripts cannot count subscribers. Connections for notifications
+    break, too."""
 
     name = "forbidden"
     unjudged: ClassVar[frozenset[str]] = frozenset(("E7",))
@@ -213,7 +214,7 @@ class Reset(Theme):
 
 
 class Laden(Theme):
-    """A theme in which the server is overloaded: many replies come seconds late, often after the client's timeout."""
+    """A theme in which the server is overloaded: many replies come seconds late, often after the client has stopped waiting."""
 
     name = "laden"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -235,7 +236,8 @@ class Laden(Theme):
 
 
 class Unrenewed(Theme):
-    """A theme in which the keeper (background thread) of a process hangs and renews no lease, until the process is killed."""
+    """A theme in which the keeper (background thread) of one process hangs, and renews no lease. Later the process is
+    killed."""
 
     name = "unrenewed"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -268,7 +270,7 @@ class Unrenewed(Theme):
         world.at(world.now + self._lives(seed), self._kill, world)
 
     def _lives(self, seed: int) -> float:
-        """Return the seconds from the start of the history after which the process with the hung keeper is killed."""
+        """Return the seconds from the start of the history after which the process whose keeper hangs is killed."""
         return self._rng(seed, "lives").uniform(4.0, 8.5)
 
     def _hang(self, world: World, number: int) -> None:
@@ -289,7 +291,7 @@ class Unrenewed(Theme):
 
 
 class Revoked(Theme):
-    """A theme in which each lock has about a hundred revoked tokens, and more are revoked all the time."""
+    """A theme in which each lock has about a hundred revoked tokens, and further tokens are revoked all the time."""
 
     name = "revoked"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -321,7 +323,8 @@ class Revoked(Theme):
 
 
 class Long(Theme):
-    """A theme in which waits, holds and pauses take hours, so that keys kept for minutes expire meanwhile."""
+    """A theme in which waits, holds and pauses take hours, so that even keys that a server keeps for minutes expire
+    meanwhile."""
 
     name = "long"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -354,8 +357,11 @@ class Long(Theme):
 
 class Unequal(Theme):
     """A theme in which the workers of a process ask for leases of different lengths, often wait only briefly, and miss
-    messages. A worker inherits another worker's position in the queue while the refresh that grants this position the
-    lock is under way."""
+    messages.
+
+    So it happens that a worker inherits another worker's position in the queue just when the server grants the lock to
+    this position.
+    """
 
     name = "unequal"
     unjudged: ClassVar[frozenset[str]] = PEACE | {"R6", "R16 refused"}
@@ -384,8 +390,11 @@ class Unequal(Theme):
 
 
 class Mixed(Theme):
-    """A theme in which the lock objects of one name differ inside a process: each worker draws its own ``linger``,
-    ``max_hold``, ``renew``, ``progress_within``, ``quarantine``, limits of handing on and label; some have a FairLock."""
+    """A theme in which the workers of a process use the same lock with different options.
+
+    Each worker draws its own ``linger``, ``max_hold``, ``renew``, ``progress_within``, ``quarantine``, limits of handing
+    on and label. Some workers use a FairLock.
+    """
 
     name = "mixed"
     histories = 30
@@ -542,8 +551,8 @@ class Failing(Theme):
 
 
 class Redefined(Theme):
-    """A theme in which a process defines the jobs of a schedule anew, with the opposite ``on_crash=``, while others serve them
-    by the old definition, and runs crash."""
+    """A theme in which a process redefines the jobs of a schedule with the opposite ``on_crash=``. Other processes still
+    serve the jobs by the old definition, and runs crash."""
 
     name = "redefined"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -563,7 +572,7 @@ class Redefined(Theme):
 
 
 class Stubborn(Theme):
-    """A theme in which runs go on for longer than they may, after they were told to end, so that they are abandoned."""
+    """A theme in which runs do not end in time after they were told to end, so that their processes abandon them."""
 
     name = "stubborn"
     histories = 20
@@ -582,7 +591,7 @@ class Stubborn(Theme):
 
 
 class Voting(Theme):
-    """A theme of the real drivers in which three servers vote on each lock, by the asyncio driver of several servers."""
+    """A theme of the real drivers: three servers vote on each lock, and the asyncio driver for several servers is used."""
 
     name = "voting"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -599,7 +608,7 @@ class Voting(Theme):
 
 
 class Foreign(Theme):
-    """A theme of the real drivers in which requests go through a client of the user."""
+    """A theme of the real drivers: requests go through a Redis client that the user passed to holdfast."""
 
     name = "foreign"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -613,7 +622,8 @@ class Foreign(Theme):
 
 
 class Closing(Theme):
-    """A theme of the real drivers in which event loops end while operations run or clean up, and clean-ups are cancelled."""
+    """A theme of the real drivers: event loops end while operations run or clean up, and cancelled operations are cancelled
+    again."""
 
     name = "closing"
     unjudged: ClassVar[frozenset[str]] = frozenset()

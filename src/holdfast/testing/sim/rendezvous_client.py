@@ -32,7 +32,7 @@ from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.worker import Cancelled, Worker
 
 KEEP_MS = 10**7
-"""Milliseconds for which the server keeps the state of a barrier, latch or event after its last use, by default."""
+"""Default number of milliseconds for which the server keeps the state of a barrier, latch or event after its last use."""
 
 
 def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) -> BarrierSpec:
@@ -45,19 +45,21 @@ def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) ->
 
 
 def flag(kind: str, count: int, timeout: float, keep_ms: int = KEEP_MS) -> LatchSpec:
-    """Return the spec of the latch or event that the workers of a history use; ``kind`` is "event" or "latch"."""
+    """Return the spec of the latch or event that the workers of a history use. ``kind`` is "event" or "latch", ``timeout`` is
+    in seconds, ``keep_ms`` in ms."""
     base = b"hf:{m}"
     return LatchSpec((base, base + b":waiters", base + b":done"), f"{kind} 1", count, keep_ms, timeout)
 
 
 class Rendezvous(Server):
-    """A simulated server that records which parties pass a barrier together, and when a latch or event opens or closes."""
+    """A simulated server that records in the history which parties pass a barrier together, and when a latch or event opens
+    or closes."""
 
     together = 0
     """Number of times that parties have passed the barrier together so far."""
     is_open = False
     flag = b""
-    """The key of the latch or event; empty until a script has used one."""
+    """The key of the latch or event; empty until a script has used a latch or event."""
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         if not isinstance(call, Run) or call.script not in {BARRIER, LATCH}:

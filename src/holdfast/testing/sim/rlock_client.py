@@ -1,4 +1,4 @@
-"""An RLock in the simulation: production's `Holdings` (counts of acquisitions) around a simulated lock."""
+"""An RLock in the simulation: production's `Holdings` (which count acquisitions) around a simulated lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MARK = "the lock"
 
 
 class RLock:
-    """A simulated reentrant lock, on one or several servers: the holder may acquire it again."""
+    """A simulated reentrant lock, on one or several servers: its holder may acquire it again."""
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
@@ -22,9 +22,9 @@ class RLock:
         self.write = lock.write
 
     async def acquire(self, wait: float | None) -> Lease | None:
-        """Acquire the lock, or acquire it once more as its holder.
+        """Acquire the lock. If this worker holds it already, acquire it once more.
 
-        Return None if the lock stayed busy, if the attempt failed, or if the holder's lease was lost.
+        Return None if the lock stayed busy, if the attempt failed, or if the worker has lost its lease.
         """
         try:
             mine = self._holdings.mine(MARK)
@@ -40,7 +40,7 @@ class RLock:
         return again
 
     async def release(self, lease: Lease) -> None:
-        """Release one acquisition; the last release releases the lock on the server."""
+        """Release one acquisition. The last of these releases also releases the lock on the server."""
         try:
             last = self._holdings.leave(MARK)
         except (LeaseLost, NotHeld):

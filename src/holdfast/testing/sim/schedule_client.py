@@ -1,4 +1,4 @@
-"""A simulated process that serves a schedule: production's loop, state and leases run jobs that only sleep."""
+"""A simulated process that serves a schedule. Production's loop, state and leases run its jobs, and a job only sleeps."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ ANSWER_WITHIN = 0.3
 
 
 def run_of(active_run: ActiveRun) -> str:
-    """Return the name of a run of a job in the history: scheduled time, number of the attempt, and "h" if started by hand."""
+    """Return the name that the history gives to a run: scheduled time, number of the attempt, and "h" if it was started by
+    hand."""
     return f"{active_run.scheduled}/{active_run.attempt}" + ("h" if active_run.by_hand else "")
 
 
 class Lease(RunCore):
-    """The lease of a run of a job, as in production, that records its deadlines in the history."""
+    """The lease of a run of a job, as in production. It records its deadlines in the history."""
 
     def __init__(self, service: Service, active_run: ActiveRun, on_lost: Callable[[], None]) -> None:
         self._active_run = active_run
@@ -35,7 +36,7 @@ class Lease(RunCore):
         super().__init__(service.process, NOWHERE, active_run, on_lost)
 
     def tell(self) -> None:
-        """Record the deadline of the lease in the history if it has changed."""
+        """Record the deadline of the lease in the history if the deadline has changed."""
         deadline, process = self.held_lease.deadline, self._service.process
         if deadline != process.leases[self]:
             process.leases[self] = deadline
@@ -43,10 +44,11 @@ class Lease(RunCore):
 
 
 class Service:
-    """The service of a schedule in one simulated process, which starts and cancels the runs of jobs.
+    """The service of a schedule in one simulated process. It starts and cancels the runs of jobs.
 
-    ``definitions`` maps each definition that processes may register to the jobs; ``definition`` is the one of this process.
-    ``takes`` maps the name of each job to a function that draws the duration of a run, in seconds.
+    ``definition`` is the definition of the jobs that this process registers on the server. ``definitions`` has the jobs of every
+    definition that some process may register. ``takes`` maps the name of each job to a function that draws the duration of a
+    run, in seconds.
     """
 
     def __init__(
@@ -70,11 +72,11 @@ class Service:
         self._runs: dict[ActiveRun, tuple[Lease, Worker]] = {}
         self._started = 0
         self.stubborn = 0.0
-        """Seconds for which a run goes on after it was told to end."""
+        """Seconds for which a run continues after its process told it to end."""
         self.registered: dict[str, int] = {}
-        """Revision of each job's definition, as the server reported it when this process had registered the jobs."""
+        """Revision number of each job's definition, which the server returned when this process registered the jobs."""
         self.abandoned = 0
-        """Number of runs that were abandoned, because they did not end in time."""
+        """Number of runs that the process abandoned, because they did not end in time."""
         self.worker = Worker(process, "schedule")
         self.worker.start(self._serve())
 
@@ -154,7 +156,7 @@ class Service:
         self.state.end(active_run, status, "")
 
     async def _go_on(self) -> None:
-        """Go on with a run that was told to end; ignore that it is told again."""
+        """Let a run continue that was told to end. If it is told again, ignore this."""
         until = self.process.clock() + self.stubborn
         while (left := until - self.process.clock()) > 0:
             try:

@@ -21,13 +21,13 @@ from holdfast.testing.sim.permit_holders import Permits
 from holdfast.testing.sim.virtual_time import EPOCH
 
 WALL = 700_000_000.0
-"""Seconds by which the server's clock is ahead of virtual time, so that the server shows realistic dates."""
+"""Seconds by which the server's clock is ahead of virtual time, so that it shows a realistic date."""
 
 MORE = 3
-"""Index of the argument of the acquire script by which a holder requests more fences."""
+"""Index of the argument of the acquire script with which a holder asks for more fences."""
 
 REMEMBERED = 200
-"""Number of past states that a server keeps, so that a restart can lose the last writes."""
+"""Number of past states that a server stores, so that a restart can bring one of them back without the last writes."""
 
 
 class World(network.World, Protocol):
@@ -37,10 +37,10 @@ class World(network.World, Protocol):
 
     @property
     def mishap(self) -> Callable[[Wire, Call], bool] | None:
-        """Return the function that injects faults into single requests as they arrive."""
+        """Return the function that injects faults into single requests as they arrive; None: no such faults."""
 
     def drawn_for(self, token: str) -> str:
-        """Return the name, in the history, of the acquisition that uses this token."""
+        """Return the name that the history gives to the acquisition with this token."""
 
 
 class Server:
@@ -58,20 +58,20 @@ class Server:
         """True while the server is stopped, as by SIGSTOP: requests wait until the server resumes."""
         self.backlog: deque[tuple[Wire, Call | End]] = deque()
         self.refusing = ""
-        """The error with which the server answers every request except SUBSCRIBE; "" if it refuses nothing."""
+        """The error with which the server answers every request except SUBSCRIBE; "": it answers as usual."""
         self.block = BLOCK
         """Number of fences that the server reserves with each grant of a lock."""
         self.deaf = False
-        """True while messages that the server publishes are lost on the way, although it counts them as received."""
+        """True while messages that the server publishes are lost on the way. The server still counts them as received."""
         self.calls = 0
         self.asked_for: Counter[str] = Counter()
         """Number of runs of each script so far, by the name of the script."""
         self.opened = 0
         """Number of connections to the server that were opened so far."""
         self.lost = 0
-        """Number of keys that the server has lost in restarts and by FLUSHALL."""
+        """Number of keys that the server has lost so far, in restarts and by FLUSHALL."""
         self.on_start: Callable[[], object] | None = None
-        """Function that is called after each restart of the server, if any."""
+        """Function that is called after each restart of the server; None: no function."""
         self.rate = rate
         self._base = EPOCH + WALL + offset
         self._since = world.now
@@ -81,7 +81,7 @@ class Server:
         self._once = True
         self._holders: dict[bytes, tuple[bytes, int | None]] = {}
         self.locks: dict[bytes, bytes] = {}
-        """Locks whose holders the server records in the history: by the lock's key, the key of the lock's state."""
+        """Locks whose holders the server records in the history: a map from the key of the lock to the key of its state."""
         self.permits: dict[bytes, Permits] = {}
         """Semaphores and read-write locks whose holders the server records in the history, by key."""
         world.servers.append(self)
@@ -99,7 +99,7 @@ class Server:
 
     @property
     def set_back(self) -> float:
-        """Total seconds by which the server's clock was set back, so that keys may live that much longer."""
+        """Total number of seconds by which the server's clock was set back. Keys may live longer by this time."""
         return sum(-seconds for _, seconds in self._steps if seconds < 0)
 
     def true(self, ms: int) -> float:
@@ -107,7 +107,8 @@ class Server:
         return self._since + (ms / 1000 - self._base) / self.rate
 
     def _tick(self) -> int:
-        """Return the server time of the next command, in microseconds, at least 1 µs after that of the last command."""
+        """Return the server time of the next command in microseconds. It is at least 1 µs later than that of the last
+        command."""
         now = int(self.wall() * 1e6)
         if now <= self._last < now + 1000:
             now = self._last + 1
@@ -115,9 +116,9 @@ class Server:
         return now
 
     def step_clock(self, seconds: float) -> None:
-        """Set the server's clock forward by ``seconds``, or back if negative.
+        """Set the server's clock forward by ``seconds``, or back if ``seconds`` is negative.
 
-        Expired keys are deleted first, because a real server would have deleted them before the clock was set.
+        Expired keys are deleted first, because a real server would have deleted them before.
         """
         self.keyspace.now = self._tick()
         self.keyspace.load(self.keyspace.dump())
@@ -143,7 +144,7 @@ class Server:
             self.wires.remove(wire)
 
     def receive(self, wire: Wire, message: Call | End) -> None:
-        """Carry out a request that has arrived; while the server hangs, keep the request until the server resumes."""
+        """Carry out a request that has arrived. If the server hangs, keep the request until the server resumes."""
         if not self.reachable:
             return
         if self.hung:
@@ -186,17 +187,18 @@ class Server:
         return [raw]
 
     def again(self, wire: Wire, call: Call) -> None:
-        """Carry out a duplicate of a request, and drop the reply."""
+        """Carry out a request once more, as for a duplicate on the network, and drop the reply."""
         if self.reachable and not (isinstance(call, Command) and call.args[0] == "SUBSCRIBE"):
             self.serve(wire, call)
 
     def remove_endless(self, key: bytes) -> None:
-        """Delete the key of a lock if the key has no expiry, as an administrator would."""
+        """Delete the key of a lock if it has no expiry, as an administrator would do."""
         if self.keyspace.execute("PTTL", key) == -1:
             self.meddle("DEL", key)
 
     def meddle(self, *command: str | bytes | int) -> None:
-        """Run a command of a foreign client, which may change the library's keys, and record the changes of locks."""
+        """Run a command of another program, which may change the library's keys. Record in the history which locks it
+        changed."""
         self.keyspace.now = self._tick()
         self.keyspace.execute(*command)
         self.look()
@@ -219,15 +221,15 @@ class Server:
                         self._told(payload[2:])
 
     def _told(self, token: bytes) -> None:
-        """Record in the history that the holder with this token is notified of a waiter."""
+        """Record in the history that the server notified the holder with this token of a waiter."""
         for key in self.locks:
             if self.keyspace.peek(key)[0] == token:
                 self.world.note("asked", self.name, key.decode(), self.whose(token))
 
     def look(self, *, more: bool = False) -> None:
-        """Record in the history which locks have been granted, extended or freed since the last call.
+        """Record in the history which locks were granted, extended or freed since the last call.
 
-        ``more`` is True if a holder has asked for more fences.
+        ``more`` is True if the last request asked for more fences.
         """
         for key, state in self.locks.items():
             value, expires = self.keyspace.peek(key)
@@ -251,7 +253,8 @@ class Server:
             permits.look()
 
     def deaf_waiters(self, state: bytes) -> str:
-        """Return "deaf" and the names of the processes in a lock's queue whose inbox is not subscribed; "" if none."""
+        """Return "deaf" and the names of the processes in a lock's queue that are not subscribed to notifications; "" if
+        there are none."""
         waiting = self.keyspace.execute("ZRANGE", state.removesuffix(b":state") + b":queue", 0, -1)
         tokens = waiting if isinstance(waiting, list) else []
         processes = {process_of(self.whose(token)) for token in tokens}
@@ -264,7 +267,7 @@ class Server:
     # The life of the server
 
     def declare(self, longest: float) -> None:
-        """Declare the server new, so that it grants locks with ``quarantine=`` at once.
+        """Declare the server new (without earlier grants), so that it grants locks with ``quarantine=`` at once.
 
         ``longest`` is the longest lease of all clients, in seconds.
         """
@@ -272,9 +275,9 @@ class Server:
         self.keyspace.run(DECLARE_NEW, (guard_key(PREFIX),), (milliseconds(longest), "", 0))
 
     def keep_past(self, *, once: bool = True) -> None:
-        """Keep past states of the data from now on, so that a restart can lose the last writes.
+        """Store past states of the data from now on, so that a restart can bring one of them back without the last writes.
 
-        With ``once=False``, a restart also deletes the lost states, so that no later restart can bring them back.
+        If ``once`` is False, a restart deletes the states that it dropped, so that no later restart can bring them back.
         """
         self._past = deque(maxlen=REMEMBERED)
         self._once = once
@@ -289,14 +292,14 @@ class Server:
             wire.cut(requests_arrive=requests_arrive)
 
     def crash(self) -> None:
-        """Stop the server and cut its connections. The server answers no request until `start`."""
+        """Stop the server and cut its connections. It answers no request until `start` is called."""
         self.reachable = False
         self.hung = False
         self.backlog.clear()
         self.cut_all()
 
     def start(self, *, forgets: float = 0.0) -> None:
-        """Start the server without the writes of the last ``forgets`` seconds; infinity: without any data."""
+        """Start the server. The writes of the last ``forgets`` seconds are lost; infinity: all data is lost."""
         self.reachable = True
         self._run_anew()
         self.keyspace.now = int(self.wall() * 1e6)
@@ -337,7 +340,7 @@ class Server:
         self.hung = True
 
     def wake(self) -> None:
-        """Resume the server. The server first carries out all waiting requests, even those whose senders have given up."""
+        """Resume the server. It first carries out all requests that have waited, even if their senders have given up."""
         self.hung = False
         backlog, self.backlog = self.backlog, deque()
         for wire, call in backlog:

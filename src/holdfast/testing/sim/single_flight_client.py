@@ -1,9 +1,14 @@
-"""Single flight on one cached key in the simulation: lookups, loads and invalidations by workers, each step of which is
+"""Single flight on one cached key in the simulation: workers look up, load and invalidate the value, and each step is
 recorded.
 
-The cached value is the number of the source's version. A worker that writes a new version invalidates the key afterwards, as
-users of a cache do. The kinds of events are ``want`` (a lookup) and its outcome (``found``, ``load``, ``busy``, ``absent``,
-``failed``, ``cancelled``), ``land`` and ``landed`` (a value is stored), ``aborted``, ``void`` and ``voided`` (invalidation).
+The cached value is the version number of the source's data. A worker that writes a new version to the source invalidates
+the key after that, as users of a cache do. The events are:
+
+- ``want``: a lookup begins; then its outcome: ``found``, ``load`` (the worker must load the value), ``busy``, ``absent``,
+  ``failed`` or ``cancelled``
+- ``land``: a loaded value is sent to the server; ``landed``: the reply has arrived (``note``: "refused" if the value was
+  not stored); ``aborted``: the load ended without a value
+- ``void`` and ``voided``: an invalidation begins and ends
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ class Source:
 
 
 class CacheClient:
-    """A client of one cached key, which looks up, loads and invalidates the value; used by one worker."""
+    """A client of one cached key, used by one worker. It looks up, loads and invalidates the value."""
 
     def __init__(self, worker: Worker, source: Source) -> None:
         self.worker = worker
@@ -49,9 +54,10 @@ class CacheClient:
         world.note(kind, self.worker.name, key, lookup, fence=fence, last=version, note=note, until=until)
 
     async def get(self, policy: LookupPolicy, takes: float, *, fails: bool = False) -> None:
-        """Look up the value. If this worker gets the load lease, load the value, which takes ``takes`` seconds.
+        """Look up the value. If this worker gets the load lease (right to load), load the value, which takes ``takes``
+        seconds.
 
-        If ``fails``, the load fails.
+        If ``fails`` is True, the load fails.
         """
         worker = self.worker
         self._lookups += 1
@@ -95,7 +101,7 @@ class CacheClient:
             self._note("busy" if isinstance(result, Loading) else "absent", lookup)
 
     def _believes(self, lookup: str, load: Load) -> bool:
-        """Return True if the process that runs this load is alive and believes that it holds the load lease."""
+        """Return True if the process of this load is alive and believes that it holds the load lease (right to load)."""
         name = lookup.partition("/")[0]
         process = next(process for process in self.worker.process.world.processes if process.name == name)
         return process.here and load.remaining(process.clock()) > 0
@@ -119,9 +125,9 @@ class CacheClient:
         self._note("landed", lookup, fence=load.fence, version=version, note="" if stored else "refused", until=until)
 
     async def write(self, how: str) -> None:
-        """Write a new version to the source, and invalidate the older versions in the cache.
+        """Write a new version to the source, and then invalidate the older versions in the cache.
 
-        ``how`` is "drop", "tag", "all" or "store", the way of invalidation.
+        ``how`` is the way of invalidation: "drop", "tag", "all" or "store".
         """
         self.source.version += 1
         version = self.source.version

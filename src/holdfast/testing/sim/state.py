@@ -1,9 +1,11 @@
-"""Fingerprints of the states of a simulated world, by which the exhaustive search recognizes a state that it has explored.
+"""Fingerprints of the states of a simulated world. By them, the exhaustive search recognizes a state that it has explored.
 
-A state contains everything on which the future of a history depends, and nothing else. If two histories reach the same state,
-the search continues only one of them. Times are relative to now. Only the order of fences and of other large numbers counts,
-because the library only compares them. The state of a worker is the position of its coroutine, with the local variables of
-each frame.
+A fingerprint covers everything on which the future of a history depends, and nothing else. If two histories reach the same
+state, the search continues only one of them.
+
+- Times are relative to the present time.
+- Of fences and other large numbers, only the order matters, because the library only compares them.
+- The state of a worker is the position of its coroutine in the code, with the local variables of each frame.
 """
 
 from __future__ import annotations
@@ -58,13 +60,15 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.stepwise import Stepwise
 
 ABSOLUTE = 5e8
-"""Smallest number of seconds that counts as a point in time in a fingerprint; smaller numbers are durations."""
+"""Smallest number of seconds that a fingerprint treats as a point in time. It treats smaller numbers as durations."""
 
 MILLISECONDS = 10**12
 MICROSECONDS = 10**14
-"""Smallest integer that counts as a fence or as the number of a renewal, of which only the order matters.
+"""Smallest integer that a fingerprint treats as a fence or as the number of a renewal. Of such integers, only the order
+matters.
 
-Integers from `MILLISECONDS` up to this one are server times in milliseconds. No other integer in a state may be as large.
+It treats integers from `MILLISECONDS` up to this one as server times in milliseconds. All other integers in a state must
+be smaller.
 """
 
 _NUMBER = re.compile(rb"\d{12,}")
@@ -82,7 +86,7 @@ CANDIDATE = attrgetter("clock_estimate", "listener_id", "voted", "seen")
 
 
 class Fingerprint:
-    """The hash of everything on which the future of a simulated world depends, in `value`."""
+    """The hash, in `value`, of everything on which the future of a simulated world depends."""
 
     def __init__(self, world: Stepwise) -> None:
         self._now = world.now
@@ -120,7 +124,8 @@ class Fingerprint:
         self._all(values)
 
     def _all(self, values: Iterable[Any]) -> None:
-        """Add each of the values to the fingerprint; the most frequent types are added without another call, to save time."""
+        """Add each of the values to the fingerprint. To save time, the most frequent types are handled here, without a
+        further call."""
         flat, now, several = self._flat, self._now, self._several
         for value in values:
             kind = type(value)
@@ -137,7 +142,8 @@ class Fingerprint:
                 writer(self, value)
 
     def _again(self, value: Any, writer: Callable[[Fingerprint, Any], None]) -> None:
-        """Add an object that may occur several times in a state: copy what was added for it the first time."""
+        """Add an object that may occur several times in a state. From the second time on, copy what was added the first
+        time."""
         flat, ranked = self._flat, self._ranked
         span = self._spans.get(id(value))
         if span is not None:
@@ -252,8 +258,7 @@ class Fingerprint:
         self._all(LOCAL_QUEUE(local_queue))
 
     def _promised(self, then: Any) -> None:
-        """Add the state to which a reply's callback refers, because requests that look the same may have different
-        callbacks."""
+        """Add the state to which the callback of a request refers. Requests that look the same may have different callbacks."""
         if isinstance(then, partial) and isinstance(owner := getattr(then.func, "__self__", None), PollRound):
             self.add(owner)
         for cell in getattr(then, "__closure__", None) or ():
@@ -366,7 +371,7 @@ class Fingerprint:
 
 @lru_cache(4096)
 def _numbers_in(value: str | bytes) -> tuple[bytes, tuple[int, ...]]:
-    """Return the text with each number of 12 digits or more replaced by "#", and these numbers."""
+    """Return the text with each number of 12 digits or more replaced by "#", and a tuple of these numbers."""
     text = value.encode() if isinstance(value, str) else bytes(value)
     return _NUMBER.sub(b"#", text), tuple(map(int, _NUMBER.findall(text)))
 
@@ -384,8 +389,8 @@ def _locals(code: CodeType) -> tuple[str, ...]:
 
 
 def entry_name(entry: list[Any]) -> str:
-    """Return a readable name for a planned event: the name of the object that it concerns, and of the function that it
-    calls."""
+    """Return a readable name for a planned event: the name of the object that it concerns, and of the function that is
+    called."""
     what, args = entry[2], entry[3]
     inner = args[0] if args and callable(args[0]) else what
     owner = getattr(inner, "__self__", None)
@@ -398,7 +403,7 @@ def _plain(fingerprint: Fingerprint, value: Any) -> None:
 
 
 def _nothing(_fingerprint: Fingerprint, _value: Any) -> None:
-    """Add nothing to the fingerprint, for a value that never changes or that is added elsewhere."""
+    """Add nothing to the fingerprint. This is the writer for values that never change or that are added elsewhere."""
 
 
 def same_in_all_states(*types: type) -> None:
@@ -407,7 +412,7 @@ def same_in_all_states(*types: type) -> None:
 
 
 def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """Return a writer that adds an object to the fingerprint in full the first time, and afterwards only a number for it."""
+    """Return a writer that adds an object to the fingerprint in full the first time, and only its number from then on."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         met = fingerprint._met  # noqa: SLF001
@@ -422,7 +427,7 @@ def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, 
 
 
 def _copied(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """Return a writer that adds an object in full each time, by copying what the first call has added for this object."""
+    """Return a writer that adds an object to the fingerprint in full each time. It copies what it added the first time."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         fingerprint._again(value, writer)  # noqa: SLF001

@@ -27,10 +27,10 @@ INSTANT = 3e-6
 that."""
 
 PAUSE = 1.5
-"""Duration of the fault that pauses a process, in multiples of `Stepwise.ttl`."""
+"""Duration of the fault that pauses a process, as a multiple of the lease time (`Stepwise.ttl`)."""
 
 DEAF = 0.5
-"""Duration of the fault that loses published messages, in multiples of `Stepwise.ttl`."""
+"""Duration of the fault that loses published messages, as a multiple of the lease time (`Stepwise.ttl`)."""
 
 OF_MESSAGES = frozenset(("lost-request", "lost-reply", "slow", "duplicate"))
 OF_PROCESSES = frozenset(("crash", "pause", "cancel"))
@@ -47,7 +47,7 @@ class Step(NamedTuple):
     do: Callable[[], object]
     fault: bool = False
     late: bool = False
-    """True if the step is the arrival of a message that a fault has delayed."""
+    """True if this step is the arrival of a message that a fault has delayed."""
 
 
 class Stepwise(World):

@@ -1,6 +1,6 @@
-"""Tickets in the simulation: workers turn leases into tickets and redeem them, with each step recorded.
+"""Tickets in the simulation: a ticket hands a held lock over to another process. Workers issue and redeem them.
 
-A ticket hands a held lock over to another process.
+Each step is recorded.
 """
 
 from __future__ import annotations
@@ -24,33 +24,36 @@ from holdfast.testing.sim.world import World
 
 @dataclass(slots=True, eq=False)
 class IssuedTicket:
-    """A ticket (hands a held lock over) that was issued, and the attempts to redeem it."""
+    """A ticket that was issued to hand a held lock over, and the attempts to redeem it."""
 
     told: Told
     """The parsed contents of the ticket."""
     giver: Lease
     lock: str
     lease: str
-    """Name, in the history, of the lease that the ticket itself holds until it is redeemed."""
+    """Name that the history gives to the lease of the ticket. With this lease, the ticket holds the lock until it is
+    redeemed."""
     ends: float
-    """Earliest virtual time, in seconds, at which the ticket expires; the server's clock may be a little fast."""
+    """Earliest virtual time, in seconds, at which the ticket may expire. It allows for a server's clock that is a little
+    fast."""
     asked: list[float] = field(default_factory=list)
     """Virtual times, in seconds, at which workers began to redeem the ticket."""
     taken: list[Lease] = field(default_factory=list)
-    """The leases that the ticket was redeemed for; more than one is a violation."""
+    """The leases for which the ticket was redeemed. More than one is a violation."""
     refused: list[tuple[float, str]] = field(default_factory=list)
-    """Virtual times, in seconds, at which the ticket was refused, each with the reason."""
+    """Refusals of the ticket, each as its virtual time in seconds and its reason."""
 
 
 def out(world: World) -> bool:
-    """Return True while an issued ticket that is not redeemed yet still holds a lock."""
+    """Return True if a lock is still held by a ticket that was issued and not redeemed yet."""
     given = {event.attempt for event in world.history if event.kind == "ticket"}
     holders = [server.keyspace.peek(key)[0] for server in world.servers for key in server.locks]
     return any(world.drawn_for(holder.decode("ascii", "replace")) in given for holder in holders)
 
 
 def _begin(lock: Lock) -> None:
-    """Begin a new acquisition whose request time is before that of all waiters, because a ticket overtakes the queue."""
+    """Begin a new acquisition by a ticket. The history dates its request before all waiters, because a ticket overtakes the
+    queue."""
     worker = lock.worker
     worker.acquisitions += 1
     worker.acquisition = f"{worker.name}#{worker.acquisitions}"
@@ -58,7 +61,8 @@ def _begin(lock: Lock) -> None:
 
 
 async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None:
-    """Turn a lease into a ticket that expires after ``seconds``. On an error, release the lease and return None."""
+    """Turn a lease into a ticket that expires after ``seconds``, and return the ticket. On an error, release the lease and
+    return None."""
     worker = lock.worker
     with worker.operation():
         lease.leave()
@@ -79,7 +83,7 @@ async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None
 
 
 async def _end(lease: Lease) -> None:
-    """Release the lease as the end of ``with`` does, without recording it: the history has the release already."""
+    """Release the lease as the end of ``with`` does. Record nothing, because the history has this release already."""
     try:
         if not lease.hand_on():
             await lease.release_on_server()
@@ -91,7 +95,7 @@ async def _end(lease: Lease) -> None:
 
 
 async def redeem(lock: Lock, slip: IssuedTicket) -> Lease | None:
-    """Redeem a ticket, and return the lease of the lock. Return None if the ticket is refused or an error occurs."""
+    """Redeem a ticket, and return the lease of the lock; None if the ticket is refused or an error occurs."""
     worker = lock.worker
     process = worker.process
     with worker.operation():

@@ -1,4 +1,4 @@
-"""The virtual time of a simulated world: where it begins, what an event to come looks like, and random delays."""
+"""The virtual time of a simulated world: the time at which it begins, the form of planned events, and random delays."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import random
 from typing import Any
 
 EPOCH = 1e9
-"""Virtual time at which every history begins, in seconds; larger than any duration, so that the two cannot be confused."""
+"""Virtual time, in seconds, at which every history begins. It is larger than any duration, so that the two cannot be
+confused."""
 
 Entry = list[Any]
-"""A planned event: [when, number, function (None: called off), its arguments]."""
+"""A planned event: a list of its time, its number, its function (None: called off), and the function's arguments."""
 
 
 class Stuck(Exception):
@@ -19,7 +20,8 @@ class Stuck(Exception):
 class Weather:
     """A source of random delays, in seconds, for messages and for threads that wake up.
 
-    Most delays are about ``scale`` seconds. The share ``slow_share`` of the delays is up to ``slow`` times as long.
+    A delay is between 0.5 and 1.5 times ``scale`` seconds. The share ``slow_share`` of the delays is multiplied by a
+    random number between 0 and ``slow``.
     """
 
     __slots__ = ("_draw", "scale", "slow", "slow_share")

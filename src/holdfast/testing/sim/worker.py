@@ -1,4 +1,4 @@
-"""A simulated thread or task, which drives the library's operations, as the drivers in `_runtime` do in production."""
+"""A simulated thread or task. It drives the library's operations, as the drivers in `_runtime` do in production."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 
 TAKING = (ACQUIRE, permit.ACQUIRE)
-"""The scripts that acquire a lock or permits, or join the queue."""
+"""The scripts that acquire a lock or permits, or join the queue for them."""
 
 
 class Cancelled(BaseException):
-    """Raised in a simulated task that was cancelled, or in a simulated thread that was interrupted."""
+    """Raised in the coroutine of a simulated task that was cancelled, or of a simulated thread that was interrupted."""
 
 
 class Discarded(BaseException):
-    """Raised at every request of a worker's coroutine after the history has ended, so that the coroutine ends too."""
+    """Raised in a worker's coroutine at each of its requests after the history has ended, so that the coroutine ends, too."""
 
 
 @dataclass(slots=True)
@@ -97,19 +97,19 @@ class Worker:
         """Number of requests that the worker has waited for so far."""
         self.acquisitions = 0
         self.acquisition = ""
-        """Name, in the history, of the worker's current acquisition (attempt to acquire a lock)."""
+        """Name that the history gives to the worker's current attempt to acquire a lock."""
         self.asked_to_join = 0.0
-        """Virtual time at which the current acquisition first asked to join the server's queue; 0: not yet."""
+        """Virtual time at which the current acquisition first asked to join the server's queue; 0: it has not asked yet."""
         self.asked_first = 0.0
-        """Virtual time at which the current acquisition sent its first request; 0: not yet."""
+        """Virtual time at which the current acquisition sent its first request; 0: it has sent none yet."""
         self.lined = ""
-        """Name of the worker's last acquisition that waited in the local queue of its process."""
+        """Name of the last attempt with which the worker waited in the local queue of its process."""
         self.inside = False
-        """True while the worker runs the body of ``with worker.operation():``, one operation of a lock."""
+        """True while the worker runs the body of ``with worker.operation():``, that is, one operation of a lock."""
         self.shielded = False
-        """True while a cancelled task cleans up, and cannot be cancelled again, as in `drivers.aio`."""
+        """True while a cancelled task cleans up. As in `drivers.aio`, it cannot be cancelled again during this time."""
         self.thrown = ""
-        """Type of the last error thrown into the worker's coroutine; the error may still propagate there."""
+        """Type of the error that was last thrown into the worker's coroutine. The error may still be propagating."""
         self._asked: Ticket | None = None
         self._wires: dict[Server, Wire] = {}
         self._timer: Entry | None = None
@@ -139,7 +139,7 @@ class Worker:
         self.process.soon(self.go, None)
 
     def go(self, reply: Any, error: BaseException | None = None) -> None:
-        """Resume the coroutine with a reply or an error, and let it run until it awaits a request that takes time."""
+        """Resume the coroutine with a reply or an error. Let it run until it awaits a request that takes time."""
         coroutine = self.coroutine
         assert coroutine is not None
         self.asked = None
@@ -170,7 +170,7 @@ class Worker:
     def cancel(self) -> None:
         """Throw a cancellation (task) or an interrupt (thread) into the coroutine, at the request that it waits for.
 
-        Do nothing if the worker has finished, waits for nothing, or is shielded.
+        Do nothing if the worker has finished, if it waits for nothing, or if it is cleaning up after a cancellation.
         """
         if self.done or self.shielded or self.asked is None or self.coroutine is None or not self.process.here:
             return
@@ -185,7 +185,8 @@ class Worker:
 
     @contextmanager
     def operation(self) -> Iterator[None]:
-        """Mark the body of ``with`` as one operation of a lock: a cancelled task cleans up undisturbed until the body ends."""
+        """Mark the body of a ``with`` statement as one operation of a lock. A task that is cancelled in it cleans up
+        undisturbed."""
         self.inside = True
         try:
             yield
@@ -319,7 +320,7 @@ class Worker:
         world.note("queued", self.name, attempt.spec.key, self.acquisition, since=since, lease=lease)
 
     def given(self, attempt: Attempt) -> None:
-        """Record that another worker of the process handed on its lease, or its position in the queue, to this attempt."""
+        """Record that another worker of the process handed this attempt its lease, or left it its position in the queue."""
         world, given = self.process.world, attempt.turn
         if isinstance(given, AskServer) and given.place is not None:
             lease = world.lease(attempt.token, self.acquisition)
@@ -347,7 +348,7 @@ class Worker:
         return LATER
 
     def woken(self, slot: Slot) -> None:
-        """Read the outcomes in ``slot``, and resume the coroutine with the first outcome that ends its wait."""
+        """Read the outcomes in ``slot``, and resume the coroutine with the first outcome that ends the worker's wait."""
         while self._slot is slot and slot.outcomes:
             outcome = slot.outcomes.pop(0)
             if slot.enough(outcome):
@@ -357,7 +358,7 @@ class Worker:
 
 
 class Ticket:
-    """A mark of one wait of a worker, by which late replies to earlier waits are recognized and ignored."""
+    """A mark of one wait of a worker. By this mark, late replies to earlier waits are recognized and ignored."""
 
     __slots__ = ("_worker",)
 
@@ -366,12 +367,12 @@ class Ticket:
 
     @property
     def counts(self) -> bool:
-        """True while the worker is still in the wait that this mark belongs to."""
+        """True while the worker is still in the wait to which this mark belongs."""
         return self._worker._asked is self  # noqa: SLF001
 
 
 class _Later:
-    """The type of `LATER`, the marker that a request returns if its result comes later."""
+    """The type of `LATER`, which the handler of a request returns if the result comes later."""
 
 
 LATER = _Later()
@@ -386,10 +387,10 @@ class Slot:
         self._worker = worker
         self.attempt: Attempt | None = None
         self._told: object = None
-        """The grant or inherited position of the attempt that was recorded last, so that nothing is recorded twice."""
+        """The grant or the inherited position that was recorded last, so that nothing is recorded twice."""
         self.outcomes: list[Outcome | None] = []
         self.enough: Callable[[Outcome | None], bool] = bool
-        """Function that returns True if an outcome ends the current wait."""
+        """Function that gets an outcome, and returns True if this outcome ends the current wait."""
 
     @property
     def whose(self) -> str:

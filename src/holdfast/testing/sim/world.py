@@ -66,7 +66,7 @@ class Told(Protocol):
     """A lease that records its deadlines in the history."""
 
     def tell(self) -> None:
-        """Record the deadline of the lease in the history if it has changed."""
+        """Record the deadline of the lease in the history if the deadline has changed."""
 
 
 class Untold(WaitGraph):
@@ -86,7 +86,7 @@ class World:
         self.trace = trace
         """True if the history also records every request and reply, for people who read it. The checkers do not need them."""
         self.now = EPOCH
-        """Current virtual time, in seconds; the clocks of processes and servers deviate from it."""
+        """Current virtual time, in seconds. The clocks of processes and servers may differ from it."""
         self.history: list[Event] = []
         self.mishap: Callable[[Wire, Call], bool] | None = None
         """Function that may inject a fault into a request that arrives at a server (see `faults.mishaps`); None: no such
@@ -209,7 +209,8 @@ class World:
 
 
 class Process:
-    """A simulated client process with its keeper (background thread). Uses one server, or several that vote."""
+    """A simulated client process with its keeper (background thread). The process uses one server, or several servers that
+    vote."""
 
     mutex = NO_MUTEX
 
@@ -236,14 +237,13 @@ class Process:
         """Random numbers for the secret part of the process's tokens; None: tokens differ only by their number."""
         self.is_paused = False
         self.keeper_hangs = False
-        """True once the process's keeper (background thread) hangs: the keeper does nothing any more, while the workers
-        go on."""
+        """True once the process's keeper (background thread) hangs. It then does nothing any more, but the workers go on."""
         self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         """Function calls that became due while the process was paused. The process makes them when it resumes."""
         self.cut_off_from: set[Server] = set()
         """Servers from which the process is cut off: its connections to them stay open, but no message arrives."""
         self.far: dict[Server, float] = {}
-        """Additional seconds by which each message between the process and a server is delayed, by server."""
+        """Seconds by which each message between the process and a server takes longer, by server."""
         self._base = EPOCH + offset
         self._rate = rate
         self.ahead = ahead
@@ -493,7 +493,7 @@ class Process:
         self.wake_by(self.node.next_at() if len(self.nodes) == 1 else min(node.next_at() for node in self.nodes.values()))
 
     def tell(self) -> None:
-        """Record in the history the deadlines of leases that have changed."""
+        """Record in the history the new deadline of each lease whose deadline has changed."""
         for lease in self.leases:
             lease.tell()
 

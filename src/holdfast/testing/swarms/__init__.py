@@ -1,1 +1,2 @@
-"""Swarms: simulated histories with random faults, drawn from a seed, one module with ``simulate(seed)`` per capability."""
+"""Swarms: simulated histories with random faults. A seed determines each history. Each capability has a module with
+``simulate(seed)``."""

@@ -55,7 +55,7 @@ class Profile:
 
     @property
     def calm(self) -> bool:
-        """True if the history has no faults, and no message is slow or lost."""
+        """True if the history has no faults, and none of its messages is slow or lost."""
         return not (self.faults or self.mishaps or self.slow_share)
 
     @property
@@ -302,7 +302,7 @@ def nameless(world: World) -> list[str]:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
+    """Simulate the history of one random seed and judge it by the rules. If ``coverage`` is given, counts are added to it."""
     play = Play(seed, trace=trace, theme=theme)
     world, profile, found, docket = play.world, play.profile, list[Violation](), Docket()
     try:

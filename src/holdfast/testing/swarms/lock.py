@@ -34,13 +34,13 @@ TIME_LIMIT = 600.0
 """Seconds of virtual time within which every worker must finish, whatever faults happen."""
 
 SET_BACK = 10.0
-"""Maximum number of seconds by which the server's clock may have been set back, so that keys live longer."""
+"""Maximum number of seconds by which the server's clock was set back in a history. Keys may live longer by this time."""
 
 ODD = 1.5
 """Factor by which some workers' leases are longer than the leases of the other workers of a history."""
 
 GUARDED = 0.5
-"""Share of histories whose locks have ``quarantine=``, among the histories in which the server may lose data."""
+"""Share of the histories whose locks have ``quarantine=``. Only histories in which the server may lose data are counted."""
 
 NESTED, NESTED_ROUNDS = 0.25, 0.5
 """Share of the histories whose locks are RLocks, and share of the acquisitions of an RLock that its holder repeats."""
@@ -52,7 +52,7 @@ PROMPT = 20
 """Time, as a multiple of the mean message delay, within which the last messages arrive after all workers have finished."""
 
 STEPS = 50_000
-"""Number of events after which a history counts as an endless loop."""
+"""Number of events after which a history is ended, because it seems to be an endless loop."""
 
 ECHO = 3.5
 """Seconds for which a duplicated or delayed request may stay under way."""
@@ -87,11 +87,11 @@ class Profile:
     slow_share: float
     mishaps: float
     faults: list[tuple[int, str, float]] = field(default_factory=list)
-    """The faults, each as the number of the step at which it begins, its kind, and its duration in seconds."""
+    """The faults, each as a tuple: number of events after which the fault begins, kind of the fault, duration in seconds."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """The workers, each as the index of its process and the list of its planned rounds."""
+    """The workers, each as a tuple: index of its process, list of its planned rounds."""
     fair: list[bool] = field(default_factory=list)
-    """True if the locks of a process are FairLocks, by index of the process."""
+    """For each process, by its index: True if its locks are FairLocks."""
     odd: frozenset[int] = frozenset()
     """Indexes of the workers whose leases are longer than those of the other workers."""
     linger: float = 0.0
@@ -330,7 +330,7 @@ def build(
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
+    """Simulate the history of one random seed and judge it by the rules. If ``coverage`` is given, counts are added to it."""
     return judged(seed, *build(seed, trace=trace, theme=theme), coverage)
 
 
@@ -400,9 +400,9 @@ def waiting(world: World) -> str:
 
 
 def settle(world: World, profile: Profile) -> None:
-    """End a history whose workers have finished: let the leases expire, and record the leftovers.
+    """End a history whose workers have finished: let all leases expire, and record leftover data.
 
-    Leftovers before the leases have expired are recorded, too, if there were no faults except cancellations.
+    If there were no faults except cancellations, data that remains before the leases have expired is recorded, too.
     """
     world.mishap = None
     world.pass_time(PROMPT * profile.latency + profile.linger)

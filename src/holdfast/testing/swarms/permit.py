@@ -1,7 +1,7 @@
 """Seeded histories of semaphores and read-write locks, in the world of the `lock` swarm.
 
-"x" is a semaphore, "y" a read-write lock. Each acquisition draws its number of permits. Workers change the semaphore's limit
-now and then, and writers downgrade to readers.
+"x" is a semaphore, and "y" is a read-write lock. Each acquisition draws how many permits it wants. Now and then, workers
+change the limit of the semaphore, and writers downgrade to readers.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from holdfast.testing.swarms.result import Run
 
 @dataclass(slots=True)
 class Users:
-    """The parameters by which the workers of a history use permits, and the program of the workers."""
+    """The parameters with which the workers of a history use permits, and the program that each worker runs."""
 
     rng: random.Random
     limit: int
     least: int
-    """Minimum limit of the semaphore, and maximum of permits in one acquisition, so that no acquisition exceeds the limit."""
+    """Lowest limit that the semaphore gets, and highest number of permits of one acquisition. So every acquisition is
+    possible."""
     changes: float
-    """Share of the acquisitions in which the worker changes the limit of the semaphore."""
+    """Share of the acquisitions during which the worker changes the limit of the semaphore."""
     writes: float
     """Share of the acquisitions of the read-write lock that are for writing."""
 
@@ -50,7 +51,7 @@ class Users:
         )
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
-        """Run a worker's rounds as in the `lock` swarm, with permits instead of a lock."""
+        """Run a worker's rounds as in the `lock` swarm, but acquire permits instead of a lock."""
         for planned in rounds:
             plain = lock_of(planned.lock)
             described = plain.spec._replace(permits=self.wanted(planned.lock), guard=0.0, linger=0.0, progress_within=None)
@@ -97,7 +98,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
+    """Simulate the history of one random seed and judge it by the rules. If ``coverage`` is given, counts are added to it."""
     world, profile = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage, bounds=replace(lock_swarm.limits(profile), permits=True))
     run.counts += _counts(world)
@@ -105,7 +106,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def _counts(world: World) -> Counter[str]:
-    """Return the number of shared holds, downgrades, changes of the limit, and refused acquisitions in a history."""
+    """Return the number of acquisitions beside other holders, downgrades, changes of the limit, and refused acquisitions."""
     held: dict[str, int] = {}
     counts: Counter[str] = Counter()
     for event in world.history:

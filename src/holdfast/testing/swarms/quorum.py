@@ -1,4 +1,4 @@
-"""Seeded histories of a lock that three or five servers vote on (Redlock), with faults, as in the `lock` swarm."""
+"""Seeded histories of a lock on which three or five servers vote (Redlock). They have the same kinds of faults as `lock`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ QUICK = 2e-6
 """Mean delay of messages, in seconds, in the fastest histories. It is so short that clocks alone would not make fences rise."""
 
 SHORTEST = 0.3
-"""The shortest lease of all histories, in seconds; a server that lost its data does not vote for at least this time."""
+"""The shortest lease of all histories, in seconds. A server that lost its data does not vote for at least this time."""
 
 INSISTING = 0.2
 """Seconds within which a client must have withdrawn its vote from a server, even if its first connection broke."""
 
 PROBE = 5.0
-"""Seconds within which a new client must acquire a free lock when all faults are over."""
+"""Seconds within which a new client must acquire a free lock after all faults have ended."""
 
 
 @dataclass(slots=True)
@@ -56,13 +56,13 @@ class Profile:
     distance: float
     """Seconds by which each message takes longer on a slow connection."""
     skews: list[float] = field(default_factory=list)
-    """Seconds by which the clock of each server is ahead of virtual time, by index of the server."""
+    """Seconds by which the clock of each server is ahead of virtual time, by the index of the server."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
-    """The faults, each as the number of the step at which it begins, its kind, and its duration in seconds."""
+    """The faults, each as a tuple: number of events after which the fault begins, kind of the fault, duration in seconds."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """The workers, each as the index of its process and the list of its planned rounds."""
+    """The workers, each as a tuple: index of its process, list of its planned rounds."""
     fair: list[bool] = field(default_factory=list)
-    """True if a process never hands locks on between its workers, by index of the process."""
+    """True if a process never hands locks on among its workers, by the index of the process."""
     max_passes: int = 32
     progress_within: float | None = None
 
@@ -188,7 +188,7 @@ def _rlock(worker: Worker, server_group: ServerGroup, profile: Profile, name: st
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
+    """Simulate the history of one random seed and judge it by the rules. If ``coverage`` is given, counts are added to it."""
     world, profile, server_group = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:

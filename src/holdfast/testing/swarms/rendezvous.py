@@ -1,4 +1,4 @@
-"""Seeded histories of a barrier, a latch or an event, with faults: production's operations under virtual time."""
+"""Seeded histories of a barrier, a latch or an event, with faults. Production's operations run under virtual time."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ TIME_LIMIT = 900.0
 STEPS = 60_000
 
 END = 200.0
-"""Seconds after which the server itself ends all waits (aborts the barrier, opens the latch), and again every 20 seconds."""
+"""Seconds after which the server itself ends all waits: it aborts the barrier or opens the latch or event. It repeats this
+every 20 seconds."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"})
 """Kinds of faults that a history may have.
 
-Left out are, among others, losses of data and clocks that are set, because places at a barrier expire by the server's clock.
+Losses of data and set clocks are left out, because a party's position at a barrier expires by the server's clock.
 """
 
 FACES: tuple[Face, ...] = ("threads", "asyncio")
@@ -54,14 +55,14 @@ class Profile:
     processes: list[int]
     """Number of workers of each process."""
     faults: list[tuple[float, str, float]] = field(default_factory=list)
-    """The faults, each as its start (seconds from the start of the history), its kind, and its duration in seconds."""
+    """The faults, each as a tuple: seconds from the start of the history, kind of the fault, duration in seconds."""
     pace: float = 1.0
     """Factor by which all pauses of the workers are multiplied."""
     keep_ms: int = KEEP_MS
 
     @property
     def calm(self) -> bool:
-        """True if the history has no faults, and no message is slow or lost."""
+        """True if the history has no faults, and none of its messages is slow or lost."""
         return not (self.faults or self.mishaps or self.slow_share)
 
 
@@ -166,7 +167,7 @@ class Play:
                 pass
 
     async def _sets_back(self, worker: Worker, rng: random.Random) -> None:
-        """Run a worker that resets the barrier, latch or event several times while others wait for it."""
+        """Run a worker that resets the barrier, latch or event several times, while other workers wait for it."""
         client = RendezvousClient(worker)
         for _ in range(rng.choice((2, 4, 8))):
             try:
@@ -218,7 +219,7 @@ class Play:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
+    """Simulate the history of one random seed and judge it by the rules. If ``coverage`` is given, counts are added to it."""
     play = Play(seed, trace=trace, theme=theme)
     world = play.world
     try:

@@ -1,4 +1,4 @@
-"""The result of the simulated history of one seed, the same type for all swarms."""
+"""The result of the simulated history of one seed. All swarms (kinds of histories) return this type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 
 class Server(Protocol):
-    """The statistics of a simulated server that the results use."""
+    """The statistics of a simulated server that a result contains."""
 
     calls: int
     """Number of commands and scripts that the server has run."""
@@ -25,7 +25,7 @@ class Server(Protocol):
 
 
 class World(Protocol):
-    """The part of the simulated world of a history that the results use."""
+    """The part of the simulated world that a result contains."""
 
     history: list[Event]
     steps: int
@@ -45,7 +45,7 @@ class Run(Generic[P]):
     world: World
     violations: list[Violation]
     counts: Counter[str] = field(default_factory=Counter)
-    """Counts of events of the history that the coverage does not count, by name."""
+    """Counts of events in the history, by name, besides those in the coverage."""
 
     @property
     def history(self) -> list[Event]:

@@ -1,4 +1,4 @@
-"""Seeded histories of a schedule: several processes serve the same jobs, with faults, as in the `lock` swarm."""
+"""Seeded histories of a schedule, with faults: several processes serve the same jobs."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from holdfast.testing.sim.world import Process, World
 from holdfast.testing.swarms.result import Run
 
 KINDS = ("cut", "silence", "pause", "crash", "restart", "hang", "refuse", "full", "deaf", "unplug", "slay")
-"""Kinds of faults that a history of a schedule may have; "slay" kills every process that runs a job."""
+"""Kinds of faults that a history of a schedule may have. The fault "slay" kills every process that runs a job."""
 
 STEPS = 100_000
 """Number of events after which the end of a history counts as an endless loop."""
 
 CALLS = 5000
-"""Number of requests to the server after which a history counts as an endless loop."""
+"""Number of requests to the server after which a history is ended, because it seems to be an endless loop."""
 
 SKEW = 5.0
-"""Maximum number of seconds by which the clock of a process differs from virtual time."""
+"""Maximum difference, in seconds, between the clock of a process and virtual time."""
 
 
 OLD, NEW = b"{}", b'{"on_crash": "opposite"}'
-"""The definitions of the jobs on the server: the first one, and the one that a theme changes it to."""
+"""The definitions of the jobs on the server: the one at the start, and the one to which a theme changes it."""
 
 
 def opposite(jobs: dict[str, tuple[Every, Options]]) -> dict[str, tuple[Every, Options]]:
-    """Return the jobs with the opposite treatment of runs whose process dies."""
+    """Return the jobs with the opposite ``on_crash=`` option: a run whose process dies is started again, or is left."""
     other: dict[str, Literal["leave", "again"]] = {"leave": "again", "again": "leave"}
     return {name: (when, replace(options, on_crash=other[options.on_crash])) for name, (when, options) in jobs.items()}
 
@@ -64,24 +64,26 @@ class Profile:
     """Seconds from the start at which each process begins to serve the schedule."""
     limit: int
     faults: list[tuple[float, str, float]] = field(default_factory=list)
-    """The faults, each as its start (seconds from the start of the history), its kind, and its duration in seconds."""
+    """The faults, each as a tuple: seconds from the start of the history, kind of the fault, duration in seconds."""
     commands: list[tuple[float, str, str]] = field(default_factory=list)
-    """Commands of an operator: each has a time (seconds from the start), a job, and "pause", "resume", "run" or "cancel"."""
+    """Commands of an operator, each as a tuple: seconds from the start, name of a job, and "pause", "resume", "run" or
+    "cancel"."""
     redefined_at: float | None = None
-    """Seconds from the start at which a process arrives that defines the jobs with the opposite ``on_crash=``; None: never."""
+    """Seconds from the start after which a process arrives that redefines the jobs with the opposite ``on_crash=``; None:
+    never."""
     stubborn: float = 0.0
-    """Seconds for which a run goes on after it was told to end."""
+    """Seconds for which a run continues after its process told it to end."""
     stops: list[tuple[float, int]] = field(default_factory=list)
-    """The orderly stops of processes, each as its time (seconds from the start) and the index of the process."""
+    """Orderly stops of processes, each as a tuple: seconds from the start, index of the process."""
 
     @property
     def calm(self) -> bool:
-        """True if the history has no faults, and no message is slow or lost."""
+        """True if the history has no faults, and none of its messages is slow or lost."""
         return not (self.faults or self.mishaps or self.slow_share)
 
     @property
     def settles(self) -> float:
-        """Seconds after the last fault within which every due run must have begun or been skipped."""
+        """Seconds after the last fault within which every run that is due must have begun or have been skipped."""
         return self.stubborn + 1.5 + max(options.ttl + options.min_runtime for _, options in self.jobs.values())
 
 
@@ -143,7 +145,7 @@ class Play:
         self.server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
         self.services: list[Service] = []
         self.last = EPOCH + profile.lasts
-        """Virtual time, in seconds, from which on no fault happens any more."""
+        """Virtual time, in seconds, after which no fault happens any more."""
         for number, after in enumerate(profile.arrivals):
             world.at(EPOCH + after, self._arrive, number)
         for at, kind, lasts in profile.faults:
@@ -182,14 +184,15 @@ class Play:
         self.services.append(service)
 
     def _redefine(self) -> None:
-        """Have a process arrive that defines the jobs anew; those that arrive later define them so, too."""
+        """Let a process arrive that redefines the jobs. Processes that arrive later use the new definitions, too."""
         self.redefined = True
         self._arrive(7)
 
     def new_since(self, job: str) -> float | None:
-        """Return the server time, in microseconds, since which the new definition of a job counts; infinity: never.
+        """Return the server time, in microseconds, from which on the new definition of a job applies; infinity: never.
 
-        None: the definition has changed more than once, as by a late copy of a request that registers the old one.
+        Return None if the definition has changed more than once. A late copy of a request that registers the old definition
+        may cause this.
         """
         execute = self.server.keyspace.execute
         key = self.keys.job(job).job
@@ -237,7 +240,7 @@ class Play:
     # The course of the history
 
     def go(self) -> None:
-        """Run the history until its faults are healed and all due runs have begun or were skipped.
+        """Run the history until its faults are healed, and each run that is due has begun or was skipped.
 
         Raises Stuck if the processes send too many requests.
         """
@@ -263,7 +266,7 @@ class Play:
         return overview(names, self.server.keyspace.run(JOBS, (self.keys.base, self.keys.serving, *jobs), (BESIDE, 1000))).jobs
 
     def end(self) -> list[str]:
-        """Stop all processes in an orderly way, and return descriptions of the data that is left behind."""
+        """Stop all processes in an orderly way, and return descriptions of leftover data."""
         world = self.world
         for service in self.services:
             if service.process.here:
@@ -283,7 +286,7 @@ def _between(low: float, high: float, rng: random.Random) -> float:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
+    """Simulate the history of one random seed and judge it by the rules. If ``coverage`` is given, counts are added to it."""
     play = Play(seed, trace=trace, theme=theme)
     world, found, counts = play.world, [], Counter[str]()
     try:

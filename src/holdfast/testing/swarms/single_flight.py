@@ -42,16 +42,17 @@ STEPS = 50_000
 """Number of events after which a history is ended, because it seems to be an endless loop."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "foreign", "stale"})
-"""Kinds of faults that a history may have. Losses of data are left out, because a server then loses its invalidations."""
+"""Kinds of faults that a history may have. Losses of data are left out, because a server that loses its data also loses the
+record of which values were invalidated."""
 
 QUIET = {"cut", "crash", "close", "cancel", "deaf", "unplug"}
-"""Kinds of faults during which the server still answers the requests of waiters."""
+"""Kinds of faults that do not keep the server from answering waiters, so that rule S4 can be judged."""
 
 LATE = {"cut", "silence", "hang", "duplicate", "slow", "lost-reply"}
 """Kinds of faults with which a request may reach the server long after its sender has stopped waiting for the reply."""
 
 RATE = 0.005
-"""Maximum relative difference between the rates of two clocks, with a margin."""
+"""Maximum relative difference between the rates of two clocks (0.005 is half a percent), with a margin."""
 
 
 @dataclass(slots=True)
@@ -78,9 +79,9 @@ class Profile:
     slow_share: float
     mishaps: float
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
-    """The workers, each as the index of its process and the list of its planned rounds."""
+    """The workers, each as a tuple: index of its process, list of its planned rounds."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
-    """The faults, each as the number of the step at which it begins, its kind, and its duration in seconds."""
+    """The faults, each as a tuple: number of events after which the fault begins, kind of the fault, duration in seconds."""
 
     bound: float | None = None
     """Seconds within which waiters learn that a load has ended, whatever happens to single messages; None: by the lease."""
@@ -164,7 +165,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
+    """Simulate the history of one random seed and judge it by the rules. If ``coverage`` is given, counts are added to it."""
     world, profile = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:
@@ -186,9 +187,9 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 
 def settle(world: World, profile: Profile) -> None:
-    """End a history whose workers have finished: let the leases expire, and record the leftovers.
+    """End a history whose workers have finished: let all leases expire, and record leftover data.
 
-    Leftovers before the leases have expired are recorded, too, if there were no faults except cancellations.
+    If there were no faults except cancellations, data that remains before the leases have expired is recorded, too.
     """
     world.mishap = None
     world.pass_time(20 * profile.latency)
@@ -302,7 +303,8 @@ class Case:
         )
 
     def counts(self) -> Counter[str]:
-        """Return the number of events of each kind in the history, and of some outcomes."""
+        """Return the number of events of each kind in the history, and of outcomes such as a lookup that waited or found a
+        stale value."""
         counts = Counter(event.kind for event in self.history if event.attempt or event.kind == "voided")
         counts["stale"] = sum(end.note == "stale" for _, end in self.ends("found"))
         counts["refused land"] = counts["landed"] - len(self.landed)

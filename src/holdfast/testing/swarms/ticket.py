@@ -1,7 +1,7 @@
-"""Seeded histories in which locks are handed over to other processes by tickets, in the world of the `lock` swarm.
+"""Seeded histories in which tickets hand locks over to other processes, in the world of the `lock` swarm.
 
-Now and then, a holder turns its lease into a ticket. The ticket is lost, or delivered to one or two workers, which redeem it
-soon or late.
+Now and then, a holder turns its lease into a ticket. The ticket is lost, or it is delivered to one or two workers. They
+redeem the ticket early or late.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from holdfast.testing.swarms.lock import ECHO, PROMPT, Profile, Round
 from holdfast.testing.swarms.result import Run
 
 SHARE = 0.6
-"""Share of the leases that a holder hands over by a ticket instead of releasing them."""
+"""Share of the leases that a holder hands over by a ticket. It releases the others."""
 
 MADE_GOOD = {"cancel", "lost-request", "lost-reply", "duplicate"}
-"""Kinds of faults that do not affect a client that redeems a ticket, because the client repeats its request."""
+"""Kinds of faults that do not affect a client that redeems a ticket, because the client sends its request again."""
 
 CHAIN = 3
-"""Maximum number of times that a lock is handed over by tickets before it is released."""
+"""Maximum number of times that a lock is handed over by tickets before a holder releases it."""
 
 
 @dataclass(slots=True)
 class TicketMail:
-    """The delivery of tickets (which hand locks over): starts workers that redeem the tickets issued by other workers."""
+    """The delivery of tickets, each of which hands a lock over: it starts the workers that redeem a ticket."""
 
     rng: random.Random
     profile: Profile | None = None
@@ -48,9 +48,9 @@ class TicketMail:
         return self.rng.choice((0.2, 0.5, 1.0, 1.0)) * self.profile.longest
 
     def deliver(self, slip: IssuedTicket, lock: Lock, left: int) -> None:
-        """Deliver a ticket: start zero, one or two workers in random processes, each of which redeems the ticket.
+        """Deliver a ticket: start zero, one or two workers in random processes, which redeem the ticket.
 
-        ``left`` is the number of times that the lock may be handed over again.
+        ``left`` is the number of times that the lock may be handed over after that.
         """
         rng = self.rng
         self.slips.append(slip)
@@ -74,9 +74,11 @@ class TicketMail:
             await self.use(lock, lease, rng.choice((0.0, 0.1, 1.0, 1.5)) * rng.random() * lock.spec.ttl, left)
 
     async def use(self, lock: Lock, lease: Lease, hold: float, left: int, *, twice: bool = False) -> None:
-        """Hold the lock for ``hold`` seconds, write to the protected store, and hand the lock over by a ticket or release it.
+        """Hold the lock for ``hold`` seconds, and write to the protected store. Then hand the lock over by a ticket, or
+        release it.
 
-        ``left`` is the number of times that the lock may still be handed over. With ``twice``, release the lease once more.
+        ``left`` is the number of times that the lock may still be handed over. If ``twice`` is True, release the lease
+        once more at the end, and during the change into a ticket.
         """
         mine: Lease | None = lease
         try:
@@ -99,13 +101,14 @@ class TicketMail:
                 await lock.release(lease)
 
     def _meddle(self, lock: Lock, lease: Lease) -> None:
-        """Start a worker of the same process that releases the lease while it is turned into a ticket; this must be refused."""
+        """Start a worker of the same process that releases the lease while it is being turned into a ticket. The release must
+        be refused."""
         process = lock.worker.process
         meddler = Worker(process, f"{len(process.workers) + 1}m")
         meddler.start(Lock(meddler, lock.spec, fair=lock.local_queue is None).release_again(lease))
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
-        """Run a worker's rounds as in `lock.work`, with some leases handed over by tickets instead of released."""
+        """Run a worker's rounds as `lock.work` does, but hand some locks over by tickets instead of releasing them."""
         for planned in rounds:
             lock = lock_of(planned.lock)
             try:
@@ -126,7 +129,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules; add the counts of cases to ``coverage``, if given."""
+    """Simulate the history of one random seed and judge it by the rules. If ``coverage`` is given, counts are added to it."""
     world, profile, post = build(seed, trace=trace, theme=theme)
     run = lock_swarm.judged(seed, world, profile, coverage, bounds=limits(profile), before_end=_let_run_out)
     case = Evidence(world.history)
@@ -140,17 +143,18 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 def limits(profile: Profile) -> Limits:
     """Return the time limits of the rules: those of `lock.limits`, extended for tickets.
 
-    A waiter in the queue does not know when a ticket expires, so it asks once a second. A worker that redeems a ticket does not
-    wait for the lock, but may wait three times for a reply.
+    A waiter in the queue does not learn when a ticket expires, and asks the server only once a second. A worker that
+    redeems a ticket does not wait for the lock, but it may wait for three replies.
     """
     usual = lock_swarm.limits(profile)
     return replace(usual, handover=max(usual.handover, 3.5 + profile.waits), lag=max(usual.lag, 5.0))
 
 
 def _let_run_out(world: World, profile: Profile) -> None:
-    """Let the tickets that nobody has redeemed expire.
+    """Let the tickets expire that nobody has redeemed.
 
-    If there are none, no more time passes than the last messages need, so that leftovers are seen at once.
+    If there are none, let time pass only until the last messages have arrived, so that leftover data is noticed before
+    leases expire.
     """
     world.mishap = None
     world.pass_time(PROMPT * profile.latency)
@@ -159,13 +163,14 @@ def _let_run_out(world: World, profile: Profile) -> None:
 
 
 def judge(slips: list[IssuedTicket], case: Evidence) -> Iterator[Violation]:
-    """Judge tickets by rules T1 and T3.
+    """Judge tickets by the rules T1 and T3.
 
-    - T1: a ticket is redeemed at most once. Excused by a server that lost its data while the ticket was in use.
-    - T3: the reason of a refusal is true: "used" only if another worker tried before, "expired" only if the ticket has expired.
-      Excused by every fault since the ticket was issued, except cancellations and losses of single messages.
+    - T1: a ticket is redeemed at most once. Excused: the server lost its data while the ticket was in use.
+    - T3: a ticket is refused for the true reason. "used" is true only if another worker has tried to redeem it, "expired"
+      only after the ticket has expired. Excused: any fault since the ticket was issued, except cancellations and losses of
+      single messages.
 
-    Rules R2 and R3 check that the redeemed lease has a higher fence than the lease of the giver.
+    Rules R2 and R3 check that a redeemed lease has a higher fence than the lease that was turned into the ticket.
     """
     for slip in slips:
         taken = slip.taken
@@ -184,7 +189,7 @@ def judge(slips: list[IssuedTicket], case: Evidence) -> Iterator[Violation]:
 
 
 def counts(post: TicketMail) -> Counter[str]:
-    """Return the number of tickets that were issued, redeemed, lost, or refused for each reason."""
+    """Return how many tickets were issued, redeemed and lost, and how many were refused for each reason."""
     found: Counter[str] = Counter(f"ticket {why}" for slip in post.slips for _, why in slip.refused)
     found["ticket issued"] = len(post.slips)
     found["ticket redeemed"] = sum(len(slip.taken) for slip in post.slips)

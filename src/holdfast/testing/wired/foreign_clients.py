@@ -51,7 +51,8 @@ class SyncClient:
         self._connection: Connection | None = None
 
     def execute_command(self, *parts: bytes, **_: Any) -> Any:
-        """Send a command and return the reply. Raises ConnectionError, or ResponseError for an error reply."""
+        """Send a command and return its reply. Raises ConnectionError if there is no reply, and ResponseError if the reply is
+        an error."""
         for left in reversed(range(_tries(parts))):
             try:
                 if self._connection is None:
@@ -80,7 +81,8 @@ class AioClient:
         self._all: list[AioConnection] = []
 
     async def execute_command(self, *parts: bytes, **_: Any) -> Any:
-        """Send a command and return the reply. Raises ConnectionError, or ResponseError for an error reply."""
+        """Send a command and return its reply. Raises ConnectionError if there is no reply, and ResponseError if the reply is
+        an error."""
         for left in reversed(range(_tries(parts))):
             if not self._idle:
                 self._idle.append(AioConnection(self._endpoint, self._machine))

@@ -109,11 +109,11 @@ class Profile:
     face: Literal["sync", "shared", "asyncio"]
     """Kind of the workers: one thread ("sync"), several threads that share a connection ("shared"), or tasks ("asyncio")."""
     delay: float
-    """Mean seconds that data takes from one end of a connection to the other."""
+    """Mean time, in seconds, that data takes from one end of a connection to the other."""
     faults: dict[str, float]
     """Probability of each fault, by the name of the attribute of `Network`."""
     rates: tuple[float, float]
-    """Rates of the clocks of the server and of the client, relative to virtual time."""
+    """Rate of the server's clock and rate of the client's clock; 1: at the speed of virtual time."""
     impatient: float
     """Probability that a task cancels the action that it waits for."""
     more_rates: list[float] = field(default_factory=list)
@@ -122,7 +122,7 @@ class Profile:
     """Seconds that a user's Redis client, passed to holdfast, waits for a reply; None: holdfast opens its connections
     itself."""
     loops: list[tuple[float, Ending]] = field(default_factory=list)
-    """The event loops that end early: seconds that each one runs, and how it ends."""
+    """The event loops that end early, each as the seconds for which it runs and the way in which it ends."""
     tidy: bool = False
     """True if workers clean up as the public API does, so that rule T5 (no lease is left behind) can be checked."""
     scale: float = 1.0
@@ -554,7 +554,7 @@ class History:
                     )
 
     def _kept(self, key: bytes, token: str) -> float:
-        """Return the virtual time until which the server, or a majority of the servers, keeps a lease for this token."""
+        """Return the virtual time until which the server, or a majority of the servers, keeps the lock for this token."""
         kept = sorted((server.keeps(key, token) for server in self.servers), reverse=True)
         return kept[len(kept) // 2]
 

@@ -107,7 +107,7 @@ class Machine(System):
 
 
 class Turns:
-    """The runner of a keeper (background thread) in virtual time: plans and runs the keeper's steps one by one."""
+    """The keeper (background thread) on a simulated machine. Its steps are planned events of virtual time."""
 
     def __init__(self, machine: Machine, keeper: Looper) -> None:
         self._machine = machine
@@ -141,7 +141,7 @@ class Turns:
 
 
 class Process(RealProcess):
-    """Production's registry of a process (its connections and keeper), on the simulated machine."""
+    """Production's registry of a process (its connections and its keeper), on a simulated machine."""
 
     here = True  # production checks whether the process was forked
 
@@ -155,7 +155,7 @@ class Process(RealProcess):
 
 
 class _LoopSelector(Selector):
-    """A selector for the event loop that runs events of the world while the loop waits."""
+    """A selector for the event loop. While the loop waits in it, events of the simulated world are run."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine.sockets)
@@ -172,7 +172,7 @@ class _LoopSelector(Selector):
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """asyncio's own event loop and transports, over scripted sockets and under virtual time."""
+    """asyncio's own event loop and transports. They use scripted sockets and virtual time."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -1,4 +1,4 @@
-"""The simulated server behind scripted sockets, reached by RESP bytes: an in-memory keyspace with the real Lua scripts."""
+"""The simulated server behind scripted sockets. It receives RESP bytes, and runs the real Lua scripts on data in memory."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ class TrueTime(Protocol):
 
 
 class Server:
-    """A simulated server whose clock runs at ``rate`` (1: as virtual time)."""
+    """A simulated server with a clock that runs at ``rate``; 1: at the speed of virtual time."""
 
     def __init__(self, world: TrueTime, rate: float, complain: Callable[[str], None]) -> None:
         self._world = world
         self.rate = rate
         self.complain = complain
-        """Function that is called with a text if a client breaks the protocol or repeats a question."""
+        """Function that is called with a text if a client breaks the protocol, or sends the same ECHO twice."""
         self.keyspace = Keyspace()
         self.calls = 0
         """Number of commands that the server has received."""
@@ -81,7 +81,8 @@ class Server:
         world.servers.append(self)
 
     def note(self, request: list[bytes]) -> None:
-        """Count a request, and complain if the same ECHO arrives twice, because a driver must send each request once."""
+        """Count a request. Complain if the same ECHO arrives a second time, because a driver must send each request only
+        once."""
         self.asked_for[request[0].decode("ascii", "replace")] += 1
         if request[0] == b"ECHO":
             if request[1] in self._questions:
@@ -91,15 +92,15 @@ class Server:
     def accept(self, send: Callable[[bytes], None], hang_up: Callable[[], None]) -> Peer:
         """Accept a connection, and return the server's end of it.
 
-        ``send`` sends bytes to the client, ``hang_up`` closes the connection.
+        The server calls ``send`` to send bytes to the client, and ``hang_up`` to close the connection.
         """
         peer = Peer(self, send, hang_up)
         self._peers[peer.session] = peer
         return peer
 
     def keeps(self, key: bytes, token: str) -> float:
-        """Return the virtual time at which the lease with this token expires; minus infinity if the token does not hold
-        the lock."""
+        """Return the virtual time at which the lease with this token expires; minus infinity if this token does not hold the
+        lock."""
         self._tick()
         value, expires = self.keyspace.peek(key)
         if value != token.encode():
@@ -113,7 +114,7 @@ class Server:
         return value.decode() if value else None
 
     def declare_new(self, script: Any, keys: tuple[bytes, ...], args: tuple[int | str, ...]) -> None:
-        """Run the script that declares this server new, so that the server votes at once."""
+        """Run the script that declares this server new (without earlier votes), so that the server votes at once."""
         self._tick()
         self.keyspace.run_id = b"%040d" % self._world.servers.index(self)
         self.keyspace.run(script, keys, args)
@@ -131,12 +132,12 @@ class Server:
         return reply
 
     def version(self, key: bytes) -> int:
-        """Return the version of the key: a number that differs after each change of the key (for WATCH)."""
+        """Return the version number of a key. It is different after each change of the key, as WATCH needs it."""
         self._tick()
         return self.keyspace.version(key)
 
     def listen(self, session: Session, channel: bytes, by: int) -> None:
-        """Add (``by`` = 1) or remove (-1) the subscription of a session to a channel."""
+        """Subscribe a session to a channel if ``by`` is 1, or unsubscribe it if ``by`` is -1."""
         sessions = self._listeners.setdefault(channel, [])
         sessions.append(session) if by > 0 else sessions.remove(session)
         self.keyspace.subscribe(channel, by)

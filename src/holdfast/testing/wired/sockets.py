@@ -34,14 +34,14 @@ class Network:
     world: World = field(repr=False)
     rng: random.Random = field(repr=False)
     delay: float
-    """Mean seconds that data takes from one end of a connection to the other."""
+    """Mean time, in seconds, that data takes from one end of a connection to the other."""
     slow: float = 0.0
     """Probability that a piece of data takes up to half a second longer."""
     late: float = 0.0
     """Probability that a piece of data takes 0.3 to 3 seconds longer, which is often longer than the client waits for a
     reply."""
     cut_request: float = 0.0
-    """Probability that only a part of a request arrives, and the connection is cut after it."""
+    """Probability that the connection is cut after only a part of a request has arrived."""
     cut_reply: float = 0.0
     silent: float = 0.0
     """Probability that a piece of data, and everything sent after it, never arrives, while neither end notices this."""
@@ -240,7 +240,7 @@ class Socket(Scripted):
         self._hang_up()
 
     def reset(self) -> None:
-        """End the connection for both sides at once, as if a device between them had reset it."""
+        """End the connection for both ends at once, as if a device on the way had reset it."""
         self._peer.leave()
         self._end()
 

@@ -20,7 +20,7 @@ class Stuck(Exception):
 class World:
     """A simulated world that runs planned events in the order of their times.
 
-    ``now`` is the virtual time in seconds. The clocks of machines and servers are derived from it.
+    ``now`` is the virtual time in seconds. The clocks of machines and servers follow it, each at its own rate.
     """
 
     def __init__(self, *, trace: bool) -> None:
@@ -31,11 +31,13 @@ class World:
         self.history: list[Event] = []
         self.servers: list[Server] = []
         self.watchers: list[Callable[[], None]] = []
-        """Functions called after each event: the check of the rules, and the keepers that may have to run."""
+        """Functions that are called after each event: they check the rules, and run keepers (background threads) that have
+        work."""
         self.callers: Callers | None = None
         """The threads of the history, if several of them can block at the same time; None otherwise."""
         self._stepping = 0
-        """Number of events that run now, nested in each other. While an event waits for something, no other thread goes on."""
+        """Number of events that are running now; an event may run further events while it waits. No thread may continue
+        during this time."""
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._count = 0
 
@@ -49,13 +51,13 @@ class World:
         self.at(self.now + seconds, what)
 
     def note(self, kind: str, who: str, lock: str = "", *, until: float = 0.0, note: str = "") -> None:
-        """Append an event to the history, for people who read it; no rule uses the history."""
+        """Append an event to the history, which is only for people. The rules do not use this history."""
         self.history.append(Event(self.now, kind, who, lock, until=until, note=note))
 
     def step(self, until: float = float("inf")) -> None:
-        """Run the next event, or let time pass until ``until`` if no event is due by then.
+        """Run the next event. If no event is due before ``until``, let time pass up to ``until``.
 
-        Raises Stuck if no event is planned and ``until`` is infinity.
+        Raises Stuck if ``until`` is infinity and no event is planned.
         """
         self.steps += 1
         self._stepping += 1
@@ -77,7 +79,8 @@ class World:
             look()
 
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
-        """Block the caller until ``over()`` is true, for at most ``seconds`` of virtual time. Return False on a timeout."""
+        """Block the caller until ``over()`` returns True, for at most ``seconds`` of virtual time. Return False on a
+        timeout."""
         if self.callers is not None and not self._stepping:
             return self.callers.wait(over, seconds)
         until = self.now + seconds
@@ -89,7 +92,8 @@ class World:
 
 
 class Callers:
-    """Several simulated threads, of which one runs at a time. When it blocks, the first thread whose wait is over goes on."""
+    """Several simulated threads. One of them runs at a time. When it blocks, the first thread that need not wait any longer
+    goes on."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -98,9 +102,9 @@ class Callers:
         self._stuck = False
 
     def run(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Run each call in a thread of its own, and return when all have ended.
+        """Run each call in a thread of its own, and return when all calls have ended.
 
-        Raises Stuck if all threads wait forever, or the first exception that a call raised.
+        Raises Stuck if all threads wait forever. Otherwise, if calls raised exceptions, raises the first of them.
         """
         ended, errors = list[object](), list[Exception]()
 
@@ -133,7 +137,7 @@ class Callers:
             raise errors[0]
 
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
-        """Block the calling thread until ``over()`` is true, for at most ``seconds``, while the other threads go on.
+        """Block the calling thread until ``over()`` returns True, for at most ``seconds``. Other threads run meanwhile.
 
         Return False on a timeout. Raises Stuck if all threads wait forever.
         """
@@ -146,7 +150,8 @@ class Callers:
         return over()
 
     def _hand_on(self, me: int = 0) -> bool:
-        """Run events until the wait of a thread is over, and wake that thread. Return False if it is the thread ``me``."""
+        """Run events until a thread need not wait any longer, and wake this thread. Return False if it is ``me``, the calling
+        thread."""
         while True:
             for who, (over, until) in self._blocked.items():
                 if self._stuck or over() or self._world.now >= until:
@@ -161,7 +166,7 @@ class Callers:
 
 
 class Bell:
-    """A lock, in the place of `threading.Lock`, for simulated threads, which wait for it in virtual time."""
+    """A lock for simulated threads, which takes the place of `threading.Lock`. Threads wait for it in virtual time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
