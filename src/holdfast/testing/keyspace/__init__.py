@@ -2,8 +2,8 @@
 clock.
 
 `Keyspace` is a thin layer over Lua. `engine.py` starts the Lua runtime, `base.lua` stores the keys, `scripts.lua` runs
-scripts, and `calls.lua` has the functions that this module calls. The other Lua files have the commands, one file for each
-type of data.
+scripts, and `calls.lua` has the functions that this module calls. The other Lua files have the commands, grouped by their
+type of data (strings, hashes, and so on).
 
 The conformance tests compare a keyspace with real servers. These differences are intended:
 

@@ -46,9 +46,9 @@ class Lease(RunCore):
 class Service:
     """The service of a schedule in one simulated process. It starts and cancels the runs of jobs.
 
-    ``definition`` is the definition of the jobs that this process registers on the server. ``definitions`` has the jobs of every
-    definition that some process may register. ``takes`` maps the name of each job to a function that draws the duration of a
-    run, in seconds.
+    ``definition`` is the definition of the jobs that this process registers on the server. ``definitions`` has the jobs of
+    every definition that some process may register. ``takes`` maps the name of each job to a function that draws the duration
+    of a run, in seconds.
     """
 
     def __init__(
