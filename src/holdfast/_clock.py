@@ -1,7 +1,7 @@
 """The clock of this process: monotonic, and, if the system has such a clock, counting while the machine sleeps.
 
-A lease keeps running on the server while a laptop is suspended. CLOCK_MONOTONIC stops during that time, CLOCK_BOOTTIME does
-not.
+While a machine is suspended, its leases go on to expire on the server. CLOCK_MONOTONIC stops during that time; CLOCK_BOOTTIME,
+which is used where it exists, does not.
 """
 
 from __future__ import annotations

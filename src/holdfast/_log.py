@@ -1,6 +1,6 @@
-"""Log messages and warnings to the user of the library: lazy loggers, and the line of the user's code that a warning points to.
+"""Loggers, and the place in the user's code that a warning points to.
 
-A logger imports `logging` at its first message, because that import takes longer than many a command under a lock.
+A logger imports `logging` only at its first message, because that import is slow, and ``holdfast run`` usually logs nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def logger(name: str) -> Logger:
 
 
 def of_the_user() -> int:
-    """Return the ``stacklevel`` for ``warnings.warn`` at which the warning points to the first line outside holdfast."""
+    """Return the ``stacklevel`` with which ``warnings.warn`` points to the line of the user's code that called holdfast."""
     level, frame = 1, sys._getframe(1)  # noqa: SLF001 - inspect.currentframe would have to be imported
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("holdfast."):
         level, frame = level + 1, frame.f_back

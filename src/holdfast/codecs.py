@@ -55,7 +55,7 @@ class Codec:
         """Return the bytes to store for a value. Raises ConfigError if the codec cannot store it, or would not restore it
         unchanged.
 
-        ``what``: beginning of the error message.
+        ``what``: the error message begins with this text.
         """
         try:
             return self._dumps(value)
@@ -78,7 +78,7 @@ class Codec:
 
 
 def find(which: object) -> Codec:
-    """Return the codec for the value of an option ``codec=``. Warns if that is pickle, which is unsafe.
+    """Return the codec for the value of an option ``codec=``: a name or a codec object. Warns if it is pickle, which is unsafe.
 
     Raises ConfigError if there is no such codec.
     """
@@ -104,7 +104,8 @@ _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # t
 
 
 def _from_json(data: bytes) -> Any:
-    """Return the value of JSON bytes, as json.loads does, but faster: without its checks for encodings and blanks."""
+    """Parse JSON bytes as json.loads does, but faster, because encodings other than UTF-8 and surrounding blanks are not
+    checked for."""
     text = data.decode()
     value, end = _scan(text, 0)
     if end != len(text):
@@ -123,8 +124,8 @@ def _to_json(value: Any) -> bytes:
 
 
 def _changed(value: Any, where: str) -> str:
-    """Return a sentence about the first part of a value that JSON would change, such as a tuple; "" if there is no
-    such part."""
+    """Return an error text about the first part of a value that JSON would change, such as a tuple; "" if there is no such
+    part. ``where``: path from the whole value to this one, for the text."""
     if isinstance(value, tuple):
         return f"{where} is a tuple, which JSON would restore as a list: store a list"
     if isinstance(value, list):
@@ -218,8 +219,7 @@ def exception_types(given: object, parameter: str) -> tuple[type[Exception], ...
 
 
 def encode_error(error: Exception) -> bytes:
-    """Return the bytes to store for an exception, without pickle: JSON of its type's name, its arguments and its
-    attributes.
+    """Return an exception as JSON bytes to store: the name of its type, its arguments and its attributes. Pickle is not used.
 
     Arguments and attributes that JSON cannot represent are stored as their `repr`. Such bytes are stored with the kind
     `ERROR`.
@@ -250,7 +250,7 @@ def decode_error(stored: bytes, types: Iterable[type[Exception]]) -> Exception:
 def copied(error: Exception) -> Exception | None:
     """Return a copy of an exception with the same type, arguments, attributes and notes, and the original as its cause.
 
-    The constructor is called only if the exception cannot be copied without it. Returns None if no faithful copy can be
+    If possible, the copy is created without a call of the exception's constructor. Returns None if no exact copy can be
     created.
     """
     for make in (_without_constructor, copy.copy):

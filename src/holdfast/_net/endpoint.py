@@ -13,16 +13,16 @@ DEFAULT_TIMEOUT = 5.0
 
 
 class Finder(Protocol):
-    """Finds the server behind an endpoint whose server changes: the primary that Sentinels name, or the owner of a
-    Cluster slot."""
+    """An object that finds the server to connect to, for an endpoint whose server may change: a primary named by Sentinels, or
+    the owner of a Cluster slot."""
 
     @property
     def address(self) -> str:
         """Return the address for messages, without a password."""
 
     def find(self, timeout: float) -> Endpoint:
-        """Return the server to connect to now. May ask other servers and block for up to ``timeout`` seconds. Raises
-        NotSent, Refused."""
+        """Return the server to connect to now. Other servers may be asked, which blocks for up to ``timeout`` seconds. Raises
+        NotSent if none answers, and Refused if they refuse or know no such server."""
 
 
 class Topology(Protocol):
@@ -46,15 +46,15 @@ class Topology(Protocol):
         """Return the server that handles the locks of a slot; the same server for as long as possible."""
 
     def refresh(self, timeout: float) -> None:
-        """Ask the servers which of them owns which slot, for up to ``timeout`` seconds. Blocks; raises NotSent,
-        Refused."""
+        """Ask the servers which of them owns which slot. Blocks for up to ``timeout`` seconds. Raises NotSent if none answers,
+        and Refused if they refuse the command."""
 
 
 class Handshake:
     """The commands that open a connection, such as AUTH.
 
-    They are an object, not a list, because error reporters send the variables of each frame, and one command contains the
-    password.
+    One command contains the password. Error reporters show local variables of a stack frame, and would show a list with its
+    elements; the `repr` of this object hides them.
     """
 
     __slots__ = ("_commands",)
@@ -74,9 +74,9 @@ class Handshake:
 
 
 class Endpoint:
-    """One server: its address, login and settings.
+    """One server: its address, login and connection settings.
 
-    All users of the server share one object (see `interned`), and so share its connections.
+    All locks with equal settings share one endpoint object (see `interned`), and thereby share connections.
     """
 
     cluster: Topology | None = None
@@ -123,14 +123,15 @@ class Endpoint:
         self.username = username
         self.password = password
         self.credentials = credentials
-        """Credential provider, which is asked for the user name and password whenever a connection is opened; None: none."""
+        """Credential provider, which is asked for the user name and password whenever a connection is opened; None: there is no
+        provider."""
         self.tls = tls
         self.timeout = timeout
         self.client = client
-        """The user's client, whose own calls are used if its connections cannot be opened without it; None: holdfast opens
-        them."""
+        """The user's client, if requests must be sent by calling its methods; None: holdfast opens its own connections."""
         self.finder = finder
-        """Finder that names the server whenever a connection is opened, used instead of host and port; None: none."""
+        """Finder that is asked for the server whenever a connection is opened; None: connect to the host and port of this
+        endpoint."""
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.address}>"
@@ -164,7 +165,7 @@ class Endpoint:
     def ssl_context(self) -> ssl.SSLContext | None:
         """Return the TLS settings of a connection; None: no TLS.
 
-        They verify certificate and host name unless the client's settings turn that off.
+        The certificate and host name are verified unless the client's settings turn that off.
         """
         if self.tls is None:
             return None

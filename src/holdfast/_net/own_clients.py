@@ -1,5 +1,4 @@
-"""Clients of redis-py that holdfast opens itself for users who pass a URL, where it needs the client's command
-methods."""
+"""Clients of redis-py that holdfast creates for a URL, where it needs a client's command methods, as in transactions."""
 
 from __future__ import annotations
 
@@ -11,9 +10,9 @@ from holdfast._net.sentinel import Sentinel
 
 
 def open_client(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode: bool = False) -> Any:
-    """Return a new redis-py client, sync or asyncio (``face``), for one server, or for the primary that Sentinels name.
+    """Return a new redis-py client for an endpoint: one server, or the primary that Sentinels name.
 
-    ``decode``: True: its replies are str, not bytes.
+    ``face``: "sync" or "asyncio", the kind of client. ``decode``: True: the client's replies are str; False: bytes.
     """
     package = "redis" if face == "sync" else "redis.asyncio"
     options = {**_options(endpoint, package), "decode_responses": decode}

@@ -1,5 +1,5 @@
-"""A pipelined connection of the keeper (background thread). It never blocks its thread, not even while it is being
-opened."""
+"""A pipelined connection of the keeper (background thread): several requests may be unanswered at a time, and no method blocks,
+not even the opening."""
 
 from __future__ import annotations
 
@@ -31,10 +31,8 @@ CONNECTED_WITHIN = 0.2
 
 
 class ConnectionKeeper(Protocol):
-    """The part of the owner of pipelined connections that they use.
-
-    The owner is the keeper (background thread), or a thread that itself sends to several servers.
-    """
+    """The methods that pipelined connections call on their owner: the keeper (background thread), or a set of connections to
+    several servers (`Fanout`)."""
 
     @property
     def selector(self) -> selectors.BaseSelector:
@@ -70,7 +68,7 @@ class _Request:
 
 
 class PipelinedConnection:
-    """A connection that only the keeper (background thread) uses, although a helper thread opens its socket."""
+    """A connection to one server that never blocks, for the keeper (background thread). A helper thread opens its socket."""
 
     def __init__(
         self,
@@ -106,21 +104,22 @@ class PipelinedConnection:
         self._lent: Waiter | None = None
         """Waiter that watches the socket instead of the selector; None: the socket is not lent."""
         self.returned = False
-        """True if the waiter has stopped watching the lent socket, so that the selector may watch it again."""
+        """True if the waiter has stopped watching the lent socket, so that the keeper's selector may watch it again."""
         self._whole_first = whole_first
-        """True to send a script's text at its first use on a connection, as no caller may wait for a NOSCRIPT reply and a
-        repetition."""
+        """True if a script is sent with its text at its first use on a connection, because a NOSCRIPT reply and a second
+        request would take too long."""
         self._told: set[str] = set()
         self._out = b""
         self._queued: list[_Request] = []
         self._sent: deque[_Request] = deque()
         self._due = float("inf")
-        """Monotonic time of the earliest deadline of all unanswered and queued requests, or an earlier time."""
+        """Monotonic time, in seconds, before which no request of this connection exceeds its time limit."""
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
-        """Send a call, opening the connection if necessary. ``then`` gets the typed reply, or a WireError.
+        """Send a call, opening the connection if necessary. ``then`` is called exactly once, in the thread that owns the
+        connection, with the typed reply or a WireError.
 
-        The keeper thread calls ``then`` exactly once. ``packed``: the encoded call, if it was encoded once for several servers.
+        ``packed``: the call as encoded bytes; None: encode it here.
         """
         whole = self._whole_first and isinstance(call, Run) and call.script.sha not in self._told
         request = _Request(call, pack(call, whole=True) if whole else packed or pack(call), then)
@@ -128,8 +127,8 @@ class PipelinedConnection:
         self._send(request)
 
     def _settle(self, request: _Request, reply: Any) -> None:
-        """Handle the reply to a request. If the server does not know the script, send the request again with the
-        script's text."""
+        """Pass the reply of a request to its caller. If the reply is NOSCRIPT (the server does not know the script), send the
+        request again with the script's text instead."""
         if type(reply) is not hiredis.ReplyError:
             try:
                 answer = parsed(request.call, reply)
@@ -146,8 +145,8 @@ class PipelinedConnection:
                 self._keeper.moved(self._endpoint, None)
 
     def owes_since(self) -> float:
-        """Return the monotonic time since when the connection has been waiting for a reply or for its opening; infinity if for
-        neither."""
+        """Return the monotonic time, in seconds, since which the connection has waited for a reply or for being opened;
+        infinity if it waits for neither."""
         return self._sent[0].sent if self._sent else self._queued[0].sent if self._queued else float("inf")
 
     @property
@@ -185,7 +184,8 @@ class PipelinedConnection:
                     self._open(self._tries)
 
     def _open(self, number: int) -> None:
-        """Open the socket, in a thread of its own: a server that hangs must not delay renewals on other servers."""
+        """Open the socket, in a helper thread, because a server that hangs must not delay renewals on other servers.
+        ``number``: count of openings, to ignore an outdated one."""
         try:
             result: socket.socket | WireError = open_socket(self._endpoint, CONNECT_TIMEOUT, self._system)
         except WireError as error:
@@ -234,7 +234,8 @@ class PipelinedConnection:
         self.on_writable(idle=not waiting)
 
     def on_writable(self, *, idle: bool = False) -> None:
-        """Send as much as the socket accepts. ``idle``: True if the selector is not watching the socket for room to write."""
+        """Send as many queued bytes as the socket accepts now. ``idle``: True if the selector is not watching whether the
+        socket is writable."""
         if self.sock is None:
             return
         try:
@@ -334,9 +335,10 @@ class PipelinedConnection:
         return self._endpoint is endpoint
 
     def leave_for(self, place: Any) -> None:
-        """Close the connection if it leads to another server than ``place``, the primary that another connection has found.
+        """Close this connection if it leads to a server other than ``place``, the address of the primary that another
+        connection has found.
 
-        On the old server it would wait for notifications that are no longer published there.
+        An old primary publishes no notifications any more, so a connection to it would wait in vain.
         """
         try:
             elsewhere = self.sock is not None and self.sock.getpeername() != place
@@ -356,9 +358,10 @@ class PipelinedConnection:
             return False  # nothing to read; or it was closed just now
 
     def lend_socket(self, waiter: Waiter) -> socket.socket | None:
-        """Lend the socket to a waiter, which then watches it instead of the selector; return None if that is not possible.
+        """Lend the socket to a waiter, and return it; return None if that is not possible now.
 
-        The caller holds the keeper's mutex, as for `reclaim`.
+        Until the waiter returns the socket, the waiter watches it, and the keeper's selector does not. The caller holds the
+        keeper's mutex.
         """
         if self.sock is None or self._lent is not None or self._out or self._endpoint.tls is not None:
             return None

@@ -1,4 +1,5 @@
-"""Redaction of errors: removes the frames whose variables may include a password from tracebacks of calls that get a client."""
+"""Redaction of errors: remove frames from tracebacks whose local variables may contain a password, in functions that get a
+client."""
 
 from __future__ import annotations
 

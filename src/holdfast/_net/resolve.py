@@ -1,4 +1,4 @@
-"""Resolve the ``client`` argument of locks, a URL or an existing client, to the server that it stands for."""
+"""Find the server that the ``client`` argument of a lock, a URL or a client object, stands for."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ log = logger("holdfast.wire")
 
 
 def _of_foreign(client: Any, what: str) -> Endpoint:
-    """Return an endpoint that uses the client's own calls; the same endpoint for all clients that share a connection
-    pool."""
+    """Return an endpoint whose requests go through this client's own methods; the same endpoint for all clients that share a
+    connection pool. ``what``: name of the client's kind, for messages."""
     key = ("client", id(client.connection_pool))
     endpoint = endpoints.get(key)
     if endpoint is None:
@@ -102,8 +102,8 @@ def _of_cluster(client: Any) -> Endpoint:
 
 
 def _of_sentinel(client: Any, facts: dict[str, Any]) -> Endpoint:
-    """Return the endpoint of a client that ``Sentinel.master_for`` has created. Raises ConfigError if it reads from
-    replicas."""
+    """Return the endpoint of a client that ``Sentinel.master_for`` has created. Raises ConfigError if the client reads from
+    replicas. ``facts``: settings of its connections."""
     from holdfast._net import sentinel  # imported here, because most programs use no Sentinel
 
     pool = client.connection_pool
@@ -131,7 +131,7 @@ def check_face(client: object, face: Literal["sync", "asyncio"]) -> None:
 
 
 def are_several(client: object) -> TypeGuard[Sequence[object] | Mapping[str, object]]:
-    """Return True if ``client`` is a list or mapping of several independent servers, as `holdfast.Redlock` takes them."""
+    """Return True if ``client`` is a list or mapping of independent servers, as it may be passed to `holdfast.Redlock`."""
     return isinstance(client, list | tuple | Mapping)
 
 
@@ -143,9 +143,10 @@ def on_one_server(what: str, why: str, instead: str, parameter: str = "client") 
 
 
 def one_place(client: object, what: str = "this object") -> object:
-    """Return the client unchanged. Raises ConfigError if it stands for several independent servers.
+    """Return the client unchanged. Raises ConfigError if it is a list of independent servers, because their answers could
+    contradict each other.
 
-    Their answers could contradict each other.
+    ``what``: the subject of the error message.
     """
     if are_several(client):
         raise on_one_server(
@@ -161,7 +162,7 @@ def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:
     """Return the endpoint of ``client``: a client, a URL, or an object with a ``url``, such as a server of
     `holdfast.testing`.
 
-    Raises ConfigError if it is none of these, or if it is a client of the other API than ``face`` (sync or asyncio).
+    Raises ConfigError if it is none of these, or if it is an asyncio client and ``face`` is "sync", or the reverse.
     """
     one_place(client)
     url = getattr(client, "url", client)

@@ -1,5 +1,5 @@
-"""Connections for WAIT, which blocks all later commands of its connection: each connection serves one request at a
-time."""
+"""Connections for the command WAIT. WAIT blocks all later commands on its connection, so each of these connections serves one
+request at a time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ KEPT = 4
 """Number of idle connections that stay open."""
 
 LATE = 0.2
-"""Seconds added to a client's timeout, so that the reply of a blocking command, which the server times out, can
-still arrive."""
+"""Seconds that the client waits longer for a reply than WAIT blocks on the server, so that the reply after a timed-out WAIT
+still arrives."""
 
 
 class Dedicated:
-    """The connections to one server for scripts followed by WAIT.
+    """The connections to one server on which scripts are sent that are followed by WAIT.
 
-    Any thread may call the methods, which block the calling thread.
+    Any thread may call the methods; they block.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -30,10 +30,10 @@ class Dedicated:
         self._idle: list[Connection] = []
 
     def replicate(self, run: Run[Any], replicas: int, timeout: float) -> tuple[Any, Any]:
-        """Run a script that writes, followed by WAIT, and return the replies to both. An error reply is returned, not
-        raised.
+        """Run a script that writes, followed by WAIT, and return the replies to both. An error reply is returned, not raised.
 
-        ``timeout``: seconds for WAIT. Raises NotSent, Unknown or Refused.
+        ``replicas``: number of replicas that WAIT waits for. ``timeout``: maximum seconds of that wait. Raises NotSent, Unknown
+        or Refused.
         """
         wait = protocol.command("WAIT", replicas, max(1, int(1000 * timeout)))
         replies = self._exchange(protocol.pack(run) + wait, timeout + LATE)
@@ -76,8 +76,8 @@ class Dedicated:
 
 
 def outcome(run: Run[Any], replies: tuple[Any, Any], endpoint: Endpoint) -> tuple[Any, int]:
-    """Return the typed reply of the script, and the number of replicas that acknowledged it. Raises Refused for an
-    error reply."""
+    """Return the typed reply of the script, and the number of replicas that acknowledged its writes. Raises Refused if one of
+    the replies is an error."""
     first, acknowledged = replies
     protocol.check(acknowledged, endpoint)
     return protocol.value(run, first, endpoint), int(acknowledged)

@@ -1,4 +1,5 @@
-"""End the operations of event loops that were closed, because other waiters may depend on locks that these operations hold."""
+"""End the operations of event loops that were closed while the operations ran, so that the locks which they hold are
+released."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.ports import KeeperThread
 
 EVERY = 0.5
-"""Seconds between two checks while operations are running in any loop; a closed event loop sends no notification."""
+"""Seconds between two checks whether an event loop was closed, while operations are running in one. Python does not report the
+closing."""
 
 UNDER_WAY = 2.0
-"""Seconds within which the last requests of an ended operation have certainly been sent to the server."""
+"""Seconds after the end of an operation until its last requests, such as a release, have certainly been sent."""
 
 
 class LoopDriver(Protocol):
@@ -65,8 +67,8 @@ class Loops:
                 self._ended_at = self._keeper.clock()
 
     def lately(self) -> bool:
-        """Return True if operations were ended in the last UNDER_WAY seconds, so that their last requests may be in
-        flight."""
+        """Return True if operations were ended in the last UNDER_WAY seconds, so that their last requests may not be answered
+        yet."""
         return self._keeper.clock() < self._ended_at + UNDER_WAY
 
     def close(self) -> None:

@@ -31,10 +31,10 @@ RECENT_S = 0.02
 the server has closed."""
 
 TURN_S = 0.1
-"""Seconds to wait for a fanout that another thread is using; after that, another fanout is opened."""
+"""Seconds that a thread waits for a set of connections that another thread is using; after that, it opens another set."""
 
 OWED_S = 0.2
-"""Seconds after a poll at which the keeper reads late answers, for which no thread waits any more."""
+"""Seconds after a poll at which the keeper (background thread) reads the answers that came after the result was decided."""
 
 
 class Fanout:

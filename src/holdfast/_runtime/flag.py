@@ -9,8 +9,8 @@ import threading
 class Flag(threading.Event):
     """A `threading.Event` without a mutex, so that signal handlers may use it.
 
-    A signal handler runs in the main thread, at any point. With a plain event, it would wait forever for the event's
-    mutex if the main thread holds that mutex at this moment.
+    A signal handler interrupts the main thread at any point. If it interrupted code that holds the mutex of a plain event,
+    setting that event in the handler would block forever.
     """
 
     def __init__(self) -> None:

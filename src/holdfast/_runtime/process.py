@@ -1,5 +1,5 @@
-"""The registry of one process: its id, its keeper (background thread), its connections. A forked child starts with a
-new one."""
+"""The registry of one process: its id, its keeper (background thread) and its connections. A forked child gets a new
+registry."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Process:
         self._owned: dict[Hashable, Any] = {}
         self._clients: dict[Hashable, Any] = {}
         self._keepers: list[Keeper] = []
-        """List whose first element is the keeper. A list, so that a signal handler and the code that it interrupts
-        never replace each other's keeper."""
+        """List whose first element is the keeper (background thread); empty if it was not started. If a signal handler and the
+        code that it interrupts both start a keeper, the first in the list is used."""
         self.drivers: dict[asyncio.AbstractEventLoop, dict[Endpoint, LoopDriver]] = {}
         """Drivers of the asyncio API, with their connections, by event loop and endpoint."""
 
@@ -99,8 +99,8 @@ class Process:
         return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
 
     def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
-        """Return the record of this process as text: its facts, these waits, and the labels of its locks by their
-        keys."""
+        """Return the record of this process as text, which other processes read from the server: host, pid, the lock that each
+        of its threads or tasks waits for, and the labels of its locks by key."""
         # Imported here, because most commands are over before the first record is written.
         from holdfast._core import control_records
 
@@ -154,13 +154,14 @@ class Process:
 
     @property
     def running_keeper(self) -> Keeper | None:
-        """Return the keeper if it was started, otherwise None; for work that is not worth starting a keeper."""
+        """Return the keeper (background thread) if it was started, otherwise None."""
         return self._keeper
 
     def subscribe(self, endpoints: tuple[Endpoint, ...], listener: Subscriber) -> bool:
-        """Subscribe a listener to notifications of these servers. Return True if enough of them can already notify it.
+        """Subscribe a listener to notifications of these servers. Return True if enough of the servers can notify the process
+        already.
 
-        Otherwise the listener is woken when a server can notify it.
+        Otherwise return False; the listener is then woken whenever another server can notify the process.
         """
         return sum(self.keeper.subscribe(endpoint, listener) for endpoint in endpoints) >= listener.majority
 
@@ -202,8 +203,8 @@ class Process:
     def let_go(self) -> None:
         """Replace every inherited socket by /dev/null, in a forked child.
 
-        If the child only closed the sockets, the objects that own them would later close other files with the same file
-        descriptors. No connection is shut down, because the parent still uses it.
+        If the child only closed the sockets, their file descriptors would be reused, and the objects that own the sockets would
+        later close those other files. The connections themselves stay open, because the parent uses them.
         """
         sockets = [sock for pool in [*self._pools.values(), *self._owned.values()] for sock in pool.sockets()]
         if self._keeper is not None:
@@ -217,7 +218,8 @@ class Process:
 
 
 def _warn_where_threads_stall() -> None:
-    """Warn if uWSGI or gevent keeps the keeper thread from running, because leases are then not renewed in time."""
+    """Warn if uWSGI or gevent keeps the keeper (background thread) from running, because leases are then not renewed in
+    time."""
     uwsgi = sys.modules.get("uwsgi")
     options = getattr(uwsgi, "opt", {})
     if uwsgi is not None and not (options.get("enable-threads") or options.get(b"enable-threads")):
@@ -248,10 +250,10 @@ def _after_fork() -> None:
 
 
 def close() -> None:
-    """Release all locks that this process holds, and close its connections. Runs automatically at exit; takes about one
-    second at most.
+    """Release all locks that this process holds, and close its connections. Called automatically when the process exits; takes
+    about one second at most.
 
-    The connections of asyncio close with their event loop, or by `holdfast.aio.close`.
+    Connections of the asyncio API are closed when their event loop ends, or by `holdfast.aio.close`.
     """
     _current.close()
 

@@ -1,10 +1,10 @@
 """``holdfast run [options] NAME -- CMD...``: run a command under a lock.
 
-The steps are:
+First the options are checked.
 
-1. Check the options. 2. Fork the guardian, a process that starts and ends the command (`holdfast._local.guardian.parent`). At
-this time, this process has only one thread, and holds no lock. 3. Acquire the lock. 4. Run the command, and watch the lease
-(`holdfast.cli.supervise`). 5. Release the lock.
+Then this process forks the guardian, a process that starts and ends the command (`holdfast._local.guardian.parent`). At this
+time, this process has only one thread, and holds no lock. Then it acquires the lock, runs the command while it watches the
+lease (`holdfast.cli.supervise`), and releases the lock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TAKES_COMMAND = True
 
 DESCRIPTORS = 9
 DESCRIPTORS_OF_SERVER = 3
-"""Number of file descriptors that ``holdfast run`` opens at the same time: for itself, and for each server."""
+"""Numbers of file descriptors that ``holdfast run`` needs at the same time: for itself, and for each server."""
 _EPILOG = """\
 Times are seconds, or 500ms, 5m, 2h, 1d. Exit codes: that of the command, 128 +
 the signal that ended it, 75 (or -E) the lock is busy, 76 the lock was lost and
@@ -147,7 +147,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
-    """Check the options, start the guardian process, run the command as ``kind`` does, and return the exit code."""
+    """Check the options, start the guardian process, run the command, and return the exit code. ``kind``: the class whose
+    object runs the command."""
     argv = _command(args)
     _check_times(args)
     urls = _urls(args)
@@ -369,7 +370,8 @@ class Run:
         return stack.enter_context(last)  # type: ignore[no-any-return]
 
     def _lock(self, *args: Any, **options: Any) -> BaseSyncLock[Any]:
-        """Return the lock object that the options ask for: a Lock, a Redlock, a semaphore or one side of a read-write lock."""
+        """Return the lock object that the command-line options select: a Lock, a Redlock, a semaphore or one side of a
+        read-write lock."""
         if self.args.limit or self.args.shared or self.args.exclusive:
             from holdfast.cli.permits import lock
 
@@ -435,7 +437,8 @@ process group must end."""
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process at once: freeing all objects, as the interpreter does, would take longer than acquiring the lock."""
+    """End the process at once with this exit code, because freeing all objects, as the interpreter does, would take longer than
+    acquiring the lock."""
     atexit._run_exitfuncs()  # noqa: SLF001 (as multiprocessing does at the end of its processes)
     os._exit(code)
 

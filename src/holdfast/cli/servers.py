@@ -44,9 +44,11 @@ def add_options(parser: argparse.ArgumentParser, *, local: bool = False) -> None
 
 
 def settled(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
-    """Return the URLs that the user gave; without any, on a terminal, the URL of this machine's own server.
+    """Return the URLs from the options or the environment. If there are none and stderr is a terminal, return the URL of this
+    machine's own server.
 
-    Without a terminal, missing URLs are a usage error: a host that lost its setting must not use a server of its own.
+    Without a terminal, a missing URL is a usage error: otherwise the cron jobs of a host whose setting was lost would use a
+    server that no other host uses. ``quiet``: True: do not print which server is used.
     """
     if args.local:
         return [LOCAL]
@@ -69,7 +71,8 @@ def one(args: argparse.Namespace, *, quiet: bool = False) -> str:
 
 
 def urls(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
-    """Return the URLs from the options, else from the environment, else an empty list. Wrong usage ends the process."""
+    """Return the URLs from the options, else from the environment, else an empty list. Invalid options end the process with an
+    error."""
     if args.url:
         if any(map(has_password, args.url)) and not quiet:
             output.say("every user of this machine can see the password in --url: use HOLDFAST_URL or --url-file")
@@ -115,9 +118,9 @@ def _of_file(args: argparse.Namespace, *, quiet: bool) -> list[str]:
 
 
 def _distrusted(path: str, seen: os.stat_result, *, terminal: bool) -> str:
-    """Return why another user could change the URLs in this file, and the remedy; empty if no other user could do so.
+    """Return the reason why another user could change the URLs in this file, and the remedy; empty if no other user can.
 
-    A pipe or a terminal that this process inherited is trusted, like its arguments.
+    ``seen``: the status of the opened file. A pipe or terminal that this process has inherited is trusted.
     """
     kind, target = seen.st_mode, os.path.realpath(path)
     if stat.S_ISSOCK(kind) or terminal or (stat.S_ISFIFO(kind) and target.startswith("/proc/")):
@@ -140,9 +143,10 @@ def _distrusted(path: str, seen: os.stat_result, *, terminal: bool) -> str:
 
 
 def _way(path: str) -> Iterator[str]:
-    """Yield the directories and symbolic links on the path from / to a file; a user who may change one can replace the file.
+    """Yield the directories and symbolic links on the path from / to a file, because a user who may change one of them can
+    replace the file.
 
-    Raises OSError.
+    Raises OSError if one of them cannot be read.
     """
     place, links = "/", 0
     left = os.path.join(os.getcwd(), path).split("/")[::-1]  # noqa: PTH109, PTH118

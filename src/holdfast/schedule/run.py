@@ -63,14 +63,15 @@ class RunCore(LeaseCore):
             self.notice_loss()
 
     def end(self) -> None:
-        """Stop tracking the lease locally, because the server has released the lease at the end of the run."""
+        """Stop renewing the lease in this process, because the server has released it at the end of the run."""
         self.held_lease.end()
         self.forget()
 
 
 @dataclass(eq=False)
 class Run:
-    """One run of a job, passed to a job function that has a parameter named ``run``; elsewhere `current` returns it."""
+    """One run of a job, with the facts about it. A job function with a parameter named ``run`` receives this object; other code
+    gets it from `current`."""
 
     job: str
     """Name of the job."""
@@ -83,9 +84,11 @@ class Run:
     lease: RunLease | Any = field(default=None, repr=False)
     """Lease of the run: ``check()`` raises LeaseLost, ``lost`` is an Event, ``remaining()`` returns seconds."""
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
-    """Event that is set when the run is to end.
-    Reasons: the lease is lost, ``max_runtime`` has passed, a person cancels the run, or the process stops. A coroutine is
-    cancelled as well; a plain function has to check the event."""
+    """Event that is set when the run must end: because its lease is lost, ``max_runtime`` has passed, a person cancelled it, or
+    the process stops.
+
+    A plain function has to check the event and return. A coroutine is also cancelled.
+    """
     reason: str = ""
     """Reason why the run was told to end, as text; empty if it was not told to end."""
     by_hand: bool = False

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # from <linux/prctl.h>
 
 _NOT_THERE = FileNotFoundError, ProcessLookupError, PermissionError
-"""Errors of a read from /proc if the process has ended or is hidden. Other errors tell nothing about the process."""
+"""Errors of a read from /proc that mean that the process has ended or is hidden. Other errors say nothing about the process."""
 
 PROBED = 100_000
-"""Maximum number of pids that are probed one by one, at 1.7 us each, if no /proc shows this PID namespace."""
+"""Maximum number of pids about which the kernel is asked one by one (1.7 us each), if /proc does not show this PID
+namespace."""
 
 
 def _prctl(option: int, value: int) -> bool:
-    """Call prctl(2), and return True if it succeeded. The first call loads a library, so make that call before a fork."""
+    """Call prctl(2), and return True if it succeeded. The first call loads a library, so it must come before a fork."""
     if sys.platform != "linux":
         return False
     try:
@@ -220,7 +221,8 @@ def _children_of() -> Callable[[int], Iterable[int]]:
 
 
 def _listed(parent: int | str) -> Iterator[int]:
-    """Yield the pids of a process's children, from the kernel's list for each of its threads. Raises OSError if unreadable."""
+    """Yield the pids of a process's children, which the kernel lists in /proc for each thread of the process. Raises OSError if
+    a list cannot be read."""
     try:
         threads = os.listdir(f"/proc/{parent}/task")  # noqa: PTH208
     except _NOT_THERE:
@@ -265,14 +267,15 @@ def _translated() -> list[int] | None:
 
 
 def _numbers(pid: int | str) -> list[int]:
-    """Return the pids that a process has, one for each PID namespace that it is in, the innermost last. Raises OSError."""
+    """Return the pids of one process, one for each PID namespace that it is in, the innermost last. Raises OSError if /proc
+    does not show the process."""
     with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
         return [int(number) for line in file if line.startswith(b"NSpid:") for number in line.split()[1:]]
 
 
 def _probed() -> list[int] | None:
-    """Return the pids of the children, by asking the kernel about each possible pid; None if there are too many possible
-    pids."""
+    """Return the pids of this process's children, by asking the kernel about each possible pid; None if there are too many
+    possible pids."""
     try:
         with open("/proc/sys/kernel/pid_max", "rb") as file:  # noqa: PTH123
             newest = int(file.read())
@@ -316,7 +319,7 @@ def _newest_number() -> int:
 
 
 def is_child(pid: int) -> bool:
-    """Return True if a process is a child of the calling process, running or unreaped, so that its pid is still its own."""
+    """Return True if the process with this pid is a child of the calling process: running, or ended and not reaped yet."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

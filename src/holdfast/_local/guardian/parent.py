@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 SETTLE = 0.5
-"""Seconds that processes which outlive the command get to end by themselves, as ``tee`` at the end of a pipe does."""
+"""Seconds between the end of the command and the TERM to processes that outlive it. Some, such as ``tee`` at the end of a pipe,
+end by themselves."""
 
 _POLL = 0.25  # seconds between two checks: timers of poll() stop while the machine is suspended, leases do not
 _STEP = 0.003  # seconds between two checks of ending processes, at first
 
 NAMED = 10
-"""Maximum number of processes of one name that are reported singly; one further report stands for all others."""
+"""Maximum number of processes of one name that are reported singly; one more report stands for all further processes of that
+name."""
 
 VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
 """Names of environment variables that contain the URL of the server, or of several servers."""
@@ -51,7 +53,8 @@ def is_torn(urls: str) -> bool:
 
 
 def scrubbed(env: Mapping[str, str], pass_url: bool = False) -> dict[str, str]:
-    """Return the environment without URLs that contain a password: the command does not need them, and may print them."""
+    """Return the environment without server URLs that contain a password, which the command might print. ``pass_url``: True:
+    keep them."""
     return {k: v for k, v in env.items() if k not in VARIABLES or pass_url or not has_password(v)}
 
 
@@ -87,7 +90,8 @@ class Guard:
         """
         self.channel, self.pid, self.orphans, self._stuck = channel, pid, orphans, stuck
         self.dead = False
-        """True if the guardian has ended, or has not read its messages for very long: the command is then unguarded."""
+        """True if the guardian has ended, or has not read its messages for very long. In both cases the command could outlive
+        the lease."""
         self.asked = math.inf
         """Time of the unanswered ``ping`` to the guardian, in seconds of `program.clock`; infinity if no ping is unanswered."""
         self._answered = -math.inf
@@ -101,8 +105,8 @@ class Guard:
         return self.channel
 
     def deadline(self, term_at: float, kill_at: float) -> None:
-        """Have the guardian send TERM and KILL to the command at these times (`program.clock`), unless a later call changes
-        them."""
+        """Have the guardian send TERM and KILL to the command at these times, in seconds of `program.clock`, unless a later
+        call changes the times."""
         self._send(f"deadline {term_at!r} {kill_at!r}")
 
     def start(self, variables: str, *, grace: float, foreground: bool = False, keep_daemons: bool = False) -> None:
@@ -141,7 +145,8 @@ class Guard:
             self._send("ping")
 
     def reports(self) -> list[Report]:
-        """Return the messages of the guardian since the last call. Set `dead` if its end of the channel is closed."""
+        """Return the messages that the guardian has sent since the last call. Set `dead` if the guardian has closed the
+        channel."""
         data = b""
         try:
             data = os.read(self.channel, 65536)
@@ -398,12 +403,13 @@ class _Guardian:
         self.grace = 0.0
         self.keep_daemons = False
         self.doom = self.half = math.inf
-        """Time of the KILL that follows a TERM already sent, even if the lease is renewed; infinity: no TERM was sent.
+        """Time at which KILL follows a TERM that was sent, even if the lease is renewed meanwhile; infinity: no TERM was sent.
 
-        ``half``: the time halfway from the TERM to the KILL.
+        ``half``: the time halfway between the TERM and the KILL. Both are seconds of `program.clock`.
         """
         self.settled_at = math.inf
-        """Time at which processes that outlive the command are sent TERM; infinity while the command runs."""
+        """Time, in seconds of `program.clock`, at which processes that outlive the command are sent TERM; infinity while the
+        command runs."""
         self.killed_at = math.inf
         self.passed_term_at = self.passed_hup_at = -math.inf
         self.interrupted = False
@@ -411,8 +417,8 @@ class _Guardian:
         self.termed: set[tuple[int, int]] = set()
         self.told: set[int] = set()
         self.named: dict[tuple[str, str], int] = collections.defaultdict(int)
-        """Number of processes that were to be reported, by report word and process name; only the first `NAMED` are reported
-        singly."""
+        """Number of processes reported so far, by report word (such as "stuck") and process name; only the first `NAMED` are
+        reported singly."""
         self.company: tuple[set[int], int] | None = None
         self.step = _STEP
         self.over = False
@@ -480,7 +486,7 @@ class _Guardian:
             self._term_outsiders(now)
 
     def _settle(self, now: float) -> None:
-        """Note the end of the command: the processes that it has left get SETTLE seconds to end.
+        """Handle the end of the command: give the processes that it has left SETTLE seconds to end, before they are sent TERM.
 
         Daemons are kept only if the command ended normally.
         """
@@ -538,7 +544,7 @@ class _Guardian:
         guardian_program.empty_hands(0, 1, 2)
 
     def _pass_on(self, signum: int) -> None:
-        """Pass a signal that the parent has received on to the command's group. How to react is up to the command."""
+        """Send the command's group a signal that the owner has received. The command decides how it reacts."""
         self.group.send(signum)
         if signum == signal.SIGTERM:
             self.passed_term_at = guardian_program.clock()
@@ -548,7 +554,8 @@ class _Guardian:
             self.interrupted = True
 
     def _term(self, grace: float) -> None:
-        """Send TERM to the command's group, but only once: many programs take a second TERM as the order to quit at once."""
+        """Send TERM to the command's group, but only once, because many programs end without cleaning up after a second TERM.
+        ``grace``: seconds until KILL."""
         now = guardian_program.clock()
         self.doom, self.half, self.step = now + grace, now + grace / 2, _STEP
         if now >= self.passed_term_at + grace:
@@ -558,8 +565,8 @@ class _Guardian:
         self._term_outsiders(now)
 
     def _tell_of_refusals(self) -> None:
-        """Report the processes of the group that may not be signalled, because a signal to a group does not show
-        which ones it missed."""
+        """Report the processes of the command's group that this user may not signal. A signal to the whole group does not show
+        which processes it did not reach."""
         leader = descendants.look(self.group.pid) if self.group.status is None else None
         for process in [*([leader] if leader is not None else []), *self._others()]:
             if process.group == self.group.pid and not process.send(0):
@@ -651,14 +658,14 @@ class _Guardian:
     def _tell_of_company(self, others: list[descendants.Process]) -> None:
         """Report once, without names, that processes outlive the command and were sent TERM.
 
-        Daemons, and processes that may not be signalled, have reports of their own.
+        Daemons, and processes that this user may not signal, are reported by other messages.
         """
         if not others or any(not self._is_daemon(process) and process.pid not in self.told for process in others):
             self._tell("left")
 
     def _tell_of(self, word: str, process: descendants.Process) -> None:
-        """Report a process by name, unless many processes of that name were reported: a chain of forks has a new process each
-        time."""
+        """Report a process to the owner, unless `NAMED` processes of that name were reported already; ``word``: kind of the
+        report, such as "stuck"."""
         if process.pid not in self.told:
             self.told.add(process.pid)
             name = process.name().replace("\n", "?")

@@ -39,8 +39,8 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 PROGRAM = ("-I", "-S", "-c", f"import sys; sys.path.append({_HERE!r}); import program; sys.exit(program.main())")
-"""Arguments for the Python interpreter that runs this module as a program. The module is imported, so that its
-compiled code is used."""
+"""Arguments for the Python interpreter that runs this module as a program. They import the module, so that its compiled code is
+used."""
 
 NAME = "hf-guardian"
 """Name of a guardian process in ps."""
@@ -90,7 +90,8 @@ def alive(group: int) -> bool:
 
 
 def _members(group: int) -> dict[int, bool]:
-    """Return the pids of a group's members in /proc, each with True if the process runs and False if it is a zombie."""
+    """Map the pid of each member of a process group, as /proc lists them, to True if the process runs, or False if it is a
+    zombie."""
     try:
         numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208 (pathlib imports slowly)
     except OSError:
@@ -100,7 +101,8 @@ def _members(group: int) -> dict[int, bool]:
 
 
 def exit_code(status: int) -> int:
-    """Return the exit code that a shell shows for a wait status: the code itself, or 128 + the signal."""
+    """Return the exit code that a shell shows for a wait status: the exit code of the process, or 128 + the signal that ended
+    it."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
@@ -385,7 +387,7 @@ def main() -> int:
 
 
 def _until_end(group: Group, wake: int) -> bool:
-    """Wait until the command has ended (return True), or the parent has ended or sent SIGTERM (return False)."""
+    """Wait for the end of the command, and return True; return False if the owner ends first, or this program gets SIGTERM."""
     while True:
         group.reap()
         if group.status is not None:

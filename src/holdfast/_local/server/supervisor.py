@@ -49,8 +49,8 @@ class Connection:
         self._file = self._socket.makefile("rb")
 
     def __call__(self, *command: str) -> Any:
-        """Send a command, and return the reply: str, int, None or a list of these. Raises OSError if refused or
-        disconnected."""
+        """Send a command, and return the reply: str, int, None or a list of these. Raises OSError if the server refuses it or
+        disconnects."""
         words = [word.encode() for word in command]
         self._socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
         return self._reply()
@@ -136,9 +136,9 @@ class Supervisor:
         raise TimeoutError(f"another server holds {self.directory} and does not answer")
 
     def start(self, server: str) -> None:
-        """Start the server and wait until it answers, which may take a while with a long append-only file.
+        """Start the server program ``server`` and wait until it answers, which may take long if the append-only file is long.
 
-        Raises RuntimeError if the server ends before.
+        Raises RuntimeError if the server ends before it answers.
         """
         self.trim_log()
         log = self.path(LOG)
@@ -201,7 +201,7 @@ class Supervisor:
                 time.sleep(min(pause, 0.02))
 
     def in_use(self) -> bool:
-        """Return True if a client is connected or has connected since the last call, if any lease is running, or if that is
+        """Return True if a client is connected, has connected since the last call, or has left a running lease, or if this is
         unknown."""
         try:
             server = self.connection = self.connection or Connection(self.path(SOCKET), 5)
@@ -245,7 +245,8 @@ class Supervisor:
                 os.replace(self.path(LOG), self.path(LOG + ".1"))  # the server opens its log anew for each line
 
     def keep_files(self) -> None:
-        """Touch all files once an hour, so that programs that delete old files in /tmp see that they are in use."""
+        """Set the modification times of all files to now, once an hour, so that programs that delete old files in /tmp keep
+        them."""
         if time.monotonic() < self.kept + 3600:
             return
         self.kept = time.monotonic()
@@ -263,7 +264,8 @@ class Supervisor:
         return not self.pid
 
     def end(self) -> None:
-        """End the server if it still runs, and remove the socket. SIGTERM lets the server put its file on disk first."""
+        """End the server by SIGTERM if it still runs, so that it first writes its append-only file to disk; then remove the
+        socket."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if not self.ended():
             os.kill(self.pid, signal.SIGTERM)
@@ -279,9 +281,10 @@ class Supervisor:
 
 
 def leases(server: Connection) -> bool:
-    """Return True if any program holds a lock on this server: a string with an expiry.
+    """Return True if the server has a key of type string with an expiry: the lease of a lock, of holdfast or of another
+    library.
 
-    Data that holdfast stores beside a lock is not a string.
+    Other data of holdfast has other types.
     """
     cursor = ""
     while cursor != "0":
@@ -321,7 +324,11 @@ def spawn(command: list[str], keep: int) -> int:
 
 
 def main(directory: str, report: str, idle: str, server: str) -> int:
-    """Run the supervisor. Report one line to the starting process, ``ok`` or the error, and return the exit status."""
+    """Run the supervisor until its server ends, and return the exit status.
+
+    Once the server answers or has failed, write the line ``ok``, or the error, to the file descriptor ``report``. ``idle``:
+    seconds without use after which the server is stopped.
+    """
     os.set_inheritable(int(report), False)
     if os.fork():
         os._exit(0)  # the program becomes nobody's child, and ends with no other process

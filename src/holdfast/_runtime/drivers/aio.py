@@ -57,9 +57,9 @@ _background: set[asyncio.Task[Any]] = set()  # a task to which nothing refers ma
 
 
 class AioSlot:
-    """The object in which a task waits for its turn in the local queue, or for its hand-over.
+    """The mailbox in which a waiting task receives outcomes, such as the hand-over of a lock.
 
-    Another task, a thread or the keeper may put an outcome in.
+    Another task, a thread or the keeper (background thread) puts an outcome in, and wakes the task.
     """
 
     __slots__ = ("_clock", "_loop", "_outcomes", "_thread", "_woken", "waits")
@@ -73,9 +73,10 @@ class AioSlot:
         self.waits: tuple[int, float] | None = None
 
     def put(self, outcome: Outcome | None, /) -> bool:
-        """Add an outcome and wake the task.
+        """Add an outcome, wake the waiting task, and return True.
 
-        Return False if the loop is closed: then nobody waits, and the short lease of a hand-over expires.
+        Return False if its event loop is closed, so that no task waits; the lease of a lock that was handed over then soon
+        expires.
         """
         if outcome is not None:
             self._outcomes = [*(self._outcomes or []), outcome]
@@ -100,10 +101,7 @@ class AioSlot:
             self._woken.set_result(None)
 
     def wait_locally(self, until: float | None) -> Awaitable[None]:
-        """Return a future that is done when the task is woken, or at monotonic time ``until`` (None: without limit).
-
-        A coroutine in its place would cost more with ten thousand waiters.
-        """
+        """Return a future that is done when the waiting task is woken, or at monotonic time ``until`` (None: no time limit)."""
         self._woken = woken = self._loop.create_future()
         self.waits = self.waits or (id(asyncio.current_task()), self._clock())
         if until is not None:
@@ -112,7 +110,7 @@ class AioSlot:
         return woken
 
     async def get(self, until: float | None) -> Outcome | None:
-        """Return the next outcome; None if the task was woken to look at other state.
+        """Wait for the next outcome, and return it; None if the task was woken to look at other state.
 
         Return TimedOut if no outcome has come by monotonic time ``until`` (None: wait without limit).
         """
@@ -151,10 +149,10 @@ class Runner:
         return AioSlot(self.loop, self.process.clock)
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:
-        """Drive an operation to its end, and return its result.
+        """Run an operation to its end, and return its result.
 
-        If the task is cancelled, the clean-up of the operation runs in a task of its own. The cancellation is raised
-        when the clean-up is done, or after CLEAN_UP seconds.
+        If the calling task is cancelled, the operation's clean-up runs in a task of its own. CancelledError is raised when the
+        clean-up is done, or after CLEAN_UP seconds.
         """
         self.running.add(operation)
         if self.unwatched:
@@ -186,9 +184,9 @@ class Runner:
         self.process.keeper.loops.watch(self)
 
     def _leave(self, operation: Coroutine[Any, Any, Any]) -> None:
-        """Have the keeper thread end an operation that cannot await any more.
+        """Have the keeper (background thread) end an operation that cannot await any more.
 
-        In this thread it could interrupt any other code.
+        The calling thread must not do so, because a finaliser may call this in the middle of other code.
         """
         keeper = self.process.running_keeper
         if keeper is None or keeper.ended:
@@ -197,10 +195,10 @@ class Runner:
             keeper.call(functools.partial(self.end, operation))
 
     def end(self, operation: Coroutine[Any, Any, Any], *, begun: bool = True) -> None:
-        """End an operation that no task drives any more, as far as that is possible without awaiting.
+        """End an operation that no task drives any more: run its clean-up, as far as that is possible without awaiting.
 
-        Its clean-up runs. Requests that the clean-up would still send are left to the keeper. ``begun``: False if the operation
-        is itself a clean-up.
+        The keeper (background thread) sends the requests of the clean-up. ``begun``: False if the operation has not begun to
+        run; it then runs from its start, because it is itself a clean-up.
         """
         try:
             drop(operation, self._at_last, begun=begun)
@@ -210,7 +208,8 @@ class Runner:
             self.running.discard(operation)
 
     def _at_last(self, request: object) -> Any:
-        """Carry out a request of an operation's clean-up without awaiting. Return UNDONE if that is not possible."""
+        """Carry out one request of an operation's clean-up without awaiting, and return its result. Return UNDONE if the
+        request needs an await."""
         if isinstance(request, Instant):
             return self.at_once(request)
         if isinstance(request, RunOn):
@@ -397,10 +396,10 @@ _finalisers: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
 
 
 def _close_with_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Have the connections of a loop closed by ``loop.shutdown_asyncgens()``, which asyncio.run and similar runners
-    call.
+    """Have the connections of a loop closed when asyncio.run, or another runner, calls ``loop.shutdown_asyncgens()``.
 
-    That method closes every asynchronous generator that was started and not finished.
+    That method closes all unfinished asynchronous generators. So this function starts a generator that closes the connections
+    when it is closed.
     """
 
     async def finaliser() -> AsyncGenerator[None, None]:

@@ -1,4 +1,5 @@
-"""The choice of the asyncio driver for an endpoint: the driver of a single server, or that of a Cluster shard."""
+"""The choice of the asyncio driver that carries out requests to an endpoint: the driver of a single server, or that of a
+Cluster shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The asyncio driver of transactions, in the calling task. It uses redis-py clients, also ones that holdfast has opened."""
+"""The driver for transactions in asyncio tasks. It carries out each request by calling a method of a redis-py client, the
+user's or one that holdfast has opened."""
 
 from __future__ import annotations
 
@@ -70,9 +71,10 @@ class Driver(Runner):
         """Do nothing: if the loop is closed, its connections end, so the server drops the transaction."""
 
     async def _ask(self, request: CallClient) -> Any:
-        """Await a call of the client, and raise CancelledError once the client is done if the task was cancelled meanwhile.
+        """Await a call of the client, and return its result. If the task was cancelled during the call, raise CancelledError
+        after the call.
 
-        Clients swallow a cancellation that comes just after they sent a request, because of a bug in `asyncio.wait_for` up to
+        Clients may lose a cancellation that comes just after they sent a request, because of a bug in `asyncio.wait_for` up to
         Python 3.11.
         """
         task = asyncio.current_task()

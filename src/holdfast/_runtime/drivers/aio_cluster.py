@@ -1,5 +1,5 @@
-"""The asyncio driver of requests in a Cluster: it sends each request to the owner of its key's slot. Twin of
-`sync_cluster`."""
+"""The asyncio driver that carries out requests in a Cluster: it sends each request to the owner of its key's slot. The driver
+for threads is `sync_cluster`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ class ShardDriver(Driver):
         self._cluster = shard.cluster
 
     async def ask(self, command: Command) -> Any:
-        """Return the reply to a plain command, which is redirected as all requests are.
-
-        The shard's own connection is not used, because it may lead to a server that no longer owns the slots.
-        """
+        """Send a plain command to the server that owns the slot of its key, following redirections, and return the reply."""
         return (await self.call(command)).value
 
     def token(self) -> str:
@@ -70,9 +67,9 @@ async def _find_out(cluster: Cluster, timeout: float) -> bool:
 
 
 async def _ask(hop: Hop) -> Answer[Any]:
-    """Send ASKING and a call on a new connection, because no other request may come between them.
+    """Send ASKING and then a call, on a new connection, so that no other request comes between the two.
 
-    A new connection each time is cheap enough, because slots rarely move.
+    A new connection is cheap enough, because ASKING is needed only while a slot is being moved.
     """
     stream = AioConnection(hop.endpoint)
     try:

@@ -1,5 +1,5 @@
-"""The asyncio driver of operations on several servers, in the calling task. `_runtime.drivers.sync_quorum` is its
-twin for threads."""
+"""The asyncio driver of operations on several servers, in the calling task. The driver for threads is
+`_runtime.drivers.sync_quorum`."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from holdfast._core.requests import QuorumAwaited, QuorumInstant
 
 TURNS = 3
-"""Further iterations of the loop after a poll's time limit: if the loop was held up, replies may have arrived but not been
-read."""
+"""Iterations of the event loop that a poll waits after its time limit, because a blocked loop may not have read replies that
+have arrived."""
 
 
 class Driver(Runner):

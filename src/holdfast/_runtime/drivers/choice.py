@@ -1,4 +1,5 @@
-"""The choice of the driver for threads for an endpoint: the driver of a single server, or that of a Cluster shard."""
+"""The choice of the driver that carries out a thread's requests to an endpoint: the driver of a single server, or that of a
+Cluster shard."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Requests to the keeper (background thread) about waiters and leases, sent by the drivers for threads and for asyncio.
+"""Functions with which the drivers for threads and for asyncio pass waiters and leases to the keeper (background thread).
 
-None of the functions blocks.
+None of them blocks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Wait for replicas, for the drivers for threads and for asyncio, on connections that are used for nothing else."""
+"""Wait until replicas have acknowledged a lock, by WAIT on connections that are used for nothing else; used by both drivers,
+for threads and asyncio."""
 
 from __future__ import annotations
 

@@ -64,10 +64,10 @@ class Runner:
         return Slot()
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
-        """Drive an operation to its end, and return its result.
+        """Run an operation to its end, and return its result.
 
-        An interrupt (KeyboardInterrupt, or what a signal handler raises) is thrown into the operation, so that it can
-        clean up before the interrupt continues.
+        An exception that a signal handler raises, such as KeyboardInterrupt, is thrown into the operation, so that the
+        operation cleans up. Then the exception is raised to the caller.
         """
         do = self.do
         reply: Any = None
@@ -92,7 +92,8 @@ class Runner:
                 drop(operation)  # an interrupt came between two steps
 
     def may_wait(self) -> None:
-        """Raise RuntimeError in a signal handler that has interrupted holdfast's own code, because its wait could never end."""
+        """Raise RuntimeError if the caller is a signal handler that has interrupted holdfast's own code, because a wait in it
+        could last forever."""
         if self.process.keeper.in_change():
             raise RuntimeError(
                 "a signal handler cannot wait for a lock now: it has interrupted holdfast itself, which could not hand over "

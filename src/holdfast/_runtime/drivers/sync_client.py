@@ -1,4 +1,4 @@
-"""The driver for transactions of threads. Its requests are calls of a redis-py client, not requests to a server."""
+"""The driver for transactions in threads. It carries out each request by calling a method of a redis-py client."""
 
 from __future__ import annotations
 

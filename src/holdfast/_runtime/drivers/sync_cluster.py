@@ -1,4 +1,4 @@
-"""The driver for threads of requests in a Cluster: it sends each request to the owner of its key's slot.
+"""The driver that carries out requests of threads in a Cluster: it sends each request to the owner of its key's slot.
 
 `_runtime.drivers.aio_cluster` is its twin for asyncio, and `_runtime.keeper.cluster_connection` is its twin for the keeper.
 `_net.cluster` decides about redirections.
@@ -29,10 +29,7 @@ class ShardDriver(Driver):
         self._drivers: dict[Endpoint, Driver] = {}
 
     def ask(self, command: Command) -> Any:
-        """Return the reply to a plain command, which is redirected as all requests are.
-
-        The shard's own connections are not used, because they may lead to a server that no longer owns the slots.
-        """
+        """Send a plain command to the server that owns the slot of its key, following redirections, and return the reply."""
         return self.call(command).value
 
     def token(self) -> str:
@@ -74,9 +71,9 @@ class ShardDriver(Driver):
 
 
 def _ask(hop: Hop) -> Answer[Any]:
-    """Send ASKING and a call on a new connection, because no other request may come between them.
+    """Send ASKING and then a call, on a new connection, so that no other request comes between the two.
 
-    A new connection each time is cheap enough, because slots rarely move.
+    A new connection is cheap enough, because ASKING is needed only while a slot is being moved.
     """
     connection = Connection(hop.endpoint, hop.call.timeout)
     try:

@@ -1,4 +1,4 @@
-"""The driver, for threads, of operations on several servers. `_runtime.drivers.aio_quorum` is its twin for asyncio."""
+"""The driver of operations on several servers, in the calling thread. The asyncio driver is `_runtime.drivers.aio_quorum`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The keeper's connections for a Cluster shard: one that sends each request to its slot's owner, one for notifications.
-
-The keeper is the background thread.
-"""
+"""The connections of the keeper (background thread) for a Cluster shard: one that sends each request to its slot's owner, and
+one for notifications."""
 
 from __future__ import annotations
 
@@ -27,15 +25,16 @@ class Drawing(Protocol):
 
 
 class Lines(Protocol):
-    """The part of the keeper that these connections use: it returns the connections to the servers of a Cluster."""
+    """The method of the keeper (background thread) that these connections call: it returns the connection to each server of a
+    Cluster."""
 
     def line_to(self, endpoint: Endpoint) -> Line:
         """Return the keeper's connection for requests to a server."""
 
 
 def inbox_address_of(shard: Endpoint, process_id: str) -> InboxAddress:
-    """Return the id of this process's inbox on a shard of a Cluster, with the rules for which keys it receives
-    notifications."""
+    """Return the address of this process's inbox (its channel for notifications) on a Cluster shard, with the keys for which it
+    gets notifications."""
     assert isinstance(shard, Shard)
     return InboxAddress(shard.identity(process_id), "SSUBSCRIBE" if shard.sharded else "SUBSCRIBE", slot_of, shard.near)
 
@@ -47,9 +46,9 @@ def token_in(process: Drawing, shard: Endpoint) -> str:
 
 
 class ShardLine:
-    """A keeper's connection to a Cluster shard, for requests.
+    """A connection of the keeper (background thread) to a Cluster shard, for requests.
 
-    Each request goes over the keeper's connection to the server that owns its slot.
+    It sends each request to the server that owns the request's slot.
     """
 
     sock: socket.socket | None = None
@@ -62,7 +61,8 @@ class ShardLine:
         self._cluster = shard.cluster
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:  # noqa: ARG002 - each step packs its own
-        """Send a call. The keeper thread calls ``then`` exactly once, with the typed reply or a WireError."""
+        """Send a call to the server that owns its slot. The keeper thread calls ``then`` exactly once, with the typed reply or
+        a WireError."""
         self._go_on(self._cluster.redirects(call), None, then)
 
     def _go_on(self, redirects: Redirects, reply: Answer[Any] | WireError | bool | None, then: Then) -> None:
@@ -106,7 +106,8 @@ class ShardLine:
 
 
 class ShardInbox(PipelinedConnection):
-    """The connection for notifications from a Cluster shard. If the shard's slot moves, it reconnects to the new owner."""
+    """The connection for notifications from a Cluster shard. If the shard's slot moves, this connection is opened anew to the
+    slot's new owner."""
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         def on_answer(answer: Any, sent: float) -> None:

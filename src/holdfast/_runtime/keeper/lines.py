@@ -1,7 +1,5 @@
-"""The choice of the keeper's connections to an endpoint: to a single server, or to the servers of a Cluster shard.
-
-The keeper is the background thread.
-"""
+"""The choice of connection for the keeper (background thread) to an endpoint: to a single server, or to the servers of a
+Cluster shard."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ class LineKeeper(ConnectionKeeper, Protocol):
 
 
 def inbox_address_of(endpoint: Endpoint, process_id: str) -> InboxAddress | None:
-    """Return the id of this process's inbox on an endpoint of a Cluster, with the rules about its keys; None for a single
+    """Return the address of this process's inbox (its channel for notifications) on a Cluster endpoint; None for a single
     server."""
     if endpoint.cluster is None:
         return None
@@ -46,7 +44,11 @@ def line_to(
     on_closed: Callable[[], None] | None,
     system: System,
 ) -> AnyLine:
-    """Return a new connection of the keeper to an endpoint: with ``on_push`` for notifications, otherwise for requests."""
+    """Return a new connection of the keeper (background thread) to an endpoint.
+
+    ``on_push``: function that gets each published message, for a connection for notifications; None: a connection for requests.
+    ``on_closed``: function called when the connection is closed.
+    """
     if endpoint.cluster is None:
         return transport.line_to(keeper, endpoint, on_push, on_closed, system=system)
     from holdfast._runtime.keeper.cluster_connection import ShardInbox, ShardLine

@@ -1,5 +1,5 @@
-"""Care for leases that last: open the keeper's connections for their renewal, and release leases whose event loop was
-closed."""
+"""Two tasks of the keeper (background thread) for leases that last: open connections for their renewal, and release leases
+whose event loop was closed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from holdfast._runtime.keeper.ports import KeeperThread
 
 LONG_S = 1.0
-"""Seconds after which a lease counts as long: both connections of the keeper are then opened for it.
+"""Seconds for which a lease has been held when the keeper (background thread) opens its connections to the server.
 
-If they were opened later, a server whose password has changed, or that accepts no more clients, might refuse the first renewal,
-and the lease would be lost.
+If the keeper opened them only for the first renewal, the server might refuse them then, because its password has changed or it
+accepts no more clients. The lease would be lost.
 """
 
 PAUSE_S = 0.05

@@ -1,4 +1,5 @@
-"""Descriptions of waiting threads and tasks for the process record, in which other processes look for deadlocks."""
+"""Descriptions of the waiting threads and tasks of this process. They are stored on the server, where other processes read them
+to find deadlocks."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ LONGEST = 100
 
 
 def describe_wait(wait: Wait, loops: Sequence[asyncio.AbstractEventLoop] = ()) -> dict[str, Any]:
-    """Return the description of one wait, for the process record.
+    """Return the description of one waiting thread or task, for the record of this process on the server.
 
     ``loops``: event loops in which the waiting task may be running.
     """
@@ -53,6 +54,6 @@ def name_of(owner: int, loops: Sequence[asyncio.AbstractEventLoop]) -> str:
 
 @functools.lru_cache(1000)
 def _unix(since: float) -> float:
-    """Return the Unix time for a monotonic time in seconds; each call returns the same result, because other processes compare
-    it."""
+    """Convert monotonic time to Unix time, both in seconds. The result for the same argument never changes, because other
+    processes compare it."""
     return round(time.time() - (clock() - since), 3)

@@ -62,7 +62,8 @@ def count(url: str, name: str, times: str) -> None:
 def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
     """Run a holder process: at the first line on stdin, acquire the lock and keep it; then write each further line to two keys.
 
-    The line is written to the key ``guarded`` with a fence check, and to ``plain`` without a check, even if the lease is lost.
+    Each line is written to the key ``guarded`` with a fence check, and to the key ``plain`` without a check. The process writes
+    even if its lease is lost.
     """
     redis = client(url)
     lock = holdfast.Lock(url, name, ttl=float(ttl))
@@ -81,8 +82,8 @@ def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
 
 
 def wait(url: str, name: str) -> None:
-    """Run a waiting process: for each library named on stdin, acquire its lock, release it, and print the time of
-    acquisition."""
+    """Run a waiting process: for each line on stdin, which names a lock library, acquire that library's lock, release it, and
+    print the time of acquisition."""
     locks = {"holdfast": holdfast.Lock(url, name), "redis-py": client(url).lock(f"{name}:redis-py", timeout=30)}
     say(ready=True)
     while kind := hear():
