@@ -124,7 +124,7 @@ _LATER = {
     "WriteLease": "holdfast._api.sync_rwlock",
     "WriteSide": "holdfast._api.sync_rwlock",
 }
-"""Modules of the public names that are imported at first use (PEP 562), so that a command forks its guardian before them."""
+"""Maps each public name that is imported at its first use (PEP 562) to its module, so that ``import holdfast`` is quick."""
 
 if not TYPE_CHECKING:  # a type checker that sees __getattr__ accepts any name as ours
     __getattr__ = later(globals(), _LATER)

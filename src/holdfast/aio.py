@@ -80,7 +80,7 @@ _LATER = {
     "WriteLease": "holdfast._api.aio_rwlock",
     "WriteSide": "holdfast._api.aio_rwlock",
 }
-"""Module of each public name that is imported at its first use, because locks do not need that module."""
+"""Maps each public name that is imported at its first use to its module, because locks do not need these modules."""
 
 if not TYPE_CHECKING:
     __getattr__ = later(globals(), _LATER)

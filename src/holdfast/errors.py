@@ -95,7 +95,8 @@ class Deadlock(HoldfastError):
     name: str
     key: str
     cycle: Any
-    """The clients of the cycle, with the locks that each holds and waits for: a `holdfast._api.sync_deadlock.Cycle`."""
+    """The cycle: its clients, with the lock that each of them holds and the lock for which it waits. A
+    `holdfast._api.sync_deadlock.Cycle`."""
 
 
 class LeaseLost(HoldfastError):
@@ -115,7 +116,8 @@ class NotHeld(HoldfastError, RuntimeError):
 
 
 class HolderChanged(HoldfastError):
-    """A lock was to be revoked from one holder, but another client holds it now. That client keeps the lock."""
+    """A lock was not revoked, because it is no longer held by the holder that was named: another client holds it, and keeps
+    it."""
 
     name: str
     key: str
@@ -143,8 +145,8 @@ class TicketRefused(HoldfastError):
     name: str
     key: str
     reason: str
-    """Reason why the ticket is refused: ``used``; ``expired``; ``gone`` (the lock was revoked before the ticket expired);
-    ``late`` (the server's answer came too late)."""
+    """Reason why the ticket is refused: ``used`` (redeemed before); ``expired``; ``gone`` (the lock was revoked before the
+    ticket expired); ``late`` (the server's answer came too late)."""
 
 
 class QuorumError(HoldfastError):

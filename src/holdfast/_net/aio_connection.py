@@ -184,7 +184,8 @@ class _Waiting:
         self.timeout = timeout
         self.future = future
         self.connects = connects
-        """True if there was no connection when the request was made: its timeout then includes the time for connecting."""
+        """True if there was no connection when the request was made; the request's timeout then includes the time for
+        connecting."""
         self.limit: asyncio.TimerHandle | None = None
         self.sent = 0.0
 
@@ -202,7 +203,8 @@ class AioConnection:
         self._opening_since = 0.0
         self._tried = False
         self.told: set[str] = set()
-        """Hashes of scripts whose text was sent on this connection by a caller that may not wait for a NOSCRIPT reply."""
+        """Hashes of the scripts whose text was sent on this connection without trying the hash first, to save the round trip of
+        a NOSCRIPT reply."""
         self._waiting: deque[_Waiting] = deque()
 
     def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any] | None:
@@ -218,7 +220,7 @@ class AioConnection:
         return protocol.send(packed, timeout)
 
     def silent_for(self) -> float:
-        """Return the seconds for which the connection has been waiting for a reply or for its opening; 0 if for neither."""
+        """Return the seconds for which the connection has waited for a reply or for being opened; 0 if it waits for neither."""
         if self._opening is not None:
             return self._monotonic() - self._opening_since
         protocol = self._protocol
@@ -275,9 +277,9 @@ class AioConnection:
                 protocol.send(request.packed, request.timeout, request.future)
 
     def _lost(self, protocol: _Protocol) -> None:
-        """Handle the loss of a connection.
+        """Handle the loss of a connection: fail the requests that were sent and not answered with Unknown.
 
-        The outcome of sent requests is unknown; waiting requests are sent over the next connection.
+        Requests that still wait are sent over the next connection.
         """
         if self._protocol is protocol:
             self._protocol = None
@@ -286,7 +288,8 @@ class AioConnection:
                 self._open()
 
     def _open(self) -> None:
-        """Begin to open the connection, once for all callers. The cancellation of one caller does not affect the others."""
+        """Begin to open the connection, unless that is under way. All callers wait for the same opening, and the cancellation
+        of one caller does not stop it."""
         if self._protocol is None and self._opening is None:
             self._opening_since = self._monotonic()
             self._opening = asyncio.create_task(self._connect(min(CONNECT_TIMEOUT, self.endpoint.timeout)))

@@ -29,7 +29,7 @@ from holdfast._net.protocol import is_noscript, pack, value
 from holdfast._net.system import SYSTEM, System
 
 POLL = 0.2
-"""Seconds after which the listening thread interrupts its wait for messages to check for other work."""
+"""Maximum seconds that the thread which receives notifications waits for one, before it checks for new subscriptions."""
 
 _CODES = {
     "NoScriptError": "NOSCRIPT",
@@ -47,7 +47,7 @@ _CODES = {
 
 
 def _parts(packed: bytes) -> list[bytes]:
-    """Return the words of an encoded command as bytes; clients that decode replies do not decode these."""
+    """Split an encoded command into its arguments, as bytes."""
     reader = hiredis.Reader()
     reader.feed(packed)
     parts: list[bytes] = reader.gets()
@@ -55,7 +55,8 @@ def _parts(packed: bytes) -> list[bytes]:
 
 
 def _error_reply(error: Exception, address: str) -> hiredis.ReplyError:
-    """Return the server's error reply, restored from the client's exception. Raises Unknown if no reply came."""
+    """Convert an exception of the client back to the server's error reply. Raises Unknown if the exception means that no reply
+    came."""
     kinds = {cls.__name__ for cls in type(error).__mro__}
     for kind, code in _CODES.items():
         if kind in kinds:
@@ -67,7 +68,7 @@ def _error_reply(error: Exception, address: str) -> hiredis.ReplyError:
 
 
 class ClientCalls:
-    """A stand-in for a pool of connections that sends every request through the user's client."""
+    """A replacement for a pool of connections. It sends every request by calling the user's client."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -95,10 +96,11 @@ class AioClientCalls(AioConnection):
         self._under_way: set[asyncio.Future[Any]] = set()
 
     def send(self, packed: bytes, timeout: float) -> None:
-        """Return None: a request is never sent at once."""
+        """Return None, because a client's call must be awaited: the caller uses `exchange` instead."""
 
     def silent_for(self) -> float:
-        """Return 0: the client may be waiting for a connection of its own, so the server's silence is unknown."""
+        """Return 0, because it is unknown how long the server has been silent: the client may be waiting for a connection from
+        its pool."""
         return 0.0
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
@@ -124,7 +126,8 @@ class AioClientCalls(AioConnection):
             task.exception()  # otherwise the loop would warn of an exception that was never retrieved
 
     async def close(self) -> None:
-        """Cancel the keeper's subscriptions in this loop, because the loop ends. Other connections belong to the client."""
+        """Cancel the tasks in this loop that wait for the keeper's notifications, because the loop ends. The client closes its
+        connections itself."""
         if _loops.get(self.endpoint) is self._loop:
             del _loops[self.endpoint]
         # Removed first, because the listening thread would otherwise drop them unclosed.
@@ -150,7 +153,7 @@ _listening: dict[asyncio.AbstractEventLoop, set[asyncio.Task[Any]]] = {}
 
 
 async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:
-    """Await a call of the listening thread in the client's event loop, until `AioClientCalls.close` cancels it."""
+    """Await a call that waits for notifications, in the client's event loop, until `AioClientCalls.close` cancels it."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if _loops.get(endpoint) is not loop or task is None:
         result.close()
@@ -166,7 +169,7 @@ async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:
 
 
 class ClientLineKeeper(Protocol):
-    """The part of the keeper (background thread) that its connections through a client use."""
+    """The methods of the keeper (background thread) that its connections through a user's client call."""
 
     def call(self, what: Callable[[], None]) -> None:
         """Call ``what`` soon, in the keeper thread."""
@@ -245,7 +248,7 @@ class ClientLine:
         """Do nothing: a socket of this connection is never lent to a waiter, so there is none to reclaim."""
 
     def overdue(self, now: float) -> None:
-        """Fail the calls whose deadline has passed, even if the client still waits for their replies."""
+        """Call back with an error for each call whose deadline has passed, even if the client still waits for the reply."""
         for job in [job for job in self._pending if now >= job.deadline]:
             self._settle(job, self._unknown("no answer in time"))
 
@@ -297,7 +300,8 @@ class ClientLine:
             return _error_reply(error, self._endpoint.address)
 
     def _result(self, result: Any, *, listens: bool = False) -> Any:
-        """Wait for the result of an asyncio client in its loop; return the result of a sync client unchanged."""
+        """Return the result of a call of the client. If the client is an asyncio client, first wait for the result in its event
+        loop. ``listens``: True: the call waits for notifications, and `AioClientCalls.close` may cancel it."""
         if not inspect.iscoroutine(result):
             return result
         loop = _loops.get(self._endpoint)
@@ -335,7 +339,8 @@ class ClientLine:
         self._keeper.call(lambda: self._settle(job, answer))
 
     def _listen(self) -> None:
-        """Subscribe on request, and deliver the published messages to the keeper, until the connection is closed."""
+        """Subscribe to the channels that the keeper (background thread) requests, and pass it the published messages, until the
+        connection is closed."""
         pubsub: Any = None
         subscribing: _Job | None = None
         while not self._closed:

@@ -21,12 +21,12 @@ NOT_SENT = {"DataError", "UnicodeEncodeError"}
 """Names of client exceptions for a value that cannot be encoded. No command was sent, because all are encoded first."""
 
 MOVED = {"MovedError", "AskError", "ClusterDownError", "TryAgainError"}
-"""Names of client exceptions by which a Cluster refuses a command: its slot is elsewhere, or is not available now."""
+"""Names of client exceptions by which a Cluster refuses a command, because its slot is on another server or is not available
+now."""
 
 
 _NOT_FOR_USERS = {"watch", "unwatch", "multi", "exec", "execute", "discard", "reset", "pipeline", "transaction"}
-"""Client methods and commands that would end a transaction or begin another one, so users may not call them in a
-transaction."""
+"""Client methods and commands that would end a transaction or begin another one. A user may not call them in a transaction."""
 
 
 def check_word(command: str | bytes) -> None:
@@ -73,8 +73,8 @@ class Reconnected(Exception):
 
 
 class Tripwire:
-    """A callback that makes a connection with watched keys fail instead of reconnecting, because the server drops
-    the watches."""
+    """A callback that makes a connection with watched keys fail instead of reconnecting. The server would not watch the keys on
+    a new connection."""
 
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
@@ -95,7 +95,8 @@ class Tripwire:
 
 
 def unread(connection: Any) -> Any:
-    """Return True if a connection has unread data, which usually is its end of file. For asyncio, return an awaitable."""
+    """Return True if a connection has unread data: usually the end of file, because the server has closed the connection. For
+    an asyncio connection, return an awaitable of that."""
     return (getattr(connection, "can_read", None) or connection.can_read_destructive)()
 
 
@@ -106,7 +107,8 @@ def kinds(error: BaseException) -> set[str]:
 
 
 def chain(error: BaseException, before: BaseException | None) -> list[BaseException]:
-    """Return an error and the errors in its context, up to ``before``, the error that was being handled earlier."""
+    """Return an error and the errors during whose handling it was raised, the newest first. The chain ends before ``before``,
+    an error that was already being handled when the call began; None: the chain is not cut."""
     found: list[BaseException] = []
     at: BaseException | None = error
     while at is not None and at is not before and at not in found:
@@ -122,7 +124,8 @@ def named(command: Any) -> str:
 
 
 def brief(error: BaseException) -> str:
-    """Return the server's error text without the arguments of the command that clients and servers repeat in it."""
+    """Return the text of a server's error without the arguments of the command, which clients and servers repeat in the
+    text."""
     text = str(error).partition(", with args beginning with")[0]
     found = re.search(r"^Command # (\d+) .* of pipeline caused error: (?:\(['\"])?(.*?)(?:['\"],\))?$", text, re.DOTALL)
     return f"command {found[1]}: {found[2]}" if found else text

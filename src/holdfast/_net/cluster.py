@@ -32,7 +32,8 @@ ASK_WITHIN_S = 0.5
 """Seconds to wait for one server's answer to CLUSTER SLOTS."""
 
 LEAST_TIMEOUT_S = 0.05
-"""Minimum seconds that each step of a redirected request gets, regardless of the time that earlier steps took."""
+"""Minimum timeout, in seconds, of each step of a redirected request, even if earlier steps have used up the request's
+timeout."""
 
 _HALF_MOVED = "access a non local key"
 """Part of a server's error message: while a slot is being moved, a script may not write a key that it has deleted before."""
@@ -45,7 +46,7 @@ _ASK_ANEW = {"CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING"}
 
 
 class Part(Endpoint):
-    """The endpoint of a whole Cluster, for a lock whose shard is not known yet."""
+    """The endpoint of a whole Cluster, for a lock whose shard (its group of slots) has not been determined yet."""
 
     __slots__ = ("cluster",)
 
@@ -91,7 +92,8 @@ class Shard(Part):
         return owner
 
     def near(self, key: bytes) -> bool:
-        """Return True if the key is on the server from which this shard receives notifications, as far as is known."""
+        """Return True if the key is, as far as this process knows, on the server from which this shard receives
+        notifications."""
         cluster = self.cluster
         return cluster.stale or cluster.owner(slot_of(key)) is cluster.owner(self.anchor)
 
@@ -108,7 +110,7 @@ class Hop(NamedTuple):
     asking: bool
 
     def within(self, seconds: float) -> Hop:
-        """Return this step with its timeout reduced to ``seconds``, because the timeout of a request covers all its steps."""
+        """Return this step with a timeout of at most ``seconds``, the rest of the request's timeout, which covers all steps."""
         if seconds > self.call.timeout - LEAST_TIMEOUT_S:
             return self  # nearly the whole timeout is left, as at the first step
         call = copy(self.call)
@@ -179,7 +181,7 @@ class Cluster:
         return list(dict.fromkeys(owner for owner in self._owners if owner is not None))
 
     def shard(self, slot: int) -> Shard:
-        """Return the shard that handles the locks of a slot; the same one for as long as possible."""
+        """Return the shard (group of locks) to use for a slot. It stays the same when the slot moves to another server."""
         owners, shard = self._owners, self._shard_of.get(slot)
         if shard is not None and (self.stale or owners[shard.anchor] is owners[slot]):
             return shard
@@ -305,7 +307,8 @@ class Cluster:
     # Redirection of a request
 
     def redirects(self, call: Call) -> Redirects:
-        """Direct one request to the server that can answer it: yield each step, and receive its answer or failure."""
+        """Direct one request to the server that can answer it: yield each step (a `Hop`), and receive the answer or failure of
+        that step."""
         key = call.keys[0] if type(call) is Run else call.args[1]
         slot = slot_of(key if isinstance(key, bytes) else str(key).encode())
         if self.stale:
@@ -343,7 +346,7 @@ class Cluster:
         return Hop(owner, call, False)
 
     def _onward(self, hop: Hop, slot: int, call: Call, failure: WireError) -> Hop | None:
-        """Return the next step of a request after this failure; None if the failure is final."""
+        """Return the next step of a request whose last step has failed with ``failure``; None if the request must fail, too."""
         if not isinstance(failure, Refused):
             self.stale = True
             return None

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 DEFAULT_TIMEOUT = 5.0
-"""Seconds to wait for an answer, if the client sets no timeout. A lock's own timeout is usually shorter."""
+"""Seconds to wait for an answer, if the user's client sets no ``socket_timeout``."""
 
 
 class Finder(Protocol):
@@ -26,11 +26,11 @@ class Finder(Protocol):
 
 
 class Topology(Protocol):
-    """The topology of a Cluster, as the users of its servers see it; implemented in `_net.cluster`."""
+    """The interface of a Cluster for code that sends requests to it: the owners of the slots. `_net.cluster` implements it."""
 
     @property
     def known(self) -> bool:
-        """Return True if the owners of all slots are known."""
+        """Return True if this process knows the owners of all slots."""
 
     @property
     def sharded(self) -> bool:
@@ -43,7 +43,7 @@ class Topology(Protocol):
         """Return all primaries that own slots, as far as is known."""
 
     def shard(self, slot: int) -> Endpoint:
-        """Return the server that handles the locks of a slot; the same server for as long as possible."""
+        """Return the endpoint to use for the locks of a slot. It stays the same when the slot moves to another server."""
 
     def refresh(self, timeout: float) -> None:
         """Ask the servers which of them owns which slot. Blocks for up to ``timeout`` seconds. Raises NotSent if none answers,
@@ -54,7 +54,7 @@ class Handshake:
     """The commands that open a connection, such as AUTH.
 
     One command contains the password. Error reporters show local variables of a stack frame, and would show a list with its
-    elements; the `repr` of this object hides them.
+    elements; the `repr` of this object does not show them.
     """
 
     __slots__ = ("_commands",)

@@ -34,9 +34,9 @@ def command(*parts: bytes | str | int) -> bytes:
 
 @functools.lru_cache(4096)
 def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str | int, ...], size: int) -> tuple[bytes, bytes]:
-    """Return the encoded parts of a request before and after its token, which is ``size`` characters long.
+    """Return the bytes of an encoded request before and after the token (random id of a lease), which has ``size`` characters.
 
-    Only the token differs from one request to the next, so the two parts are cached.
+    Requests for the same lock differ only in the token, so the two parts are cached.
     """
     whole = command("EVALSHA", script.sha, len(keys), *keys, b"\0" * size, *rest)
     # The token is found by its position, because the keys and arguments may be any text, and may contain as many NULs.
@@ -50,7 +50,8 @@ def in_full(call: Run[Any]) -> Command:
 
 
 def pack(call: Call, *, whole: bool = False) -> bytes:
-    """Return a request encoded as bytes. ``whole``: True: send the script's text, for a server that does not have it cached."""
+    """Return a request encoded as bytes. ``whole``: True: with the script's text, for a server that does not have the script
+    cached; False: with the script's hash."""
     if type(call) is Command:
         call.packed = call.packed or command(*call.args)
         return call.packed
@@ -64,12 +65,14 @@ def pack(call: Call, *, whole: bool = False) -> bytes:
 
 
 def is_noscript(reply: object) -> bool:
-    """Return True if the reply is NOSCRIPT: after a restart or SCRIPT FLUSH, the server needs the script's text."""
+    """Return True if the reply is the error NOSCRIPT: the server does not have the script, for example after a restart, and
+    needs its text."""
     return type(reply) is ReplyError and str(reply).startswith("NOSCRIPT")
 
 
 def is_demoted(error: WireError, endpoint: Endpoint) -> bool:
-    """Return True if the server is no longer the primary, and the endpoint's finder can name the new primary.
+    """Return True if the error says that the server is no longer the primary, and the endpoint has a finder that can name the
+    new primary.
 
     The caller then closes the connection.
     """
@@ -77,8 +80,8 @@ def is_demoted(error: WireError, endpoint: Endpoint) -> bool:
 
 
 def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: None) -> None:
-    """Raise Refused if a reply is an error. Call ``drop`` to close the connection if the server is no longer the
-    primary."""
+    """Raise Refused if a reply is an error. Before that, call ``drop``, which closes the connection, if the server is no longer
+    the primary."""
     if type(reply) is ReplyError:
         error = Refused(str(reply), endpoint.address)
         if is_demoted(error, endpoint):

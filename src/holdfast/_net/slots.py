@@ -21,17 +21,17 @@ def slot_of(key: bytes) -> int:
 
 
 def id_within(process_id: str, slot: int) -> str:
-    """Return the id under which a process listens in one slot of a Cluster with sharded pub/sub.
+    """Return the id under which a process receives notifications in one slot of a Cluster with sharded pub/sub.
 
-    The hash tag in the id puts the channel of the process into this slot, with every prefix. Scripts recognise by the brace
-    that they must use SPUBLISH (`_lua/shared/_inbox.lua`).
+    The id contains a hash tag, so that the channel named after the id belongs to this slot, whatever its prefix. If an id
+    contains a brace, scripts publish to it by SPUBLISH instead of PUBLISH (`_lua/shared/_inbox.lua`).
     """
     return f"{process_id}{{{_tag(slot)}}}"
 
 
 @functools.lru_cache(1024)
 def _tag(slot: int) -> str:
-    """Return four characters that, as a hash tag, belong to this slot; the same four for each call."""
+    """Return a hash tag of four characters whose Cluster slot is ``slot``; the same tag for each call."""
     # A CRC is linear: from the first two characters follows the CRC that the last two must contribute.
     last = {binascii.crc_hqx(bytes(pair), 0) % SLOTS: bytes(pair) for pair in itertools.product(_TAG, repeat=2)}
     for first in itertools.product(_TAG, repeat=2):

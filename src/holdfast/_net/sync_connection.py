@@ -182,7 +182,8 @@ FULL = object()
 
 
 class ConnectionPool:
-    """Connections to one server, each used by one thread at a time: as many as are needed at once, up to a limit."""
+    """A pool of connections to one server, each used by one thread at a time. The pool opens connections as needed, up to a
+    limit."""
 
     def __init__(self, endpoint: Endpoint, limit: int | None = None, system: System = SYSTEM) -> None:
         self.endpoint = endpoint
@@ -191,8 +192,8 @@ class ConnectionPool:
         self._idle: list[Connection | None] = [None] * (limit or 0)  # None: a connection that may be opened
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
-        """Send one command on an idle or a new connection, and return its reply or FULL. Raises NotSent, Unknown or
-        Refused."""
+        """Send one command on an idle or a new connection, and return its reply. Return FULL if all connections of the pool are
+        in use. Raises NotSent, Unknown or Refused."""
         try:
             connection = self._idle.pop()
         except IndexError:

@@ -24,7 +24,8 @@ from holdfast._net.system import SYSTEM, System
 from holdfast._net.wait_connection import Dedicated
 
 _AGAIN = object()
-"""Marker returned instead of a reply: the connection was lost, and the request was never sent."""
+"""Returned instead of a reply if the connection was lost and the request was never sent, so that the caller may send it
+again."""
 
 _ELSEWHERE = object()
 """Returned instead of a reply if this thread is already sending a request, which a finaliser or signal handler has
@@ -35,7 +36,8 @@ ROUNDS = 2
 waking another thread."""
 
 READ_WITHIN_S = 0.1
-"""Seconds that the reading thread gets to read replies that have arrived, if another thread's time limit has passed."""
+"""Seconds that a thread whose time limit has passed still waits, so that the thread which reads for all can read a reply that
+has arrived."""
 
 OWN = 16
 """Maximum number of threads that each use a connection of their own at the same time.
@@ -69,8 +71,7 @@ class _Request:
             self.reply, self.error, self.answered = reply, error, True
 
     def wake(self) -> None:
-        """Wake the thread of this request, which then looks for its reply, or takes over sending and reading for all
-        threads."""
+        """Wake the thread of this request. It either has its reply now, or must send and read for all threads from now on."""
         try:
             self.bell.release()
         except RuntimeError:
@@ -102,7 +103,8 @@ class _SharedConnection:
         self._made = self._clock()
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
-        """Send a request and return its reply, `_AGAIN` or `_ELSEWHERE`. Raises NotSent, Unknown or Refused."""
+        """Send a request and return its reply. Return `_AGAIN` if it was not sent, because the connection was lost, and
+        `_ELSEWHERE` if this thread is already in a request. Raises NotSent, Unknown or Refused."""
         turn = self._turn
         try:
             if turn.acquire(False):
@@ -199,7 +201,7 @@ class _SharedConnection:
         self._wake_next()
 
     def _batch(self) -> bytes:
-        """Remove all requests from the queue, note them as in flight, and return their bytes."""
+        """Move all queued requests to the list of sent requests, and return their bytes to send."""
         queue, now, batch = self._queue, self._clock(), []
         while queue:
             request = queue[0]
@@ -283,7 +285,7 @@ class _SharedConnection:
         self._wake_all()
 
     def _wake_all(self) -> None:
-        """Wake every waiting thread. A thread without a reply then continues to wait; a missed wake-up does no harm."""
+        """Wake every waiting thread. A thread that has no reply yet waits again."""
         for request in [*self._waiting.values()]:
             request.wake()
 

@@ -34,7 +34,7 @@ class Looper(Protocol):
         """Do the work that is due, and return the seconds to wait for the selector; None to wait without a limit."""
 
     def after_wait(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> None:
-        """Read from and write to the sockets that the selector reports as ready."""
+        """Read from and write to the sockets that the selector has reported as ready, ``ready``."""
 
 
 class System:
@@ -89,7 +89,7 @@ class System:
         socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, whose state belongs to the reading thread
 
     def start(self, what: Callable[..., object], *args: Any, name: str) -> None:
-        """Call ``what`` in a thread of its own. Raises RuntimeError or MemoryError if no thread can be started."""
+        """Call ``what`` in a new thread with this name. Raises RuntimeError or MemoryError if no thread can be started."""
         threading.Thread(target=what, args=args, name=name, daemon=True).start()
 
     def keep(self, keeper: Looper) -> threading.Thread:

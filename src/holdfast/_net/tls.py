@@ -1,4 +1,4 @@
-"""TLS: the settings of a connection, and explanations of its failures for the person who has to fix them."""
+"""TLS: the settings of a connection, and explanations of failed connections for error messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The choice of transport for an endpoint: connections that holdfast opens, or the calls of the user's client.
 
-The user's client is used if its connections cannot be opened without it. The choice is the same for threads, for asyncio, and
-for the keeper (the background thread).
+The user's client is used if holdfast cannot open connections with that client's settings. The choice is the same for threads,
+for asyncio, and for the keeper (the background thread).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def line_to(
 ) -> PipelinedConnection | ClientLine:
     """Return a pipelined transport to an endpoint: for the keeper (background thread), or a thread that uses several servers.
 
-    ``on_push`` gets each published message; ``on_closed`` is called when the connection is closed. ``whole_first``: True: send
-    a script's text at its first use.
+    ``on_push`` gets each published message; None: the transport does not subscribe. ``on_closed`` is called when the connection
+    is closed. ``whole_first``: True: send a script's text, not its hash, at its first use on a connection.
     """
     if endpoint.client is None:
         return PipelinedConnection(keeper, endpoint, on_push, on_closed, whole_first=whole_first, system=system)

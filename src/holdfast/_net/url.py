@@ -1,4 +1,4 @@
-"""Server URLs, parsed strictly: anything unknown is refused, and the error repeats nothing that may be a password."""
+"""Parse server URLs strictly: refuse an unknown option, and never show a part of the URL that may be a password in an error."""
 
 from __future__ import annotations
 

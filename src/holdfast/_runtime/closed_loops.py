@@ -20,22 +20,22 @@ UNDER_WAY = 2.0
 
 
 class LoopDriver(Protocol):
-    """The part of the driver of one event loop (`_runtime.drivers.aio.Runner`) that this module uses."""
+    """The attributes and methods of an event loop's driver (`_runtime.drivers.aio.Runner`) that this module uses."""
 
     loop: asyncio.AbstractEventLoop
     stream: Any
     """The driver's connection to the server."""
     running: set[Coroutine[Any, Any, Any]]
-    """The operations that have begun, and not ended."""
+    """The operations (coroutines) that have begun and have not ended yet."""
     unwatched: bool
-    """True while no check for a closed loop is scheduled for this driver."""
+    """True while no periodic check is scheduled whether this driver's event loop was closed."""
 
     def end(self, operation: Coroutine[Any, Any, Any]) -> None:
-        """End an operation that no task drives any more, as far as that is possible without awaiting."""
+        """End an operation that no task drives any more: run its clean-up, as far as that is possible without awaiting."""
 
 
 class Loops:
-    """The drivers of all event loops with operations, which are checked for loops that were closed."""
+    """The drivers of all event loops with running operations, and a periodic check whether one of these loops was closed."""
 
     def __init__(self, keeper: KeeperThread) -> None:
         self._keeper = keeper
@@ -54,7 +54,7 @@ class Loops:
             driver.unwatched = False  # set last: if an interrupt came before, the next operation calls this again
 
     def __bool__(self) -> bool:
-        """Return True if operations run in any loop, or did so at the last check."""
+        """Return True if operations are running in any event loop, or were running at the last check."""
         return bool(self._drivers)
 
     def end(self) -> None:

@@ -69,7 +69,8 @@ class Fanout:
         return line_to(self, endpoint, whole_first=True)
 
     def call(self, what: Callable[[], None]) -> None:
-        """Run ``what`` now, or soon in the thread that is using the fanout. Any thread may call this."""
+        """Run ``what`` now in the calling thread, or, if another thread is using these connections, soon in that thread. Any
+        thread may call this."""
         self._calls.append(what)
         if self._tend():
             return
@@ -102,7 +103,7 @@ class Fanout:
         """Do nothing, because each connection leads to another server."""
 
     def take(self, wait: float = 0.0) -> bool:
-        """Reserve the fanout for the calling thread. Return False if another thread still uses it after ``wait``
+        """Reserve these connections for the calling thread. Return False if another thread still uses them after ``wait``
         seconds."""
         return self._turn.acquire(timeout=wait)
 
@@ -213,7 +214,7 @@ class Fanout:
         self._tend()  # a connection may just have been opened; this closes it again
 
     def sockets(self) -> list[socket.socket]:
-        """Return all sockets of this fanout, which a forked child closes."""
+        """Return the sockets of all these connections, which a forked child closes."""
         return [link.sock for link in self._links if link.sock is not None] + [self._poke_out, self._poke_in]
 
 
@@ -251,10 +252,10 @@ class FanoutPool:
         self.clock_estimate = ServerClockEstimate()
         self._idle: list[Fanout] = []
         self._looks: Keeper | None = None
-        """Keeper that will read the late answers; None if none are outstanding."""
+        """Keeper (background thread) that will read the late answers; None if all answers have come."""
 
     def poll(self, poll: Poll) -> None:
-        """Send the requests of a poll, as `Fanout.poll` does, over a fanout that no other thread uses."""
+        """Send the requests of a poll, one to each server, over a set of connections that no other thread is using."""
         fanout = self._taken()
         try:
             fanout.poll(poll)
@@ -303,7 +304,7 @@ class FanoutPool:
             self._look_later()
 
     def clear(self) -> None:
-        """Close the idle fanouts."""
+        """Close the idle sets of connections."""
         while self._idle:
             self._idle.pop().close()
 
@@ -312,5 +313,5 @@ class FanoutPool:
 
 
 def fanouts_of(process: Process, endpoints: tuple[Endpoint, ...]) -> FanoutPool:
-    """Return the pool of fanouts of a process to these servers."""
+    """Return the pool of sets of connections from this process to these servers."""
     return process.own(endpoints, lambda: FanoutPool(endpoints, process))

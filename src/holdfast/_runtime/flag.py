@@ -1,4 +1,4 @@
-"""An event for threads that signal handlers may use, too."""
+"""A replacement for `threading.Event` that a signal handler may set."""
 
 from __future__ import annotations
 

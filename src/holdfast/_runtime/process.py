@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Connections(Protocol):
-    """A kind of connections that the registry of a process owns."""
+    """The interface of a group of connections that the registry of a process owns."""
 
     def clear(self) -> None:
         """Close the idle connections."""
@@ -71,7 +71,7 @@ class Process:
         return self is _current
 
     def token(self) -> str:
-        """Return a new token: a public part that names this process, and a secret part."""
+        """Return a new token (random id of a lease): a public part that identifies this process, and a secret part."""
         try:
             return self._tokens.pop()
         except IndexError:
@@ -119,13 +119,13 @@ class Process:
             return pool
 
     def own(self, key: Hashable, make: Callable[[], C]) -> C:
-        """Return the connections of the kind ``key``, which ``make`` creates at their first use."""
+        """Return the connections stored under ``key``; ``make`` creates them at the first call for this key."""
         with self._mutex:
             owned = self._owned.get(key)
             return self._owned.setdefault(key, make()) if owned is None else owned  # type: ignore[no-any-return]
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return holdfast's own redis-py client for ``key``, which ``make`` creates at its first use."""
+        """Return holdfast's own redis-py client stored under ``key``; ``make`` creates it at the first call for this key."""
         with self._mutex:
             client = self._clients.get(key)
             return self._clients.setdefault(key, make()) if client is None else client
@@ -136,7 +136,7 @@ class Process:
 
     @property
     def keeper(self) -> Keeper:
-        """Return the keeper, which is started at its first use."""
+        """Return the keeper (background thread); start it if it is not running."""
         keeper = self._keeper
         if keeper is None or keeper.ended:
             with self._mutex:
@@ -166,7 +166,8 @@ class Process:
         return sum(self.keeper.subscribe(endpoint, listener) for endpoint in endpoints) >= listener.majority
 
     def send_until_answered(self, endpoints: tuple[Endpoint, ...], give: GiveBack) -> None:
-        """Have the keeper send a request until it is answered. Do nothing if the keeper was closed meanwhile."""
+        """Have the keeper (background thread) send a request until it is answered. Do nothing if the keeper was closed
+        meanwhile."""
         keeper = self._keeper
         if keeper is not None:
             keeper.send_until_answered(endpoints[give.server], give.call, give.until)
@@ -178,7 +179,8 @@ class Process:
                 self._keeper.unsubscribe(endpoint, listener)
 
     def close(self) -> None:
-        """Release the held locks, end the keeper and close the connections. Takes about one second at most."""
+        """Release the held locks, end the keeper (background thread) and close the connections. Takes about one second at
+        most."""
         keeper = self._keeper
         if keeper is not None:
             keeper.end_loops(0.5)

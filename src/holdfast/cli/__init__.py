@@ -105,7 +105,8 @@ def _failed(error: Exception) -> int:
 
 
 def _set_up_standard_streams() -> None:
-    """Open /dev/null for each closed standard stream: otherwise a socket gets its file descriptor, and receives the output."""
+    """Open /dev/null for each closed standard stream. Otherwise a socket could get file descriptor 1 or 2, and output would be
+    sent to the server."""
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
@@ -116,7 +117,8 @@ def _set_up_standard_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Redirect stdout to /dev/null, because at its exit Python would try again to write output whose write has failed."""
+    """Redirect stdout to /dev/null after a failed write, because Python would otherwise try to write the same output again when
+    it exits."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

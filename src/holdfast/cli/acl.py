@@ -119,7 +119,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _version_of(url: str) -> tuple[int, int]:
-    """Return the Redis version for the rule: 7.0 if the server, also a Valkey, has SPUBLISH; otherwise 6.2.
+    """Return the Redis version for which to write the rule: 7.0 if the server has the command SPUBLISH (Valkey has it),
+    otherwise 6.2.
 
     Raises WireError if the server does not answer.
     """

@@ -122,8 +122,8 @@ def _hand_out(args: argparse.Namespace, url: str, ticket: Ticket, file: TicketFi
 
 
 def _leave_word(args: argparse.Namespace, url: str) -> None:
-    """Store on the server who acquired the lock, because the record that names this process is deleted when the process
-    ends."""
+    """Store the holder's description (host, pid and label) on the server for as long as the lock is held. The record of this
+    process is deleted when the process ends."""
     from holdfast import close
     from holdfast._api.caller import Caller
     from holdfast._core import control_records

@@ -37,7 +37,8 @@ class Patience:
         return None if self._end == math.inf else max(self._end - program.clock(), 0.0)
 
     def outlasts(self, error: HoldfastError) -> bool:
-        """Return True, after a pause, if the command should try again: the server did not answer in time, and time is left."""
+        """Return True, after a pause, if ``error`` says that the server did not answer in time, and time is left for another
+        try; otherwise False."""
         if not getattr(error.__cause__, "silent", False) or self.left() == 0:
             return False
         if self._tell is not None:

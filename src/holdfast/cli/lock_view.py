@@ -19,7 +19,8 @@ COLUMNS = ("name", "kind", "holder", "for", "left", "waiting", "fence")
 def add_options(parser: argparse.ArgumentParser, *, key: bool = True, answers: bool = True) -> None:
     """Declare the options that `inspector` reads.
 
-    ``key``: also --key, for a subcommand about one lock. ``answers``: also --json, for a subcommand that prints an answer.
+    ``key``: True: also --key, for a subcommand about one lock. ``answers``: True: also --json, for a subcommand that prints an
+    answer.
     """
     servers.add_options(parser, local=True)
     parser.add_argument("--prefix", default="hf:", help="start of the locks' keys (default: hf:)")

@@ -17,10 +17,11 @@ EX_USAGE, EX_UNAVAILABLE, EX_SOFTWARE, EX_OSERR, EX_TEMPFAIL = 64, 69, 70, 71, 7
 """Exit codes as in sysexits.h; EX_TEMPFAIL is used when a lock is busy."""
 
 OUTPUT_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""Error numbers of a failed write to stdout, such as that of a full disk; the command then ends with EX_OSERR."""
+"""errno values of a failed write to stdout, such as ENOSPC for a full disk; the command then ends with EX_OSERR."""
 
 EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-"""Error numbers that mean that no process, memory or file descriptor is left; the command then ends with EX_OSERR."""
+"""errno values of a machine that can create no more processes, memory or file descriptors; the command then ends with
+EX_OSERR."""
 
 EX_LOST = 76
 """Exit code of a command whose lock was lost."""
@@ -51,7 +52,7 @@ def say_raw(text: str) -> None:
 
 
 def summary(text: str) -> None:
-    """Write the JSON summary of ``--json`` as a line on stderr, completely. Raises OSError if it cannot be written."""
+    """Write the JSON summary of ``--json`` as one line on stderr. Raises OSError if it cannot be written completely."""
     left = f"{clean(text)}\n".encode(errors="backslashreplace")
     while left:
         try:

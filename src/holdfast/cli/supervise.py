@@ -31,13 +31,13 @@ CONTINUED_WITHIN = 0.5
 """Seconds to wait for SIGCONT after this process was continued, since another thread may record the signal a little later."""
 
 PATIENCE = 0.2
-"""Seconds in which the guardian process must answer a ping after it has missed a deadline; otherwise it counts as dead."""
+"""Seconds in which the guardian process must answer a ping after it has missed a deadline; otherwise it is treated as dead."""
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 TWICE = 0.2
-"""Seconds within which a second signal of the same kind counts as a copy of the first, for the signals in `ENDING`."""
+"""Seconds after a signal of `ENDING` within which the same signal is treated as a copy, and is not forwarded again."""
 
 EX_MAX_RUNTIME = 124
 
@@ -64,7 +64,7 @@ class Lease(Protocol):
 
 
 class Interrupted(BaseException):
-    """An exception that a signal raises if it arrives before the command has started, while the lock is waited for."""
+    """Raised by a signal that arrives before the command has started, so that it ends the wait for the lock."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -91,7 +91,7 @@ class Signals:
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 
     def start_raising(self) -> None:
-        """Let the next signal raise `Interrupted`; if a signal has arrived before, raise `Interrupted` at once."""
+        """From now on, let a signal raise `Interrupted`. If a signal has arrived already, raise `Interrupted` at once."""
         self.raising = True
         if self._early:
             self.raising = False
@@ -121,7 +121,7 @@ class Signals:
 
 
 class Terms(NamedTuple):
-    """Settings of how a command runs and is ended, from the options of ``holdfast run``; times in seconds."""
+    """Settings of ``holdfast run`` that control how the command runs and is ended; times in seconds."""
 
     ttl: float
     kill_after: float
@@ -150,7 +150,7 @@ class Result:
         self.exec_errno = 0
         self.lost = False
         self.late = False
-        """True if the lease expired before the command could start; the caller then acquires the lock again."""
+        """True if the lease expired before the command was started; the caller then acquires the lock again."""
         self.borrowed_terminal = False
 
     def exit_code(self) -> int:
@@ -168,7 +168,7 @@ class Result:
         return program.exit_code(self.status)
 
     def died_of(self, signum: int) -> bool:
-        """Return whether this signal ended the command."""
+        """Return True if this signal ended the command."""
         return self.status is not None and os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signum
 
 
@@ -191,10 +191,10 @@ class Supervisor:
         self.result = Result()
         self.pid = 0
         self.passed: dict[int, float] = {}
-        """Monotonic time, in seconds, at which each signal was last forwarded to the command, by signal number."""
+        """For each signal number, the monotonic time, in seconds, at which the signal was last forwarded to the command."""
         self.started = self.over = False
         self.refused = False
-        """True once a message has reported a process of another user, which may not be signalled."""
+        """True once a message has reported a process that this user may not signal."""
         self.confirmed = -math.inf
         """End of the lease that was last sent to the guardian (the process that ends the command), in seconds of
         monotonic time."""
@@ -319,7 +319,8 @@ class Supervisor:
         self.over = True
 
     def _told_of(self, word: str, pid: int, name: str) -> None:
-        """Print a line about one process of the command, or, if ``pid`` is 0, about all further processes of this name."""
+        """Print what the guardian reports (``word``, such as "stuck") about one process, or, if ``pid`` is 0, about all further
+        processes of this name."""
         name = name or "of unknown name"
         who = f"process {pid} ({name})"
         if word == "refused":
@@ -348,7 +349,8 @@ class Supervisor:
             self.error(why)
 
     def _look_at_lease(self) -> None:
-        """Send the guardian process the end of the lease after every renewal, and end the command if the lease is lost."""
+        """If the lease was renewed, send the guardian process its new end; if the lease is lost, have the guardian end the
+        command."""
         if self.result.lost:
             return
         now = program.clock()  # read before remaining(), so that a delay in between makes the deadline early, not late
@@ -389,7 +391,8 @@ class Supervisor:
         self.guard.term(self.terms.kill_after)
 
     def _second_line(self) -> float:
-        """Return the monotonic time, in seconds, at which to kill the command in place of a guardian that hangs."""
+        """Return the monotonic time, in seconds, at which this process kills the command itself, because the guardian process
+        does not answer."""
         if not self.pid:  # a late guardian starts no command, and the lock is acquired again: nothing has to be ended
             return self.guard.asked + 3 * self.terms.ttl
         return min(self.kill_at + self.terms.margin / 2, self.doom + 0.5, self.guard.asked + self.terms.ttl)
@@ -412,7 +415,8 @@ class Supervisor:
         self.guard.ask(0.0)
 
     def _unguarded(self) -> None:
-        """Kill the command, because its guardian is dead: nothing could end the command if this process were killed, too."""
+        """Kill the command and its descendants, because the guardian process is dead. If this process were killed then, nothing
+        would end the command."""
         self._end("unguarded", "the guardian process has died: the command was killed")
         while not self.over:
             try:

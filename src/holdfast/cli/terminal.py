@@ -27,22 +27,26 @@ class Terminal:
         except OSError:
             pass
         self.at_once = os.isatty(0) and os.isatty(1) and self.ours()
-        """True if the command gets the terminal when it starts: stdin and stdout are the terminal, and this process is
-        in the foreground."""
+        """True if the command's group becomes the foreground group when it starts, because stdin and stdout are the terminal
+        and this process is in the foreground."""
 
     def ours(self) -> bool:
-        """Return whether the process group of this process is in the foreground of the terminal."""
+        """Return True if the process group of this process is the foreground group of the terminal."""
         return self.fd >= 0 and self._holder() == os.getpgrp()
 
     def lend(self, group: int) -> bool:
-        """Bring a process group to the foreground; do nothing and return False if a group other than it and ours is there."""
+        """Make a process group the foreground group of the terminal.
+
+        Do nothing and return False if the foreground group is neither this process's group nor ``group``.
+        """
         if self._holder() != group and not (self.ours() and self._give(group)):
             return False
         self.lent_to = group
         return True
 
     def take_back(self) -> None:
-        """Bring our own process group to the foreground again, if the group to which the terminal was lent is still there."""
+        """Make this process's group the foreground group again, if the group to which the terminal was lent is still the
+        foreground group."""
         if self.lent_to and self._holder() == self.lent_to:
             self._give(os.getpgrp())
         self.lent_to = 0

@@ -14,11 +14,12 @@ import stat
 from contextlib import suppress
 
 _OWN = re.compile(r"/dev/std(out|err)|/dev/fd/([0-9]{1,9})|/proc/self/fd/([0-9]{1,9})")
-"""Paths of this process's own open files, such as /dev/stdout. The paths are links, perhaps to another user's file."""
+"""Pattern of the paths that stand for an open file of this process, such as /dev/stdout."""
 
 
 class TicketFile:
-    """A regular file for the ticket; a new file is written beside it, and renamed when the lock is held."""
+    """A regular file for the ticket. The ticket is written to a new file in the same directory, which replaces the regular file
+    when the lock is held."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -28,18 +29,21 @@ class TicketFile:
         self._fd = -1
 
     def create(self) -> None:
-        """Create the new file beside the named one. Raises OSError if that fails; otherwise `discard` can remove the file."""
+        """Create the new file, in the directory of the given path. Raises OSError if that fails. `discard` removes the new
+        file."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(self._beside, flags, 0o600)
         os.fchmod(self._fd, 0o600)  # independent of the umask
 
     def prepare(self, ticket: str) -> None:
-        """Write and sync a provisional ticket, before the lock is requested from the server. Raises OSError."""
+        """Write a provisional ticket to the new file and sync it to disk, before the lock is requested. Raises OSError if that
+        fails."""
         _write_all(self._fd, ticket)
         self._sync()
 
     def finish(self, ticket: str) -> None:
-        """Overwrite the provisional ticket, of equal length, with the granted one, and rename the file. Raises OSError."""
+        """Overwrite the provisional ticket with the granted one, which has the same length, and rename the file. Raises OSError
+        if that fails."""
         os.lseek(self._fd, 0, os.SEEK_SET)
         _write_all(self._fd, ticket)
         os.fsync(self._fd)
@@ -90,7 +94,8 @@ class Stream:
 
 
 def open_for(path: str) -> TicketFile | Stream:
-    """Return the file or stream for the path given with ``--ticket-file``. Raises OSError if the path is refused."""
+    """Return the file or stream for the path given with ``--ticket-file``. Raises OSError if the path is unsafe or cannot be
+    opened."""
     own = _OWN.fullmatch(path)
     if own is not None:
         number = own[2] or own[3] or {"out": "1", "err": "2"}[own[1]]

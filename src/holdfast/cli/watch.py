@@ -67,8 +67,8 @@ def main(args: argparse.Namespace) -> int:
 
 @contextmanager
 def screen() -> Iterator[None]:
-    """Use the terminal's alternate screen inside a ``with`` block; restore the terminal at its end, and while Ctrl-Z
-    stops us."""
+    """Use the terminal's alternate screen inside a ``with`` block. Restore the terminal at the end of the block, and while this
+    process is stopped by Ctrl-Z."""
 
     def end(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -90,7 +90,7 @@ def screen() -> Iterator[None]:
 
 
 class Watch:
-    """The locks that the last request found, and their changes of holder since the previous request."""
+    """The locks that the last request to the server found, and the changes of holder since the request before."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -161,7 +161,8 @@ class Watch:
 
 
 def _mark(lock: LockInfo | None) -> tuple[str, ...]:
-    """Return values that identify the current holders of a lock, to notice a change; empty if nobody holds the lock."""
+    """Return the values that identify the current holders of a lock; empty if nobody holds it. Two results differ if a holder
+    has changed."""
     return tuple(holder.mark for holder in lock.holders) if lock is not None else ()
 
 

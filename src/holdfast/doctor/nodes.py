@@ -30,14 +30,17 @@ class Node:
     name: str
     facts: Facts
     marker: tuple[str, float, float, str] | None = None
-    """The server's marker: its run id, the start of its count (s), the longest lease (s), and the digest of the list
-    of servers."""
+    """The server's marker, the record by which clients notice that the server has lost its data.
+
+    The fields are the server's run id, the time in seconds from which it counts how long it has run, the longest lease in
+    seconds, and a hash of the list of servers.
+    """
     now: float = 0.0
     """Time of the server's clock, in seconds (Unix time)."""
     holds: int | None = None
     """Number of locks that are held on this server."""
     more: bool = False
-    """True if there may be more locks than `holds`, because the server has too many keys to count them all."""
+    """True if the server may hold more locks than `holds` says, because it has too many keys to count them all."""
 
 
 def look(endpoints: Sequence[Endpoint], server_set: ServerSet, prefix: str) -> list[Node]:
@@ -75,7 +78,8 @@ def _look(name: str, endpoint: Endpoint, prefix: str, marker: bytes) -> Node:
 
 
 def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
-    """Return the number of locks on a server, and True if there may be more because the time limit was reached."""
+    """Return the number of locks counted on a server (None: unknown), and True if there may be more, because the time limit was
+    reached."""
     found, cursor, end = 0, b"0", time.monotonic() + LOOK
     pattern = literal(prefix.encode()) + b"{*}"
     while True:

@@ -1,4 +1,5 @@
-"""Collect the facts about one server, and try each operation that a lock needs; facts that the server refuses are left out."""
+"""Collect the facts about one server, and try each operation that a lock needs. If the server refuses a command, the fact stays
+unknown."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Wire(Protocol):
 
 
 class _Client:
-    """A wrapper of the user's client, for a client whose connections only the client itself can open."""
+    """A replacement for a connection: it sends each command by calling the user's client, whose connections holdfast cannot
+    open."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         from holdfast._net.client_adapter import ClientCalls
@@ -147,7 +149,7 @@ def _ask_about_itself(line: Line, facts: Facts) -> None:
 
 
 def clock(line: Line, facts: Facts) -> None:
-    """Measure the round trip and the difference of the clocks, and store both in ``facts``."""
+    """Measure the round trip and the difference between the server's clock and this machine's, and store both in ``facts``."""
     trips = []
     for _ in range(7):
         start = time.monotonic()

@@ -1,4 +1,5 @@
-"""The rules of the doctor: derive findings, with their consequences and remedies, from the facts about servers, without I/O."""
+"""The rules of the doctor: functions that derive findings, with consequences and remedies, from the facts about servers. They
+do no I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ SKEW = 0.5
 """Seconds of difference between clocks that are worth a finding."""
 
 HINT = 2.0
-"""Seconds by which the fence of a lock on several servers may be ahead of their clocks, as in `_lua/quorum/vote.lua`."""
+"""Seconds by which the fence of a lock on several servers, a number derived from the time, may be ahead of the servers' clocks;
+as in `_lua/quorum/vote.lua`."""
 
 
 def judge(facts: Facts, terms: Terms) -> list[Finding]:

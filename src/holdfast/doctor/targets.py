@@ -19,8 +19,8 @@ PATIENCE = 2.0
 
 @dataclass(frozen=True)
 class Names:
-    """Names for one trial: the keys of a lock of our own, the ids of two processes that want it, and the key of a
-    process record."""
+    """Names for the trial of a lock: the keys of a new lock, the ids of two invented processes that acquire it, and the key of
+    a process record."""
 
     keys: tuple[bytes, bytes, bytes]
     ours: str
@@ -53,7 +53,7 @@ class Place:
         return Names(keys, id_within(ours, slot), id_within(theirs, slot), record, "SSUBSCRIBE", "SHARDNUMSUB")
 
     def _own(self, key: Callable[[str], bytes]) -> str:
-        """Return a random text for which ``key`` computes a key that is stored on this server (of a Cluster)."""
+        """Return a random name for which the function ``key`` returns a key that this server of a Cluster stores."""
         text = os.urandom(6).hex()
         for _ in range(20 * SLOTS):  # enough tries even for a server that has only one slot
             if self.cluster is None or self.cluster.owner(slot_of(key(text))) is self.endpoint:

@@ -275,7 +275,8 @@ class _New:
 
 
 class _Old(TimestampLock):
-    """The old lock inside a `Migrating` lock, without the warning of its dangers, because its user is migrating."""
+    """The old (timestamp) lock inside a `Migrating` lock. It does not warn of the dangers of timestamp locks, because its user
+    is migrating."""
 
     _warns = False
 

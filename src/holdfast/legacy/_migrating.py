@@ -18,7 +18,7 @@ Old = TypeVar("Old")
 
 
 class Half(Protocol[L]):
-    """The interface of one of the two locks, the new or the old one, as the algorithm uses it."""
+    """The methods of the new or the old lock that the algorithm calls."""
 
     async def take(self, wait: float | None) -> L:
         """Acquire the lock within ``wait`` seconds (None: without limit). Raises LockTimeout."""

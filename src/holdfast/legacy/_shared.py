@@ -52,7 +52,7 @@ def make_stamp(timeout: float, key: str | bytes, ttl: float, unit: object, clock
 
 
 def warn_once() -> None:
-    """Warn of the dangers of timestamp locks, once per process, at the user's line."""
+    """Warn of the dangers of timestamp locks, once per process. The warning points to the line of the user's code."""
     if not _warned.is_set():
         _warned.set()
         warnings.warn(
@@ -267,8 +267,11 @@ class BaseMigratingLease(Generic[New, Old]):
 
 
 def granted(theirs: Theirs | None, stamp: Stamp, since: float) -> None:
-    """Raise LockTimeout if the lock stayed busy. ``theirs``: the other holder (None: acquired); ``since``: monotonic
-    time of the first try."""
+    """Raise LockTimeout if the lock stayed busy.
+
+    ``theirs``: facts about the other holder; None: the lock was acquired. ``since``: monotonic time, in seconds, of the first
+    try.
+    """
     if theirs is not None:
         key, waited = stamp.key.decode(errors="backslashreplace"), local_clock() - since
         raise LockTimeout(
@@ -282,7 +285,8 @@ def granted(theirs: Theirs | None, stamp: Stamp, since: float) -> None:
 
 
 async def understood(operation: Coroutine[Any, Any, T], stamp: Stamp) -> T:
-    """Await an operation on a timestamp lock. Raises ConfigError if the value in the key is no time that the lock can read."""
+    """Await an operation on a timestamp lock, and return its result. Raises ConfigError if the value in the key is not a time
+    in the lock's unit."""
     try:
         return await operation
     except Strange as strange:

@@ -144,7 +144,8 @@ class Schedule(BaseSchedule):
         return self._history(job, found.jobs)
 
     async def pause(self, job: str) -> None:
-        """Stop running a job, in all processes, until `resume`; ticks meanwhile are skipped. A run under way goes on."""
+        """Stop running a job, in all processes, until `resume` is called. Ticks (scheduled times) in between are skipped. A run
+        that has begun goes on."""
         await self._order(job, "pause")
 
     async def resume(self, job: str) -> None:
@@ -152,8 +153,8 @@ class Schedule(BaseSchedule):
         await self._order(job, "resume")
 
     async def run_now(self, job: str) -> None:
-        """Run a job once, now, in one of the processes that serve it. If a run of the job is under way, the new run
-        waits for its end."""
+        """Run a job once, now, in one of the processes that serve it. If a run of the job is under way, the new run begins when
+        that run has ended."""
         await self._order(job, "run")
 
     async def cancel(self, job: str) -> None:

@@ -73,7 +73,11 @@ class Command:
         self.echo = echo
 
     def __call__(self, run: Run) -> str:
-        """Run the command until it ends, and return its last lines. Raises JobFailed, LeaseLost, or `Cancelled`."""
+        """Run the command until it ends, and return the last lines that it printed.
+
+        Raises JobFailed if the exit code is not 0, LeaseLost if the lease was lost, and `Cancelled` if the run was
+        cancelled.
+        """
         environment = {
             **parent.scrubbed(os.environ, self.pass_url),
             **self.env,
@@ -111,7 +115,8 @@ _REMARKS = {
         "more processes ({}) have not ended after KILL; they are not listed",
     ),
 }
-"""Two messages for each kind of report by the guardian process: about one process, and about all further processes."""
+"""For each kind of report by the guardian process, two messages: one about a single process, one about all further
+processes."""
 
 
 class _Execution:
@@ -187,7 +192,8 @@ class _Execution:
             self.guard.deadline(self.confirmed - min(self.command.kill_after, left / 3), self.kill_at)
 
     def _look_at_guardian(self) -> None:
-        """Kill the command at once if its guardian process has died or is silent, since nobody else could end it in time."""
+        """Kill the command at once if its guardian process has died or does not answer, because then nothing else would end the
+        command in time."""
         now = program.clock()
         due = min(self.kill_at, self.doom)
         silent = now >= min(due, self.guard.asked + _SILENCE) and now >= self.guard.asked + _PATIENCE
@@ -200,7 +206,7 @@ class _Execution:
             self.guard.ask(0.0 if now >= due else _ASK)
 
     def _remark(self, text: str) -> None:
-        """Pass a remark about the command, which the command did not print itself, to the caller's ``echo`` function."""
+        """Pass a remark of holdfast about the command, such as why it was ended, to the caller's ``echo`` function."""
         if self.command.echo is not None:
             self.command.echo(text.translate(_SAFE))
 

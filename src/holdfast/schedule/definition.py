@@ -18,7 +18,7 @@ HISTORY = 1000
 """Maximum number of past runs that a job's history may keep."""
 
 ON_THE_SERVER = {"min_runtime": "keep"}
-"""Options whose name in the definition on the server differs from the one in Python."""
+"""Options with another name in the definition that is stored on the server: the Python name, mapped to the stored name."""
 
 CHOICES = {"overlap": ("skip", "queue", "allow"), "misfire": ("skip", "once", "all"), "on_crash": ("leave", "again")}
 
@@ -48,7 +48,8 @@ def checked(name: str, options: dict[str, Any]) -> Options:
 
 
 def fit_for(given: Any, parameter: str) -> set[str]:
-    """Return the features given as one text or as several texts, as a set. Raises ConfigError if one is not text."""
+    """Return features, names of what a process offers such as "gpu", as a set. They are given as one text or as several. Raises
+    ConfigError if one is not text."""
     found = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     if not all(isinstance(feature, str) for feature in found):
         raise ConfigError(f"{parameter} must be a feature or several, as text, not {given!r}", parameter=parameter)
@@ -56,7 +57,8 @@ def fit_for(given: Any, parameter: str) -> set[str]:
 
 
 def write(when: Timetable, options: Options) -> bytes:
-    """Return a job's definition as JSON with only the options that are not defaults. Raises ConfigError if too long."""
+    """Return a job's definition as JSON, with only those options that differ from their defaults. Raises ConfigError if it is
+    too long."""
     given = {name: value for name, value in dataclasses.asdict(options).items() if value != getattr(DEFAULTS, name)}
     given = {ON_THE_SERVER.get(name, name): value for name, value in given.items()}
     text = json.dumps({"when": when.text, **given}, sort_keys=True).encode()
@@ -69,7 +71,8 @@ def write(when: Timetable, options: Options) -> bytes:
 
 
 def parse(definition: bytes) -> tuple[Timetable, Options]:
-    """Return timetable and options from a definition. Raises ConfigError, for example if a later release wrote it."""
+    """Return the timetable and options from a job's definition. Raises ConfigError if it cannot be read, for example because a
+    later release of holdfast wrote it."""
     try:
         facts = control_records.table(definition)
         for name, there in ON_THE_SERVER.items():
@@ -81,7 +84,8 @@ def parse(definition: bytes) -> tuple[Timetable, Options]:
 
 
 def read(definition: bytes, job: ServedJob) -> tuple[Any, Options]:
-    """Return timetable and options from a definition; if unreadable, those that this process has declared for the job."""
+    """Return the timetable and options from a job's definition. If it cannot be read, return those that this process has
+    declared for the job."""
     try:
         return parse(definition)
     except ConfigError:

@@ -1,4 +1,5 @@
-"""Begin, cancel and end the runs of jobs, as `_core.schedule.loop` decides; used by the sync and the asyncio `Schedule`."""
+"""Begin, cancel and end the runs of jobs, as `_core.schedule.loop` decides. Both `Schedule` classes, sync and asyncio, use this
+module."""
 
 from __future__ import annotations
 
@@ -26,17 +27,19 @@ TEXT = 500
 
 class Launch(Protocol):
     def __call__(self, active_run: ActiveRun, run: Run, /) -> Callable[[], object]:
-        """Begin a run in its own thread or task, and return a function that stops it in addition to `Run.cancelled`.
-        Called in the thread of `Engine.do`."""
+        """Begin a run in its own thread or task, and return a function that ends it, for example by cancelling the task.
+
+        The engine calls that function after it has set `Run.cancelled`.
+        """
 
 
 class Engine:
-    """All runs of a schedule in this process. The engine begins and cancels runs when the schedule's state says so."""
+    """All runs of a schedule in this process. The engine begins and cancels runs as the schedule's state requests."""
 
     def __init__(self, state: ScheduleState, functions: dict[str, Callable[..., Any]], launch: Launch) -> None:
         self.state = state
         self.home: tuple[Home, object] | None = None
-        """The registry of this process, and the server on which the schedule is stored now; None before the first request."""
+        """Pair of this process's registry and the server on which the schedule is stored now; None before the first request."""
         self._functions = functions
         self._launch = launch
         self._runs: dict[ActiveRun, Run] = {}
@@ -72,7 +75,7 @@ class Engine:
                 (log.warning if bad else log.info)("schedule: %s", what)
 
     def close(self) -> None:
-        """End the leases of all remaining runs locally; a lease that could not be released expires on the server."""
+        """Stop renewing the leases of all remaining runs. A lease that could not be released expires on the server."""
         self._halts.clear()
         while self._runs:
             core_of(self._runs.popitem()[1].lease).end()
@@ -140,7 +143,8 @@ class Engine:
             self._halt(active_run)
 
     def _halt(self, active_run: ActiveRun) -> None:
-        """Stop a run that was told to end, but only once: a second cancellation would interrupt the cleanup of the task."""
+        """Stop a run that was told to end, but only once, because a second cancellation would interrupt the clean-up of the
+        run's task."""
         halt = self._halts.pop(active_run, None)
         if halt is not None:
             halt()
@@ -170,7 +174,7 @@ class Engine:
 
 
 def _told(what: object) -> str:
-    """Return the result or the exception of a job as text for the history, even if its ``__str__`` fails."""
+    """Return the result or the exception of a job as text for the history, also if its ``__str__`` raises an exception."""
     try:
         text = str(what)[:TEXT]
     except Exception as error:  # noqa: BLE001 - the __str__ of a user's class

@@ -24,7 +24,8 @@ LONGEST = 200
 
 
 def origin_of(function: Callable[..., Any]) -> str:
-    """Return the origin of a job's function: ``module:name``; of a `Command`: program name and digest of its arguments."""
+    """Return the text that identifies the code of a job: ``module:name`` for a function; for a `Command`, the program's name
+    and a hash of its arguments."""
     function = getattr(function, RUNS, function)
     if isinstance(function, Command):
         name = Path(function.argv[0]).name
@@ -37,7 +38,7 @@ def origin_of(function: Callable[..., Any]) -> str:
 
 
 def _module(name: str) -> str:
-    """Return the name by which other modules would import a module, also if it was started as the main program."""
+    """Return the name under which a module can be imported, also if it was started as the main program (``__main__``)."""
     if name != "__main__":
         return name
     main = sys.modules["__main__"]

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError
 
 
 class Cancelled(HoldfastError):
-    """Raised by a job that ends early because it was told to (`Run.cancelled`); the run is recorded as cancelled."""
+    """Raised by a job function that ends early because `Run.cancelled` is set. The run is then recorded as cancelled."""
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         super().__init__(message, **facts)
@@ -78,11 +78,12 @@ class Run:
     scheduled: float
     """Scheduled time of the run, in Unix seconds by the server's clock."""
     attempt: int
-    """Number of this attempt: 1, or more if an earlier attempt of the same run crashed or was cut short."""
+    """Number of this attempt, from 1; above 1 if an earlier attempt at the same run crashed or was ended."""
     fence: int
     """Fence of the run, greater than that of all earlier runs of the job: send it with every write of the job."""
     lease: RunLease | Any = field(default=None, repr=False)
-    """Lease of the run: ``check()`` raises LeaseLost, ``lost`` is an Event, ``remaining()`` returns seconds."""
+    """Lease of the run: ``check()`` raises LeaseLost if it is lost, ``lost`` is an Event that is set then, ``remaining()``
+    returns the seconds until it ends."""
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
     """Event that is set when the run must end: because its lease is lost, ``max_runtime`` has passed, a person cancelled it, or
     the process stops.

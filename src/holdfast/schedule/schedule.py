@@ -1,4 +1,4 @@
-"""Jobs, their status and history as users see them, and the common base of the sync and asyncio `Schedule`."""
+"""The classes of jobs, their status and their history that users see, and the base class of the sync and asyncio `Schedule`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class Record:
     status: Literal["ok", "error", "timed out", "cancelled", "crashed", "skipped", "missed"]
     scheduled: float
     count: int = 1
-    """Number of consecutive ticks that the entry stands for, if they were skipped or missed (at most 1,000 missed ones)."""
+    """Number of consecutive ticks that this entry stands for. It is above 1 only if the ticks were skipped or missed; of missed
+    ticks, at most 1,000 are counted."""
     until: float = 0.0
     """Scheduled time of the last tick that the entry stands for."""
     started: float = 0.0
@@ -90,7 +91,8 @@ class Running:
     attempt: int
     fence: int
     remaining: float
-    """Seconds until the run's lease expires unless it is renewed; 0.0: it has expired, because its process is gone."""
+    """Seconds until the run's lease expires unless it is renewed; 0.0: the lease has expired, because the process that ran the
+    job is gone."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class JobStatus:
     last: Record | None
     options: Options
     origin: str = ""
-    """Function that the job runs, as ``module:name``, or command; from the process that declared the job last."""
+    """The job's function, as ``module:name``, or its command, as declared by the process that declared the job last."""
     served: bool = True
     """True if a process serves the job now. If none does, `next` may be in the past."""
 
@@ -145,7 +147,7 @@ def _refuse_mistaken(mistaken: dict[str, Any]) -> None:
 
 
 class BaseSchedule:
-    """The common base of the sync and asyncio `Schedule`: its jobs, and the methods that declare them."""
+    """The base class of the sync and asyncio `Schedule`: it has the jobs, and the methods that declare jobs."""
 
     def __init__(
         self, name: str, features: Iterable[str], concurrency: int, prefix: str, mistaken: dict[str, Any], *, strict: bool
@@ -222,8 +224,8 @@ class BaseSchedule:
         """Raise ConfigError for a function that this API (sync or asyncio) cannot run as a job."""
 
     def _new_state(self, timeout: float) -> ScheduleState:
-        """Return a new `ScheduleState` with the declared jobs that this process may run. ``timeout``: seconds to wait
-        for each reply."""
+        """Return a new `ScheduleState`, the state of the schedule in this process, with the declared jobs that this process may
+        run. ``timeout``: seconds to wait for each reply."""
         mine = [job for job in self._jobs.values() if not job.options.on or self._features & set(job.options.on)]
         seats = [
             ServedJob(
@@ -252,7 +254,8 @@ class BaseSchedule:
         return f"schedule {self.name!r}"
 
     def _obeyed(self, job: str, answer: Obeyed | UnknownJob | Full | Unusable) -> None:
-        """Raise ConfigError if ``answer`` says that the server did not carry out a command about the job, and why."""
+        """Raise ConfigError with the reason if ``answer``, the reply to a command about the job, says that the command was not
+        carried out."""
         if isinstance(answer, UnknownJob):
             raise ConfigError(f"schedule {self.name!r} has no job {job!r}", parameter="job")
         if isinstance(answer, Full):

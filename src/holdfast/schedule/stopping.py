@@ -26,7 +26,8 @@ class Stopping:
         return signal.SIGTERM, signal.SIGINT, hangup
 
     def heard(self, number: int, _frame: object = None) -> None:
-        """Handle a signal: stop the schedule with ``wait`` seconds, or end its runs at once if it is stopping already."""
+        """Handle a signal: stop the schedule, giving its runs ``wait`` seconds to end; if it is stopping already, end its runs
+        at once."""
         if not self._begun:
             self._begun = True
             self._stop(self._wait)

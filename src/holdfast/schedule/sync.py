@@ -140,7 +140,8 @@ class Schedule(BaseSchedule):
         return self._history(job, self._ask(commands.look(self._keys, [job], last, self._caller.timeout)).jobs)
 
     def pause(self, job: str) -> None:
-        """Stop running a job, in all processes, until `resume`; ticks meanwhile are skipped. A run under way goes on."""
+        """Stop running a job, in all processes, until `resume` is called. Ticks (scheduled times) in between are skipped. A run
+        that has begun goes on."""
         self._order(job, "pause")
 
     def resume(self, job: str) -> None:
@@ -148,8 +149,8 @@ class Schedule(BaseSchedule):
         self._order(job, "resume")
 
     def run_now(self, job: str) -> None:
-        """Run a job once, now, in one of the processes that serve it. If a run of the job is under way, the new run
-        waits for its end."""
+        """Run a job once, now, in one of the processes that serve it. If a run of the job is under way, the new run begins when
+        that run has ended."""
         self._order(job, "run")
 
     def cancel(self, job: str) -> None:

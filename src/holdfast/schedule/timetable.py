@@ -107,7 +107,8 @@ class Timetable:
 
 
 class Every(Timetable):
-    """A tick every ``seconds``, at multiples since 1970, so the ticks do not depend on when a process starts."""
+    """A tick (scheduled time) every ``seconds``, at multiples of ``seconds`` since 1970. So the ticks do not depend on when a
+    process starts."""
 
     kind = "every"
 
@@ -166,7 +167,8 @@ class Cron(Timetable):
         return math.inf
 
     def _next_by_clock(self, t: float) -> float:
-        """Return the next tick after ``t`` for a job that follows the clock, which may skip an hour or show it twice."""
+        """Return the next tick after ``t`` (Unix seconds) for a job that runs whenever the zone's clock shows a due time, even
+        if it shows that time twice."""
         since, shown = t, self._shows(t)
         while True:
             due = next(self._due(shown), None)
@@ -179,7 +181,7 @@ class Cron(Timetable):
             t, shown = since - 1, self._shows(since) - timedelta(seconds=1)
 
     def _due(self, shown: datetime) -> CronSim:
-        """Return an iterator over the clock times at which the job is due after ``shown``, ignoring the time zone."""
+        """Return an iterator over the local clock times, without time zone, after ``shown`` at which the job is due."""
         sim = copy.copy(self._sim)
         sim.dt = shown
         return sim

@@ -12,7 +12,8 @@ from holdfast.errors import ConfigError
 
 
 def find() -> str:
-    """Return the path of an executable server program. Raises ConfigError, which tells how to install one, if there is none."""
+    """Return the path of an executable server program. Raises ConfigError if there is none; the message tells how to install
+    one."""
     path = _packaged() or _on_path()
     if path is None:
         raise ConfigError(
@@ -62,7 +63,7 @@ def _on_path() -> Path | None:
 def _executable(path: Path) -> bool:
     """Return True if the file is executable.
 
-    If an installer has dropped the mode bits, and this user may set them, first make the file executable.
+    Some installers do not keep the executable bit; if this user may change the file's mode, set the bit first.
     """
     try:
         mode = path.stat().st_mode

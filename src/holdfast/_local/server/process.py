@@ -135,7 +135,8 @@ class PrivateServer:
         return tail(str(self.directory / "server.log"))
 
     def let_go(self) -> None:
-        """Close the channel to the guardian in a forked child, because the server would otherwise outlive its owner."""
+        """Close this process's end of the channel to the guardian, in a forked child. Otherwise the server would run until the
+        child ends, too."""
         if self._channel is not None:
             for end in self._channel:
                 end.close()

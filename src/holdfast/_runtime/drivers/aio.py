@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLEAN_UP = 1.0
-"""Maximum seconds that a cancelled task waits for its clean-up, which continues after that."""
+"""Maximum seconds that a cancelled task waits for the clean-up of its operation. After that, the clean-up continues without the
+task."""
 
 _background: set[asyncio.Task[Any]] = set()  # a task to which nothing refers may be garbage-collected before it is done
 
@@ -122,7 +123,8 @@ class AioSlot:
 
 
 class Runner:
-    """The base of drivers for one event loop. A subclass carries out the requests that it knows."""
+    """The base class of drivers for one event loop. A driver runs an operation and carries out its requests; a subclass
+    implements each kind of request."""
 
     process: Process
     endpoint: Any
@@ -132,9 +134,9 @@ class Runner:
     stream: Any
     """The driver's connection to the server, which is closed with the loop."""
     running: set[Coroutine[Any, Any, Any]]
-    """The operations that have begun, and not ended."""
+    """The operations (coroutines) that have begun and have not ended yet."""
     unwatched = False
-    """True while no check for a closed loop is scheduled."""
+    """True while no periodic check is scheduled whether this driver's event loop was closed."""
 
     def at_once(self, request: Any) -> Any:
         """Carry out an `Instant` (a request that needs no waiting), and return its reply."""
@@ -375,7 +377,8 @@ R = TypeVar("R", bound=Runner)
 
 
 def kept(process: Process, endpoint: Endpoint, kind: Callable[[Process, Endpoint], R]) -> R:
-    """Return the running loop's driver for this server. All tasks of the loop share its connection."""
+    """Return the running loop's driver for this server; ``kind`` creates it at its first use. All tasks of the loop share its
+    connection."""
     loop = asyncio.get_running_loop()
     drivers = process.drivers.get(loop)
     if drivers is None:

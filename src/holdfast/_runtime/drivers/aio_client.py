@@ -68,7 +68,8 @@ class Driver(Runner):
                 assert_never(request)
 
     def _be_watched(self) -> None:
-        """Do nothing: if the loop is closed, its connections end, so the server drops the transaction."""
+        """Do nothing: a transaction needs no clean-up if its event loop is closed, because its connection then ends and the
+        server drops it."""
 
     async def _ask(self, request: CallClient) -> Any:
         """Await a call of the client, and return its result. If the task was cancelled during the call, raise CancelledError
@@ -98,7 +99,7 @@ class Driver(Runner):
 
 
 _HERE = Endpoint(host="transactions", port=0)
-"""An endpoint without a server, used as the key of a loop's driver."""
+"""A placeholder endpoint, used as the key under which a loop's driver of transactions is stored."""
 
 
 def driver() -> Driver:

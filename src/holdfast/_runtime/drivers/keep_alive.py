@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 
 def unregister_waiter(process: Process, endpoint: Endpoint, waiter: Waiter) -> None:
-    """Stop refreshing the queue entry of a waiter whose wait has ended, with whatever outcome."""
+    """Stop refreshing the queue entry of a waiter, because its wait has ended."""
     keeper = process.running_keeper
     if keeper is not None:
         keeper.unregister_waiter(endpoint, waiter)
 
 
 def start(process: Process, endpoint: Endpoint, held: Held) -> None:
-    """Have the keeper renew a lease as long as the program refers to the object that owns the lease."""
+    """Have the keeper (background thread) renew a lease until it is released, or until the object that owns the lease is
+    garbage-collected."""
     held_lease, keeper = held.held_lease, process.keeper
     held_lease.owner = keeper.refer(held, functools.partial(_dropped, keeper, endpoint, held_lease))
     keeper.watch(endpoint, held_lease)

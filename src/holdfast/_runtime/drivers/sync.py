@@ -48,7 +48,8 @@ T = TypeVar("T")
 
 
 class Runner:
-    """The base of drivers for threads. A subclass carries out the requests that it knows."""
+    """The base class of drivers for threads. A driver runs an operation and carries out its requests; a subclass implements
+    each kind of request."""
 
     process: Process
     endpoint: Any

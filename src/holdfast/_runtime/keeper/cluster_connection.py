@@ -16,7 +16,7 @@ from holdfast._net.slots import slot_of
 
 
 class Drawing(Protocol):
-    """The part of the process registry that these connections use: it returns new tokens."""
+    """The method of the process registry that this module calls: it returns new tokens (ids of leases)."""
 
     id: str
 
@@ -40,7 +40,8 @@ def inbox_address_of(shard: Endpoint, process_id: str) -> InboxAddress:
 
 
 def token_in(process: Drawing, shard: Endpoint) -> str:
-    """Return a new token whose public part is the id by which this process subscribes on the shard."""
+    """Return a new token (id of a lease). Its public part is the id under which this process receives notifications on the
+    shard."""
     assert isinstance(shard, Shard)
     return shard.identity(process.id) + process.token()[len(process.id) :]
 

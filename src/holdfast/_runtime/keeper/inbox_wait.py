@@ -34,7 +34,8 @@ LONGEST = 3_600_000.0
 """Maximum milliseconds of one poll call, because the system accepts at most 24 days."""
 
 _closing = threading.RLock()  # re-entrant, because a signal handler may put an outcome into a slot, too
-"""Lock held while a pipe is being closed, so that no thread writes to its file descriptor after that has been reused."""
+"""Lock held while a pipe is written to or closed, so that no thread writes to its file descriptor after the descriptor was
+reused."""
 
 
 class Slot(queue.SimpleQueue["Outcome | None"]):
@@ -54,7 +55,7 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
                     os.write(self.alarm, b"x")
 
     def gone(self) -> bool:
-        """Return False, because a thread always ends its wait itself, unlike a task of a closed event loop."""
+        """Return False: a waiting thread cannot vanish, unlike a task whose event loop was closed."""
         return False
 
     def take(self, until: float | None) -> Outcome | None:

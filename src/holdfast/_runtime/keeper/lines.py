@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LineKeeper(ConnectionKeeper, Protocol):
-    """The part of the keeper (background thread) that its connections use."""
+    """The methods of the keeper (background thread) that its connections call."""
 
     def line_to(self, endpoint: Endpoint) -> Line:
         """Return the keeper's connection for requests to a server."""

@@ -23,17 +23,19 @@ PAUSE_S = 0.05
 
 
 class LongLeases:
-    """A periodic check for long leases, which runs while this process holds any lease."""
+    """A periodic check, while this process holds any lease, for leases held for LONG_S seconds and for owners whose event loop
+    was closed."""
 
     def __init__(self, keeper: KeeperThread, nodes: Collection[Node]) -> None:
         self._keeper = keeper
         self._nodes = nodes
         self._looks = False
         self._connected: set[Node] = set()
-        """Nodes with a long lease, whose connections have been requested."""
+        """States of the servers with a long lease, for which the connections have been requested."""
 
     def look_later(self) -> None:
-        """Schedule a check, because a lease was granted. The caller holds the keeper's mutex."""
+        """Schedule the next check, unless one is scheduled, because a lease was granted. The caller holds the keeper's
+        mutex."""
         if not self._looks:
             self._keeper.later(LONG_S, self._look)
             self._looks = True

@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 log = logger("holdfast.keeper")
 
 CLAIM_LEFT = 0.7
-"""Seconds before the end of a claim window (the short lease after a hand-over) by which the keeper wakes to renew it."""
+"""Seconds before the end of a claim window at which the keeper (background thread) wakes to renew the lease.
+
+A claim window is the short first lease of a waiter to which a lock was handed over.
+"""
 
 
 class _Reference(weakref.ref[Any]):
@@ -64,7 +67,8 @@ class Keeper:
         self.clock = system.clock
         self.process_id = process_id
         self.record = record
-        """Function that returns this process's record, the facts that other processes may know."""
+        """Function that returns this process's record: its host, pid, waits and labels, which other processes read from the
+        server."""
         self.mutex = threading.RLock()  # re-entrant, because a signal handler may use locks, too
         self.in_change: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
         self.selector = system.selector()
@@ -166,7 +170,8 @@ class Keeper:
         return ready
 
     def joined(self, endpoint: Endpoint, waiter: Waiter, answer: Answer[Any]) -> None:
-        """Note that a waiter is in the server's queue, so that its entry is refreshed."""
+        """Start refreshing the entry of a waiter in the server's queue; ``answer`` is the reply to the request that added the
+        entry."""
         with self.mutex:
             waiting = self._node(endpoint).waiting
             waiting.joined(waiter, answer, self.clock())
@@ -177,7 +182,8 @@ class Keeper:
             self._node(endpoint).waiting.unregister_waiter(waiter)
 
     def abort_wait(self, endpoint: Endpoint | tuple[Endpoint, ...], attempt: Attempt, error: Exception) -> None:
-        """End the wait of an attempt with an error, which is raised in its thread or task. Do nothing if it is not waiting."""
+        """End the wait of an attempt with an error, which is then raised in its thread or task. Do nothing if the attempt is
+        not waiting."""
         with self.mutex:
             abort_wait(self._node(endpoint).waiting if isinstance(endpoint, Endpoint) else None, attempt, error)
 
@@ -206,7 +212,8 @@ class Keeper:
                     inbox.reclaim()
 
     def on_handover_seen(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
-        """Note that a waiter has seen its hand-over message in the lent socket. The keeper will read that message, too."""
+        """Handle a hand-over that a waiter has seen in the socket lent to it: put the outcome into its slot. The keeper will
+        also read that message, and ignore it."""
         with self.mutex:
             self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, self.clock())
             self.wake_by(waiter.refresh_at)
@@ -250,7 +257,8 @@ class Keeper:
             self._node(endpoint).send_until_answered(call, until)
 
     def facts_changed(self) -> None:
-        """Write the process record again soon on every server that has one, because its facts changed."""
+        """Write the record of this process (its host, pid, waits and labels) again soon on every server that has it, because a
+        fact has changed."""
         now = self.clock()
         with self.mutex:
             for node in [*self._nodes.values()]:
@@ -432,7 +440,7 @@ class Keeper:
         return None if wake_at == float("inf") else max(0.0, wake_at - self.clock())
 
     def after_wait(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> None:
-        """Read from and write to the sockets that the selector reports as ready."""
+        """Read from and write to the sockets that the selector has reported as ready, ``ready``."""
         for key, events in ready:
             if key.data is None:
                 try:

@@ -76,7 +76,8 @@ def serve(url: str, name: str, key: str, skew: str) -> None:
 
 
 def take_turns(url: str, lock: str, paper: Paper) -> None:
-    """Run a job each second by this process's clock, under a plain ``SET NX`` lock, as programs without a schedule do."""
+    """Run a job each second by this process's own clock, while a plain ``SET NX`` lock is held, as programs without a schedule
+    do."""
     server = client(url)
     while True:
         tick = int(time.time()) + 1

@@ -1,7 +1,7 @@
-"""``holdfast demo ladder``: simple locks as many programs write them, each with an order of events that breaks it,
-which a search finds at once.
+"""``holdfast demo ladder``: simple locks as many programs write them, each with an order of events that breaks it.
 
-The locks, called rungs, are in `holdfast.testing.ladder`. The show needs no server, as the simulator contains one.
+The simulator searches for such an order of events, and finds it quickly. The locks, called rungs, are in
+`holdfast.testing.ladder`. The show needs no server, because the simulator contains one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def main(*, as_json: bool) -> int:
 
 
 def judge(step: Step, number: int) -> list[Check]:
-    """Return the checks of a step: its lock breaks within the limit, and the lock that cures it survives the same scenario."""
+    """Return the checks of a rung: the search finds how its lock breaks, and the improved lock does not break in the same
+    scenario."""
     name, fall, found, cure, survived = step.rung.name, step.fall, step.found, step.cure, step.survived
     broken = found is not None and found.violation.rule == fall.rule
     which = f"schedule {found.schedules} of at most {fall.within}" if found else f"not within {fall.within} schedules"

@@ -1,6 +1,6 @@
 """The processes of ``holdfast demo quorum``: members, which use a Redlock, and a wire (TCP proxy) between two servers.
 
-The processes read orders as lines from stdin and print their results as JSON, like those of `actors`.
+Like the processes of `actors`, they read orders as lines from stdin, and print their results as JSON.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The scenes of the tour: a shared counter, the end of a holder, and hand-over.
 
-Each scene returns facts, and its judge returns the checks.
+Each scene returns the facts that it has measured; a function ``judge_...`` returns the checks of these facts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """``holdfast demo schedule``: three processes with wrong clocks serve one schedule; each tick runs once, even if a
 process is killed.
 
-`crew` has the code that the processes run. Each scene returns facts, and its judge returns the checks.
+`crew` has the code that the processes run. Each scene returns the facts that it has measured; a function ``judge_...`` returns
+the checks of these facts.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Crew:
 
 
 def ticks(staff: Crew) -> Facts:
-    """Play the scene in which two jobs are due each second and each half second, next to a plain timer with a lock."""
+    """Play the scene with two scheduled jobs, one due each second and one each half second. For comparison, a timer in each
+    process runs a third job under a plain lock."""
     screen = staff.screen
     screen.title("Each tick once")
     clocks = ", ".join(f"{abs(skew):g} s {'ahead' if skew > 0 else 'behind'}" if skew else "right" for skew in SKEWS)
@@ -133,7 +135,8 @@ def crash(staff: Crew) -> Facts:
 
 
 def judge_crash(facts: Facts) -> list[Check]:
-    """Return the checks of the second scene: another process runs the tick of the killed process again, with a higher fence."""
+    """Return the checks of the second scene: a process is killed while it runs a tick; another process then runs that tick
+    again, with a higher fence."""
     first, second = facts["first"], facts["second"]
     same = first["tick"] == second["tick"] and first["attempt"] + 1 == second["attempt"]
     text = f"the same tick ran again {facts['after']:.1f} s later, elsewhere, as attempt {second['attempt']}"

@@ -22,9 +22,9 @@ class ShowError(Exception):
 
 
 def perform(name: str, play: Callable[[Screen], tuple[Facts, list[Check]]], *, as_json: bool) -> int:
-    """Run a demo, print its facts and checks as text or JSON, and return the exit code.
+    """Run a show (one demonstration), print its facts and checks as text or JSON, and return the exit code.
 
-    ``play`` runs the show and returns its facts and checks. ``name`` is printed in error messages, as in ``demo counter``.
+    ``play``: function that runs the show and returns its facts and checks. ``name``: name of the show in error messages.
     """
     started = time.monotonic()
     screen = Screen(silent=as_json)
@@ -49,7 +49,11 @@ def perform(name: str, play: Callable[[Screen], tuple[Facts, list[Check]]], *, a
 def play(
     screen: Screen, scenes: Iterable[tuple[Callable[..., Facts], Callable[[Facts], list[Check]]]], *cast: object
 ) -> tuple[Facts, list[Check]]:
-    """Run scenes in order and return all facts and checks; a scene returns facts, and its judge turns them into checks."""
+    """Run scenes in order, and return the facts and checks of all scenes.
+
+    ``scenes``: pairs of a function that plays a scene and returns its facts, and a function that returns the checks of these
+    facts. ``cast``: arguments of the first function.
+    """
     facts: Facts = {}
     checks: list[Check] = []
     for scene, judge in scenes:
