@@ -1,10 +1,12 @@
-"""The Lua scripts that run on the server; each file states its contract (KEYS / ARGV / RETURNS).
+"""The Lua scripts that run on the server, and the code that assembles them from their files.
 
-A line ``-- INCLUDE  shared/_state`` stands for the text of that file, which is inserted once per script, where it is first
-named. So each file names all files that it uses. Code that few runs need is included after the code that ends most runs. An
-included file has constants and functions with arguments; it reads no variable of the file that includes it. A line ``-- CODES
-LOST`` stands for constants from `codes`. Nothing else is ever inserted into a script: names and values are passed in KEYS and
-ARGV only.
+The comment at the head of each file says what the script expects (KEYS and ARGV) and what it returns (RETURNS). Scripts share
+code by inclusion: a line ``-- INCLUDE shared/_state`` is replaced by the text of that file. The text is inserted once per
+script, at the first such line, so each file names all files that it uses. An included file uses no variable of the file that
+includes it. Code that most runs do not need is included after the code that ends these runs.
+
+A line ``-- CODES LOST`` is replaced by the definition of that constant of `_lua.codes`. Nothing else is inserted into a
+script: names and values are passed in KEYS and ARGV.
 """
 
 from __future__ import annotations
@@ -25,23 +27,23 @@ R = TypeVar("R")
 
 
 def read(name: str) -> str:
-    """Return the text of a Lua file, by its name, such as ``lock/acquire``."""
+    """Return the text of a Lua file. ``name``: path without the ending, such as "lock/acquire"."""
     with open(f"{__path__[0]}/{name}.lua", encoding="utf-8") as file:  # noqa: PTH123 (pathlib imports slowly)
         return file.read()
 
 
 @functools.cache  # several scripts include the same file
 def parts(name: str) -> list[str]:
-    """Split a Lua file at its "INCLUDE" and "CODES" lines.
+    """Split a Lua file at its INCLUDE and CODES lines.
 
-    Return the text before the first such line. Three texts follow for each line: the word "INCLUDE" or "CODES", the rest of the
-    line, and the text up to the next such line.
+    The first item of the result is the text before the first such line. Then follow three items for each such line: the word
+    "INCLUDE" or "CODES", the rest of the line, and the text up to the next such line.
     """
     return re.split(r"^ *-- (INCLUDE|CODES) +(.+)\n", read(name), flags=re.MULTILINE)
 
 
 def source(name: str) -> str:
-    """Return the text of a script with its included files and constants inserted."""
+    """Return the full text of a script, with the included files and the constants in it."""
     return _joined(name, set())
 
 
@@ -59,24 +61,27 @@ def _joined(name: str, included: set[str]) -> str:
 
 
 def commands(name: str) -> set[str]:
-    """Return the Redis commands that a script calls; subcommands as ``PUBSUB|NUMSUB``."""
+    """Return the names of the Redis commands that a script may call; a subcommand is written as ``PUBSUB|NUMSUB``."""
     called = re.findall(r"redis\.p?call\('([A-Z]+)'(?:, '([A-Z]+)')?", source(name))
     return {"|".join(filter(None, found)) for found in called}
 
 
 def sha1_hex(data: bytes) -> str:
-    """Return the SHA-1 digest in hex, by which servers identify scripts and process records identify keys of locks."""
+    """Return the SHA-1 hash of ``data`` in hex.
+
+    Servers identify scripts by it, and process records identify keys of locks by it.
+    """
     return str(sha1(data, usedforsecurity=False).hexdigest())
 
 
 def whole_number(raw: object) -> int:
-    """Return the reply of a script as an int. Such a script replies with one whole number."""
+    """Return the reply of a script whose reply is always one whole number."""
     assert isinstance(raw, int)
     return raw
 
 
 class Script(Generic[R]):
-    """A script together with the function that turns its reply into a Python value."""
+    """A script, with the function that turns its reply into a Python value."""
 
     __slots__ = ("body", "name", "parse", "sha")
 

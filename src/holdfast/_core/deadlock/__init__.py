@@ -1,1 +1,1 @@
-"""Deadlock detection: find clients that wait for each other's locks in a cycle, and end one of the waits."""
+"""Find deadlocks, which are cycles of clients that wait for each other's locks, and end one wait of each."""

@@ -1,4 +1,4 @@
-"""End one attempt's wait for a lock with an exception, for example Deadlock."""
+"""End the wait of one attempt for a lock with an error, for example Deadlock."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def abort_wait(waiting: Waiting | None, attempt: Attempt, error: Exception) -> bool:
-    """Raise an error in the thread or task where an attempt waits; return False if the attempt is not waiting now.
+    """Raise ``error`` in the thread or task that waits for a lock with this attempt. Return False if it does not wait now.
 
-    The attempt waits in the queue of its process, or in the server's queue, of which ``waiting`` has the local waiters (None:
-    there are none). The caller must hold the keeper's mutex.
+    The attempt may wait in the queue of its process, or in the server's queue. ``waiting``: the waiters of this process in the
+    server's queue; None: there are none. The caller holds the keeper's mutex.
     """
     local_queue = attempt.local_queue
     if local_queue is not None and local_queue.abort_wait(attempt, error):

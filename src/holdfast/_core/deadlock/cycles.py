@@ -1,8 +1,8 @@
-"""Find deadlocks: cycles of waiters in which each holds a lock that another one waits for.
+"""Find deadlocks: cycles of waiting threads or tasks, each of which holds a lock that another one waits for.
 
-The records that processes write about themselves (`_core.deadlock.wait_graph`) may be out of date. A suspected cycle is
-therefore checked twice, and both times the servers must name the same holders. Source of wait-for graphs: E. G. Coffman, M.
-Elphick, A. Shoshani, "System Deadlocks", ACM Computing Surveys 3, 1971.
+Each process writes a record on the server that lists its waits (`_core.deadlock.wait_graph`). Such a record may be out of
+date. So a cycle that was found in the records is checked twice, and it counts as a deadlock only if the locks have the same
+holders both times. Source: E. G. Coffman, M. Elphick, A. Shoshani, "System Deadlocks", ACM Computing Surveys 3, 1971.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from holdfast._core.requests import Command, Refused, Sleep
 from holdfast._core.retry import retry_idempotent
 
 LONGEST = 50
-"""Maximum number of waiters in a cycle; longer cycles are not found."""
+"""Maximum number of waits in a deadlock; longer cycles are not found."""
 
 STEPS = 100_000
-"""Maximum number of steps from a waiter to a holder in one search: forged records may name many holders of one lock."""
+"""Maximum number of steps from a wait to the holder of its lock in one search, which forged records could prolong."""
 
 BETWEEN = 0.25
-"""Seconds between the two checks of a suspected cycle; a process removes a wait that has ended from its record sooner."""
+"""Seconds between the two checks of a cycle. In less time, a process removes a wait that has ended from its record."""
 
 ANSWER_WITHIN = 2.0
 
 
 class Link(NamedTuple):
-    """One waiting thread or task that holds locks, as its process describes it in its record on the server."""
+    """A wait of a thread or task that holds locks, as its process lists it in its record on the server."""
 
     since: float
     """Unix time, in seconds, at which the wait began, by the clock of the waiter's machine."""
@@ -49,23 +49,25 @@ class Link(NamedTuple):
     """True if the wait may be ended with Deadlock to break a cycle."""
 
     def among(self, others: Iterable[Link]) -> bool:
-        """Return True if ``others`` contains this wait; labels are ignored.
-        A process shows different labels in its records under different prefixes."""
+        """Return True if ``others`` contains this wait. Labels are not compared.
+
+        A process may list the same wait with different labels in its records under different prefixes.
+        """
         return any(other._replace(label=self.label) == self for other in others)
 
 
 @dataclass(frozen=True)
 class CycleWaiter:
-    """One thread or task in a deadlock: it waits for one lock of the cycle and holds another one."""
+    """One thread or task in a deadlock. It waits for one lock of the cycle, and holds another lock of the cycle."""
 
     lock: str
     """Key of the lock that this thread or task waits for."""
     holds: str
-    """Key of the lock of the cycle that this thread or task holds."""
+    """Key of the lock in this cycle that this thread or task holds."""
     host: str
     pid: int
     label: str
-    """The ``label=`` of the locks that this thread or task holds; empty if they have none."""
+    """Label (``label=``) of the locks that this thread or task holds; empty if they have none."""
     thread: str
     """Name of the waiting thread or task."""
     since: float
@@ -78,8 +80,10 @@ class CycleWaiter:
 
 @dataclass(frozen=True)
 class Cycle:
-    """A deadlock: each waiter waits for a lock that the next one holds, and the last for a lock that the first one holds.
-    The waiter that has waited longest comes first."""
+    """A deadlock: each waiter waits for a lock that the next one holds, and the last one for a lock that the first one holds.
+
+    The first waiter is the one that has waited longest.
+    """
 
     waiters: tuple[CycleWaiter, ...]
 
@@ -92,7 +96,7 @@ class Cycle:
 
 
 def shown(cycle: Chain) -> Cycle:
-    """Return a chain of waiters as the `Cycle` that users see."""
+    """Return the deadlock as a `Cycle`, the object that users get."""
     return Cycle(tuple(_waiter(link, before) for link, before in zip(cycle, (cycle[-1], *cycle[:-1]), strict=True)))
 
 
@@ -106,14 +110,20 @@ def _waiter(link: Link, before: Link) -> CycleWaiter:
 
 
 Chain = tuple[Link, ...]
-"""Waiters, each of which waits for a lock that the next one holds; in a cycle the last one waits for the first."""
+"""Waits, each for a lock that the thread or task of the next wait holds.
+
+In a deadlock, the first wait comes after the last one again.
+"""
 
 Evidence = tuple[tuple[bytes, bytes], ...]
-"""For each lock in a cycle: public id of the holder's process, and the last fence that the server issued for the lock."""
+"""For each lock in a cycle, the public id of the process that holds it and the last fence that was issued for it."""
 
 
 def links(process: str, record: object) -> list[Link]:
-    """Return the waits that the record of a process lists; an unreadable record lists none, since any client may write it."""
+    """Return the waits that a process lists in its record.
+
+    An unreadable record lists none, because any client may have written it.
+    """
     said = control_records.read(record)
     if said is None:
         return []
@@ -124,12 +134,12 @@ def links(process: str, record: object) -> list[Link]:
 
 
 def _label(said: control_records.Record, holds: tuple[str, ...]) -> str:
-    """Return the label that a process shows for a lock that it holds; empty if it shows none."""
+    """Return the label in a process record for one of these locks, or else the label of the process; empty if there is none."""
     return next((label for key in holds if (label := said.label_of(key.encode()))), "")
 
 
 def cycles(waiting: Iterable[Link]) -> list[Chain]:
-    """Return all deadlocks (cycles of waiters) among these waits, each once, beginning with its longest wait."""
+    """Return all deadlocks among these waits. Each is returned once, and begins with the wait that has lasted longest."""
     waiting = sorted(waiting)
     holders: dict[str, list[Link]] = {}
     for link in waiting:
@@ -154,13 +164,15 @@ def _from(first: Link, path: Chain, holders: dict[str, list[Link]], steps: Itera
 
 
 def youngest(cycle: Chain) -> Link | None:
-    """Return the wait to end in a deadlock: of the waits that may be ended, the one that began last; None if no wait may be
-    ended."""
+    """Return the wait of a deadlock that is to be ended: the one that began last, of those that may be ended (``yields``).
+
+    Return None if none of them may be ended.
+    """
     return max((link for link in cycle if link.yields), default=None)
 
 
 async def everybody(prefix: bytes) -> list[Link]:
-    """Return all waits in the process records under ``prefix`` on one server: those of threads and tasks that hold locks."""
+    """Return the waits in all process records under ``prefix`` on one server."""
     found: list[Link] = []
     start, pattern = records(prefix), literal(records(prefix)) + b"*"
     cursor: object = 0
@@ -175,7 +187,7 @@ async def everybody(prefix: bytes) -> list[Link]:
 
 
 async def waiters(process: str, prefix: bytes) -> list[Link]:
-    """Return the waits in the record of one process under ``prefix``."""
+    """Return the waits in the record of the process ``process`` under ``prefix``."""
     if not process:
         return []
     try:
@@ -188,7 +200,10 @@ async def waiters(process: str, prefix: bytes) -> list[Link]:
 
 
 async def holder(key: str) -> tuple[str, bytes]:
-    """Return the public id of the process that holds a lock (empty if unknown), and the last fence issued for the lock."""
+    """Return the public id of the process that holds a lock, and the last fence that was issued for the lock.
+
+    The id is empty if nobody, or a client of another library, holds the lock.
+    """
     lock = key.encode()
     token = bytes((await retry_idempotent(Command(("GETRANGE", lock, 0, control_records.LONGEST), ANSWER_WITHIN))).value)
     state = side_key(lock, b"state")
@@ -200,9 +215,11 @@ async def holder(key: str) -> tuple[str, bytes]:
 
 
 async def listens(public: str, key: str) -> bool:
-    """Return True if the process that holds a lock is listening on its inbox. A killed process does not, but leaves its record.
+    """Return True if the process that holds a lock has subscribed to its inbox, so is alive.
 
-    In a Cluster another server may have the inbox, so the answer is always True.
+    A killed process leaves its record.
+
+    ``public``: public id of the process. In a Cluster the inbox may be on another server, so the result is then always True.
     """
     if "{" in public:
         return True
@@ -211,13 +228,16 @@ async def listens(public: str, key: str) -> bool:
 
 
 async def waiters_of_holder(key: str) -> list[Link]:
-    """Return the waits of the process that holds a lock, from its record."""
+    """Return the waits in the record of the process that holds the lock ``key``."""
     public, _ = await holder(key)
     return await waiters(public[:PROCESS], home(public, key.encode()))
 
 
 async def evidence(cycle: Chain) -> Evidence | None:
-    """Return the holder and last fence of each lock in a suspected deadlock; None if a lock is held by a process outside it."""
+    """Return the holder and the last fence of each lock in a cycle, as the servers report them now.
+
+    Return None if one of the locks is not held by the process that the cycle names.
+    """
     found = []
     for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         public, fence = await holder(link.lock)
@@ -228,12 +248,12 @@ async def evidence(cycle: Chain) -> Evidence | None:
 
 
 async def find(waiting: Iterable[Link]) -> list[Cycle]:
-    """Return the deadlocks among the given waits that are confirmed by two checks, `BETWEEN` seconds apart."""
+    """Return the deadlocks among the given waits, each confirmed by two checks that are `BETWEEN` seconds apart."""
     return [shown(cycle) for cycle in await confirmed(cycles(waiting))]
 
 
 async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
-    """Return the suspected cycles of waiters that are confirmed by two checks, `BETWEEN` seconds apart."""
+    """Return those of the cycles that are deadlocks, as confirmed by two checks that are `BETWEEN` seconds apart."""
     first = [(cycle, await evidence(cycle)) for cycle in suspected]
     if not any(seen for _, seen in first):
         return []
@@ -246,7 +266,7 @@ async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
 
 
 async def still(cycle: Chain) -> bool:
-    """Return True if all waits of a cycle are still listed in the records of their processes."""
+    """Return True if the processes still list all waits of a cycle in their records."""
     for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         if not following.among(await waiters_of_holder(link.lock)):
             return False
@@ -254,8 +274,10 @@ async def still(cycle: Chain) -> bool:
 
 
 async def around(first: Link) -> Chain | None:
-    """Return the cycle of waiters that contains a given wait; None if there is none.
-    The search follows each lock to its holder, and on to the lock that this holder waits for."""
+    """Return the cycle of waits that contains the wait ``first``; None if there is none.
+
+    The search goes from each lock to the process that holds it, and from there to the lock that this process waits for.
+    """
     path: Chain = (first,)
     while len(path) < LONGEST:
         holds = [link for link in await waiters_of_holder(path[-1].lock) if path[-1].lock in link.holds]
@@ -268,9 +290,9 @@ async def around(first: Link) -> Chain | None:
 
 
 async def suspected(first: Link) -> tuple[Chain, Evidence] | None:
-    """Search once for a cycle of waiters that contains a given wait.
+    """Search once for a cycle of waits that contains the wait ``first``.
 
-    Return the cycle with its evidence (holder and last fence of each lock); None if there is no cycle.
+    Return the cycle, and the holder and last fence of each lock in it. Return None if there is no such cycle.
     """
     cycle = await around(first)
     seen = None if cycle is None else await evidence(cycle)

@@ -1,7 +1,8 @@
-"""End a deadlock: of its waits that may be ended (option ``deadlock=``), the one that began last is ended with an error.
+"""End deadlocks, by ending one wait of each with an error.
 
-The keeper (background thread) looks for cycles over its own connection, because the waiters themselves are blocked. All
-processes read the same records, so they choose the same wait, and only the process of that wait ends it.
+The option ``deadlock=`` says which waits may be ended. Of these waits in a deadlock, the one that began last is ended. The
+keeper (background thread) searches for deadlocks over its own connection, because the waiting threads are blocked. All
+processes read the same records. So they choose the same wait, and the process of that wait ends it.
 """
 
 from __future__ import annotations
@@ -19,24 +20,29 @@ if TYPE_CHECKING:
     from holdfast._core.lock.ports import Line, Wait, Watched
 
 FIRST_LOOK_AFTER_S = 1.0
-"""Seconds that a wait lasts before the first search for a deadlock that contains it."""
+"""Seconds for which a wait must have lasted before deadlocks that contain it are searched for."""
 
 LOOK_EVERY_S = 0.5
 """Seconds between two searches for deadlocks."""
 
 
 class DeadlockDetector:
-    """The search for deadlocks on one server that contain waits of this process; waits that may not be ended are skipped."""
+    """The search for deadlocks that contain waits of this process, on one server. Waits that may not be ended are left out."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[Chain, Evidence]] = {}
-        """Cycles of waiters that the last search found, by owner and lock of the local wait; if one is found again, its wait is
-        ended."""
+        """Cycles that the last search found, by thread or task and lock of this process's wait in it.
+
+        If the next search finds a cycle again, its youngest wait is ended.
+        """
         self._look_at = 0.0
         self._looking = False
 
     def turn(self, node: Watched, waits: dict[Wait, Attempt], now: float) -> None:
-        """Search for deadlocks if a search is due at monotonic time ``now``. Called in the keeper (background thread)."""
+        """Search for deadlocks that contain one of ``waits``, if `LOOK_EVERY_S` seconds have passed since the last search.
+
+        The keeper (background thread) calls this method. ``now``: monotonic time in seconds.
+        """
         late = [wait for wait in waits if wait.yields and now - wait.since >= FIRST_LOOK_AFTER_S]
         if not late:
             self._seen.clear()
@@ -84,9 +90,9 @@ def _error(attempt: Attempt, cycle: Chain) -> Deadlock:
 
 
 def drive(line: Line, operation: Coroutine[Any, Any, Any], then: Callable[[Any], None]) -> None:
-    """Run an operation over ``line``, a connection of the keeper (background thread), and pass its result to ``then``.
+    """Run an operation over ``line``, a connection of the keeper (background thread), and call ``then`` with its result.
 
-    The result is None if the operation failed. The operation may yield commands only.
+    The result is None if the operation failed. The operation may await commands to the server only.
     """
 
     def go_on(reply: Any, _sent: float = 0.0) -> None:

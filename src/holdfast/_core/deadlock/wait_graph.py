@@ -1,7 +1,8 @@
-"""Publish this process's part of the wait-for graph: its waits for locks by threads and tasks that hold other locks.
+"""Publish the waits of this process that may be part of a deadlock: those of threads and tasks that hold other locks.
 
-A wait is recorded for a thread or task, not for its process: a process in which one thread holds A and another waits for B is
-in no cycle. While nobody waits, the graph costs nothing. While somebody waits, the local waiters are checked every half second.
+A wait belongs to a thread or task, not to a process. If one thread of a process holds lock A and another thread waits for lock
+B, that is no part of a deadlock. While nobody waits, nothing is checked or sent. While somebody waits, the waits are checked
+twice a second, or more often if one of them is published.
 """
 
 from __future__ import annotations
@@ -16,45 +17,51 @@ if TYPE_CHECKING:
     from holdfast._core.lock.ports import Watched
 
 LONG_WAIT_S = 0.5
-"""Seconds of waiting after which a wait is published; also seconds between two checks while no wait is published."""
+"""Seconds after which a wait is published; also seconds between two checks of the waits while none of them is published."""
 
 LOOK_AFTER_S = 0.1
-"""Seconds between two checks while waits are published, so that a wait that has ended is soon removed."""
+"""Seconds between two checks of the waits while one is published, so that a wait that has ended is soon removed."""
 
 MOST = 100
 """Maximum number of waits that a process publishes."""
 
 PER_LOOK = 20_000
-"""Maximum number of leases and waiters that are checked per second; with more, the checks become less frequent."""
+"""Maximum number of leases and waits that are checked per second. If there are more, the checks become less frequent."""
 
 
 class WaitGraph:
-    """All waits of this process on one server or in one Cluster, by threads and tasks that hold other locks there."""
+    """The waits, on one server or in one Cluster, of those threads and tasks of this process that hold other locks there."""
 
     def __init__(self, node: Watched) -> None:
         self.nodes: list[Watched] = [node]
         self.at = float("inf")
         """Monotonic time, in seconds, of the next check of this process's waits; infinity: nobody waits."""
         self.waits: tuple[Wait, ...] = ()
-        """Waits that the last check found."""
+        """Waits that the last check found, which last long enough to be published."""
         self._attempts: dict[Wait, Attempt] = {}
         self.detector: DeadlockDetector | None = None
         self.untold = False
-        """True while the waits differ from those in the record that the server has of this process."""
+        """True while the record on the server does not show the present waits of this process."""
 
     def join(self, other: WaitGraph) -> WaitGraph:
-        """Merge this process's waits on one node into those on another node of the same Cluster; return the merged graph."""
+        """Add the nodes of this graph to the graph ``other`` of the same Cluster, and return ``other``.
+
+        A node is the keeper's state for one server. One graph then has the waits of this process on all these servers.
+        """
         other.nodes += self.nodes
         return other
 
     def somebody_waits(self, now: float) -> None:
-        """Schedule a check of this process's waits, since a new wait has begun. The keeper's mutex must be held."""
+        """Schedule a check of the waits, because an attempt begins to wait at monotonic time ``now``.
+
+        The caller holds the mutex.
+        """
         if self.at == float("inf"):
             self.at = now + LONG_WAIT_S
             self.nodes[0].keeper.wake_by(self.at)
 
     def turn(self, now: float) -> None:
-        """Check this process's waits if a check is due, publish changes, and search for deadlocks."""
+        """Check the waits if the next check is due at monotonic time ``now``. Publish changes, and search for deadlocks."""
         if now < self.at:
             return
         with self.nodes[0].mutex:
@@ -74,13 +81,13 @@ class WaitGraph:
             self.detector.turn(self.nodes[0], {wait: self._attempts[wait] for wait in self.waits}, now)
 
     def waiting(self) -> list[Attempt]:
-        """Return all attempts that wait, in a queue on the server or in the queue of this process."""
+        """Return all attempts of this process that wait, in a queue of a server or in a queue of this process."""
         found = [waiter.attempt for node in self.nodes for waiter in node.waiting.waiters()]
         return found + [attempt for node in self.nodes for attempt in node.in_line()]
 
 
 def standing(nodes: list[Watched], waiting: list[Attempt], now: float) -> dict[Wait, Attempt]:
-    """Return the waits that have lasted for `LONG_WAIT_S` and whose thread or task holds a lock, with their attempts."""
+    """Return the waits, with their attempts, that have lasted for `LONG_WAIT_S` and whose thread or task holds another lock."""
     late: dict[int, list[Attempt]] = {}
     for attempt in waiting:
         owner, since = getattr(attempt.slot, "waits", None) or (0, now)  # written by the drivers when the wait begins

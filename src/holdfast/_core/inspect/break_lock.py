@@ -1,6 +1,6 @@
-"""Break a lock, by revoking it from a holder that a person has seen and named; or wait until a lock is free.
+"""Break a lock: revoke it from a holder that a person has seen and named. Or wait until a lock is free.
 
-The former holder is notified and loses its lease. Until it stops, fence checks reject its writes.
+The former holder is notified, and loses its lease. If it goes on writing, fence checks reject its writes.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._lua import Script, codes
 
 POLL = 1.0
-"""Maximum seconds between two queries of an observer that waits until a lock is free: such observers are not notified."""
+"""Maximum seconds between two requests of a caller that waits until a lock is free; the server does not notify such a
+caller."""
 
 
 class TakenAway(NamedTuple):
-    """Reply: the lock was revoked from its holder."""
+    """The reply that the lock was revoked from its holder, whose fence was ``fence``."""
 
     fence: int
     told: bool
-    """True if the former holder's process was listening on its inbox."""
+    """True if the former holder's process received the message about it."""
     heir: str
-    """Public id of the process that the lock was handed over to; empty if nobody waited."""
+    """Public id of the process that has the lock now, since it waited for the lock; empty if nobody waited."""
 
 
 class Free(NamedTuple):
-    """Reply: nobody holds the lock."""
+    """The reply that nobody holds the lock, so that nothing was revoked."""
 
 
 class Changed(NamedTuple):
-    """Reply: the lock has another holder than the one that was seen."""
+    """The reply that the lock has another holder than the one that was named, so that nothing was revoked."""
 
 
 Outcome = TakenAway | Free | Changed | Conflict
@@ -58,11 +59,12 @@ BREAK_PERMITS: Script[Outcome] = Script("inspect/break_permits", _read)
 async def break_lock(
     where: Field, key: bytes, mark: str, by: str, *, prefix: bytes, leads: bool = False
 ) -> list[Outcome | WireError]:
-    """Revoke a lock from the holder with the token digest ``mark``; return each server's reply.
+    """Revoke a lock from its holder. Return the reply or the error of each server.
 
-    Raises WireError if no server replies. ``by``: name of the person that breaks the lock, which is sent to the former holder.
-    ``prefix``: key prefix that the users of the lock pass. ``leads``: True if the holder may be an elected leader, so that
-    observers have to be notified.
+    ``mark``: hash of the holder's token, as an inspection shows it; another holder keeps the lock. ``by``: name of the person
+    that breaks the lock, which is sent to the former holder. ``prefix``: key prefix that the users of the lock pass.
+    ``leads``: True if the holder may be an elected leader, so that observers have to be notified. Raises WireError if no
+    server replies.
     """
     keys = keys_of(key)
     if where.slot_of is None:  # in a Cluster no lock has a quarantine
@@ -77,9 +79,10 @@ async def break_lock(
 
 
 async def break_permits(where: Field, key: bytes, marks: list[str], by: str) -> list[Outcome | WireError]:
-    """Revoke a semaphore or read-write lock from the holders with the token digests ``marks``; return each server's reply.
+    """Revoke permits of a semaphore or read-write lock from their holders. Return the reply or the error of each server.
 
-    ``by``: name of the person that breaks the lock, which is sent to the former holders.
+    ``marks``: hashes of the holders' tokens, as an inspection shows them. ``by``: name of the person that breaks the lock,
+    which is sent to the former holders.
     """
     return await _everywhere(where, Run(BREAK_PERMITS, keys_of(key)[:3], (by, *marks), where.timeout))
 
@@ -98,9 +101,11 @@ async def _everywhere(where: Field, call: Run[Outcome]) -> list[Outcome | WireEr
 
 
 async def wait(where: Field, key: bytes, seconds: float | None) -> bool:
-    """Wait until nobody holds the lock, without acquiring it; return False after ``seconds`` (None: without limit).
+    """Wait until nobody holds the lock, without acquiring it.
 
-    Raises WireError if no server replies. Another client may hold the lock again by the time this function returns.
+    Return False after ``seconds`` seconds (None: without limit).
+
+    Another client may acquire the lock before this function returns. Raises WireError if no server replies.
     """
     until = None if seconds is None else await Now() + seconds
     while True:

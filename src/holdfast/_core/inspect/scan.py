@@ -1,7 +1,7 @@
-"""List the holders and waiters of locks from outside, without writing to the server.
+"""List the holders and waiters of locks on one or more servers, without writing to a server.
 
-Locks are found with SCAN, and read fifty per script run, so that the server can serve others in between. An operation may
-query several servers: each has some of the locks, as in a Cluster, or one vote for each lock.
+The command SCAN finds the locks. A script reads up to fifty locks at a time, so that the server can serve other clients in
+between. Of several servers, either each has some of the locks (a Cluster), or each has a vote about each lock.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ PAGE = 50
 """Maximum number of locks that one run of the inspection script reads."""
 
 COUNT = 500
-"""Number of keys that the server looks at in one step of a SCAN."""
+"""Number of keys that the server examines in one step of a SCAN (its argument COUNT)."""
 
 LINE = 1000
-"""Maximum number of holders, and of waiters, that are listed for one lock."""
+"""Maximum number of holders, and also of waiters, that are listed for one lock."""
 
 
 class Hold(NamedTuple):
     """One holder of a lock, as one server reports it."""
 
     process: str
-    """Public id of the holder's process; empty if the holder is a client of another library."""
+    """Public id of the holder's process; empty if the holder is a client of another lock library."""
     mark: str
-    """Digest of the holder's token: it shows whether two replies name the same holder, and grants no access."""
+    """Hash of the holder's token, which shows whether two replies name the same holder.
+
+    The secret token cannot be found from it.
+    """
     remaining: float | None
     fence: int
     weight: int
@@ -44,9 +47,9 @@ class Standing(NamedTuple):
 
     process: str
     since: float
-    """Unix time, in seconds of the server's clock, at which the wait began."""
+    """Unix time, in seconds by the server's clock, at which the wait began."""
     counts: float | None
-    """Seconds until the waiter's entry in the queue expires unless its process refreshes the entry; None if unknown."""
+    """Seconds until the server drops the waiter from the queue, unless the waiter's process refreshes it; None: unknown."""
     weight: int
 
 
@@ -54,7 +57,7 @@ class Sight(NamedTuple):
     """The state of one lock, as one server reports it."""
 
     now: float
-    """Unix time, in seconds of the server's clock, of the report."""
+    """Unix time, in seconds by the server's clock, at which the server made this report."""
     type: str
     format: str
     fence: int
@@ -64,7 +67,7 @@ class Sight(NamedTuple):
     used: int
     limit: int
     leader: str
-    """Candidate name of the elected leader, if the lock is that of an election; otherwise empty."""
+    """Name of the elected leader, if the lock is that of an election and its holder has proclaimed itself; otherwise empty."""
 
 
 def _hold(raw: Any) -> Hold:
@@ -101,18 +104,19 @@ SCAN: Script[list[Sight]] = Script("inspect/scan", _sights)
 
 @dataclass(frozen=True)
 class Field:
-    """The servers that an inspection queries, and how their keys are grouped into script runs."""
+    """The servers that an inspection asks, and the rule by which keys are grouped into requests."""
 
     places: int
-    """Number of servers that each have a vote; 1 for a single server or a Cluster."""
+    """Number of servers of which each has a vote about each lock; 1 for a single server or a Cluster."""
     parts: int
-    """Number of servers that each have some of the keys."""
+    """Number of servers of which each has some of the keys, and on which a SCAN is run."""
     timeout: float
     slot_of: Callable[[bytes], int] | None = None
-    """Function from a key to its Cluster slot; a script run takes keys of one slot only. None outside a Cluster."""
+    """Function that returns the Cluster slot of a key, since a script may read keys of one slot only; None outside a
+    Cluster."""
 
     def together(self, keys: list[bytes]) -> Iterator[list[bytes]]:
-        """Split lock keys into groups that one script run can read."""
+        """Split the keys of locks into groups, each of which one run of the inspection script can read."""
         slots: dict[int, list[bytes]] = {}
         for key in keys:
             slots.setdefault(self.slot_of(key) if self.slot_of else 0, []).append(key)
@@ -122,16 +126,16 @@ class Field:
 
 
 Records = dict[bytes, bytes | None]
-"""Records that processes write about themselves, by key; None: not read yet, or the server has none."""
+"""Process records (texts that processes write about themselves), by key; None: not read yet, or missing on the server."""
 
 
 class Seen(NamedTuple):
-    """One lock, and the report of each server about it; None for a server that has not replied."""
+    """One lock, with the report of each server about it. A report is None if the server has not replied."""
 
     key: bytes
     sights: tuple[Sight | None, ...]
     records: Records
-    """Records of the processes that hold or wait for this lock; may contain those of other processes."""
+    """Process records of the holders and waiters of this lock. The dict may also contain the records of other processes."""
 
 
 def keys_of(lock: bytes) -> tuple[bytes, ...]:
@@ -140,7 +144,7 @@ def keys_of(lock: bytes) -> tuple[bytes, ...]:
 
 
 async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
-    """Read the missing records of all processes that hold or wait for these locks into ``records``."""
+    """Read the process records of all holders and waiters of these locks, unless ``records`` has them, and add them to it."""
     wanted = {
         record_key(home(process, lock.key), process)
         for lock in seen
@@ -164,9 +168,10 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
 
 
 async def look(where: Field, keys: list[bytes], most: int = 1, records: Records | None = None) -> list[Seen]:
-    """Return the state of these locks. Raises WireError if no server replies.
+    """Return the state of the locks with these keys. Raises WireError if no server replies.
 
-    ``most``: maximum number of holders, and of waiters, to list for each lock; with 1, no waiters are listed.
+    ``most``: maximum number of holders, and also of waiters, to list for each lock; 1: list no waiters. ``records``: process
+    records that were read before, to which new ones are added; None: none.
     """
     records = {} if records is None else records
     seen = []
@@ -192,8 +197,10 @@ def _for_good(error: WireError) -> bool:
 
 
 class Survey:
-    """An iteration over all locks under a prefix, page by page, unordered. Locks acquired or released meanwhile may be
-    missing."""
+    """An iteration over all locks under a prefix, in pages without any order.
+
+    A lock that is acquired or released during the iteration may be missing.
+    """
 
     def __init__(self, where: Field, match: bytes, fits: Callable[[bytes], bool]) -> None:
         self.where = where
@@ -204,16 +211,19 @@ class Survey:
         self._found: list[bytes] = []
         self._shown: set[bytes] = set()
         self.silent = 0
-        """Number of servers that have not replied. With several servers, a majority must reply."""
+        """Number of servers that did not reply so far. Of several voting servers, a majority must reply."""
         self.records: Records = {}
 
     @property
     def over(self) -> bool:
-        """True if there is no further page."""
+        """True if all pages have been returned."""
         return self.part == self.where.parts and not self._found
 
     def scanned(self, cursor: bytes | int, keys: list[bytes]) -> None:
-        """Add the keys that one step of a SCAN returned, and note the cursor of the next step."""
+        """Add the keys that one step of a SCAN returned.
+
+        ``cursor``: cursor that SCAN returned for the next step; 0: there is none.
+        """
         for key in keys:
             if key not in self._shown and self._fits(key):  # SCAN may return a key twice
                 self._shown.add(key)
@@ -222,13 +232,17 @@ class Survey:
         self.part, self.cursor = (self.part + 1, 0) if done else (self.part, cursor)
 
     def take(self) -> list[bytes]:
-        """Return the lock keys of the next page; empty if the SCAN has to go on first."""
+        """Remove the lock keys of the next page from this survey, and return them; empty: the next step of the SCAN is
+        needed first."""
         some, self._found = self._found[:PAGE], self._found[PAGE:]
         return some
 
 
 async def page(survey: Survey) -> list[Seen]:
-    """Return the next locks of a survey; may be empty although more follow. Raises WireError."""
+    """Return the next page of locks of a survey. A page may be empty although others follow.
+
+    Raises WireError if no server replies.
+    """
     where = survey.where
     keys = survey.take()
     if not keys:
@@ -252,6 +266,6 @@ def _counts(sight: Sight | None) -> bool:
 
 
 def scan_pattern(prefix: bytes, pieces: list[bytes]) -> bytes:
-    """Return the MATCH pattern for lock keys whose encoded names contain these pieces in order."""
+    """Return the pattern for SCAN that matches the keys of locks whose encoded names contain these pieces, in this order."""
     escaped = (literal(text) for text in (prefix, *pieces))
     return next(escaped) + b"{" + b"*".join(escaped) + b"}"

@@ -9,7 +9,7 @@ from holdfast._core.requests import Run
 
 
 class NodeLease(HeldLease):
-    """The vote of one server in a `QuorumLease`, renewed like a lease on that server; it may be unconfirmed."""
+    """The vote of one server for a `QuorumLease`. It is renewed like a lease on that server."""
 
     __slots__ = ("answered_at", "believed", "number", "server", "whole")
 
@@ -20,14 +20,16 @@ class NodeLease(HeldLease):
         self.number = number
         self.server = server
         self.answered_at = 0.0
-        """Sequence number of the latest renewal that was answered.
+        """Sequence number of the latest renewal to which the server has replied.
 
         A later renewal, perhaps for a shorter lease, may still be under way.
         """
         self.believed = believed
-        """True once the server has confirmed the vote. An unconfirmed vote does not count for the majority.
-        Its first renewal is due early, as soon as the missing reply should have come, and shows whether the server has granted
-        it."""
+        """True once the server has confirmed that it votes for the holder. Other votes do not count for the majority.
+
+        If the reply to the vote request is missing, the first renewal is sent early, and shows whether the server has voted
+        for the holder.
+        """
         if not believed and self.spec.renew:
             soon = min(self.spec.timeout, self.ttl * self.spec.renew_part / 2)
             self.renew_at = min(self.renew_at, self.due_at(grant.taken + soon))
@@ -52,25 +54,31 @@ class NodeLease(HeldLease):
 
 
 class QuorumLease(HeldLease):
-    """A lease on several servers, valid while a majority of its votes is valid. Each vote is renewed, not the lease as such."""
+    """A lease that several servers have granted by their votes. It is valid while a majority of the votes is valid.
+
+    The keeper (background thread) renews each vote by itself.
+    """
 
     __slots__ = ("_least", "doubtful", "listener_id", "listening_on", "majority", "node_leases")
 
     def __init__(self, grant: Grant, majority: int, listener_id: str, listening_on: set[int]) -> None:
         self.node_leases: dict[int, NodeLease] = {}
-        """The votes, by index of the server in the server list."""
+        """The votes, by index of their server in the list of servers."""
         self.majority = majority
         self.listener_id, self.listening_on = listener_id, listening_on
-        """Id under which the holder subscribed when it waited, and indices of the servers that may still have the
-        subscription."""
+        """Id under which the holder subscribed to notifications before it got the lock, and indices of servers that may
+        still know it."""
         self.doubtful: set[int] = set()
-        """Indices of servers where a late copy of a vote request may still acquire the lock, or has done so after the grant."""
+        """Indices of the servers on which a late copy of a vote request may acquire the lock again, or has done so.
+
+        The release makes these servers refuse such copies.
+        """
         self._least = grant.deadline
         super().__init__(grant)
 
     @property
     def deadline(self) -> float:
-        """Monotonic time, in seconds, at which the votes stop being a majority; -infinity if too few are left."""
+        """Monotonic time, in seconds, at which fewer than a majority of the votes are valid; -infinity: that is so already."""
         if not self.node_leases:
             return self._least
         ends = sorted((node_lease.deadline for node_lease in self.node_leases.values() if node_lease.counts), reverse=True)
@@ -78,7 +86,7 @@ class QuorumLease(HeldLease):
 
     @deadline.setter
     def deadline(self, at: float) -> None:
-        """Set the deadline that is valid until votes are added; after that the votes determine the deadline."""
+        """Set the deadline that is used while the lease has no votes yet. Later, the deadline is computed from the votes."""
         self._least = at
 
     def note_request(self, now: float, ttl: float) -> float:
@@ -91,7 +99,7 @@ class QuorumLease(HeldLease):
         return made
 
     def renewed(self, made: float, sent: float, ttl: float) -> None:
-        """Do nothing: each vote is renewed by the reply of its own server."""
+        """Do nothing, because each vote is renewed by the reply of its own server."""
 
     def progressed(self, now: float) -> None:
         super().progressed(now)
@@ -104,7 +112,8 @@ class QuorumLease(HeldLease):
             node_lease.end()
 
     def giving_back_at(self, server: int, *, revoke: bool, timeout: float) -> Run[int]:
-        """Return the request that releases the vote of one server, even if the vote was never confirmed.
+        """Return the request that releases the vote of the server with index ``server``, whether or not that vote was
+        confirmed.
 
         ``revoke``: True: also make the server refuse late copies of the vote request.
         """
@@ -113,21 +122,27 @@ class QuorumLease(HeldLease):
         return Run(RELEASE_VOTE, self.spec.keys, (self.token, "bury" if doubt else "release", self.listener_id), timeout)
 
     def giving_back_to(self, server: int) -> tuple[Run[int], int, float]:
-        """Return the arguments of a `GiveBack` request: release, index of the server, and the monotonic time at which to give
-        up."""
+        """Return the arguments of a `GiveBack` request for the server with index ``server``.
+
+        They are the request that releases the vote, the index, and the monotonic time, in seconds, after which it is not
+        repeated.
+        """
         return self.giving_back_at(server, revoke=True, timeout=self.spec.timeout), server, self.latest
 
     @property
     def latest(self) -> float:
-        """Monotonic time, in seconds, at which the last vote expires, as far as is known."""
+        """Latest monotonic time, in seconds, at which one of the votes is known to expire."""
         return max(node_lease.deadline for node_lease in self.node_leases.values())
 
     def servers(self) -> set[int]:
-        """Return the indices of the servers that may have data of this lease. Other servers refused or were not asked."""
+        """Return the indices of the servers that may store anything of this lease: a vote, or a subscription."""
         return self.node_leases.keys() | self.doubtful | self.listening_on
 
     def lost_majority(self) -> bool:
-        """Mark the lease as lost if too few votes are valid; return True only for the first caller to notice."""
+        """Mark the lease as lost if fewer than a majority of the votes are valid.
+
+        Return True only for the caller that has marked it, which notifies the owner.
+        """
         if sum(node_lease.counts for node_lease in self.node_leases.values()) >= self.majority:
             return False
         lost = [node_lease for node_lease in self.node_leases.values() if node_lease.lost]

@@ -1,1 +1,1 @@
-"""Barriers, latches and events: synchronization of clients that wait for each other."""
+"""Barriers, latches and events, with which clients in any processes wait for each other."""

@@ -1,10 +1,13 @@
-"""Barriers: a fixed number of participants, in any processes, wait for each other and then all go on, or all fail.
+"""Barriers: a fixed number of participants, in any processes, wait for each other; then all of them go on, or all fail.
 
-Each waiting participant has an entry on the server that expires unless it is refreshed. If an entry expires, its participant
-counts as dead and the barrier is broken for all, as `threading.Barrier` is when a participant times out. One script makes all
-decisions. A participant that is notified asks the server for the outcome under its own token. It may repeat the question, since
-the server stores the outcome for each token. If there is an action, the last participant runs it under a lease, which the
-keeper (background thread) renews, before all go on.
+The server stores an entry for each waiting participant. The participant refreshes the entry, which otherwise expires. If an
+entry expires, its participant is taken for dead, and the barrier is broken: all participants fail with Broken, as those of
+`threading.Barrier` do after a timeout.
+
+One script makes all decisions. When a participant is notified, it asks the server for the outcome. The server stores the
+outcome for each participant, so a lost reply does no harm. If the barrier has an action, the participant that arrives last
+runs it, and the others go on afterwards. During the action, that participant holds a lease, which the keeper (background
+thread) renews.
 """
 
 from __future__ import annotations
@@ -36,40 +39,42 @@ from holdfast._core.subscription import Listener, await_notice
 from holdfast._lua import Script, codes
 
 PLACE_CHECK_AFTER_S = 0.005
-"""Seconds between the expiry of a participant's entry on the server and the check that breaks the barrier."""
+"""Seconds from the expiry of a participant's entry on the server to the request that breaks the barrier."""
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierSpec:
-    """A barrier's keys, lease and limits, as the operations in this module use them; immutable, so threads may share it."""
+    """The keys, the lease and the limits of a barrier. The object never changes, so that threads may share it."""
 
     keys: tuple[bytes, ...]
-    """Four keys on the server: the barrier's state, waiting participants, outcomes for former participants, and
+    """Four keys on the server: the barrier's state, the waiting participants, the outcomes of the last rounds, and
     subscriptions."""
     spec: Spec
-    """Specification of the lock under which the action runs; its ``ttl`` is also that of a participant's entry on the
-    server."""
+    """Specification of the lock that a participant holds while it runs the action.
+
+    Its ``ttl`` is also the lifetime of a participant's entry.
+    """
     parties: int
     keep_ms: int
 
     @property
     def outage_budget(self) -> float:
-        """Seconds for which an operation retries while the server does not answer."""
+        """Seconds for which an operation retries while the server does not reply."""
         return max(OUTAGE_BUDGET_S, self.spec.ttl)
 
 
 class Broken(Exception):
-    """The barrier is broken, or was broken while this participant waited."""
+    """Raised if the barrier is broken, or was broken while this participant waited. ``why``: the reason in one word."""
 
     def __init__(self, why: str, process: str) -> None:
         super().__init__(why)
         self.why = why
         self.process = process
-        """Public id of the process that broke the barrier; empty if unknown."""
+        """Public id of the process that broke the barrier; empty if it is unknown."""
 
 
 class Standing(NamedTuple):
-    """The state of a barrier: number of waiting participants, and whether the barrier is broken."""
+    """The state of a barrier: the number of waiting participants, and whether the barrier is broken."""
 
     waiting: int
     broken: bool
@@ -77,9 +82,9 @@ class Standing(NamedTuple):
 
 class _Waiting(NamedTuple):
     left: float
-    """Seconds until some participant counts as dead, unless it refreshes its entry."""
+    """Seconds until the first entry of a participant expires, unless that participant refreshes it."""
     at: int
-    """Server time, in microseconds, of the reply."""
+    """Server time, in microseconds, at which the reply was made."""
 
 
 class _Passed(NamedTuple):
@@ -87,7 +92,7 @@ class _Passed(NamedTuple):
 
 
 class _Acting(NamedTuple):
-    """A reply to the last participant: run the barrier's action."""
+    """The reply that this participant is the last one to arrive, and has to run the barrier's action."""
 
 
 class _Occupied(NamedTuple):
@@ -103,9 +108,9 @@ Said = _Waiting | _Passed | _Acting | _Occupied | _Over | Standing | Conflict | 
 
 
 class ActionLease(HeldLease):
-    """The lease under which a barrier's action runs.
+    """The lease that a participant holds while it runs the barrier's action.
 
-    If it is released before the action has succeeded, the barrier is broken.
+    If the lease is released before the action has succeeded, the barrier is broken.
     """
 
     __slots__ = ("barrier_spec",)
@@ -120,7 +125,7 @@ class ActionLease(HeldLease):
 
 
 class Duty(Owner):
-    """The obligation to run a barrier's action, ended by `passing` (success) or `leave` (failure).
+    """The obligation of a participant to run the barrier's action, and then to call `passing` (success) or `leave` (failure).
 
     If the object is garbage-collected before one of these calls, the barrier is broken.
     """
@@ -131,21 +136,24 @@ class Duty(Owner):
         self.held_lease = ActionLease(barrier_spec, grant)
 
     def notice_loss(self) -> None:
-        """Do nothing: the server notifies the other participants."""
+        """Do nothing when the lease is lost, because the server then breaks the barrier and notifies the other participants."""
 
 
 class Participant(Listener):
-    """One participant in one round of a barrier; the server knows and notifies it by its `listener_id`."""
+    """One participant in one round of a barrier.
+
+    Its `listener_id` is its token on the server, which also notifies it by this id.
+    """
 
     __slots__ = ("duty", "may_be_on_server", "seen")
 
     def __init__(self) -> None:
         super().__init__()
         self.may_be_on_server = False
-        """True while the server may have an entry of this participant."""
+        """True if the server may have an entry of this participant."""
         self.duty: Duty | None = None
         self.seen = 0
-        """Server time, in microseconds, of the last reply that said that this participant waits."""
+        """Server time, in microseconds, of the server's last reply that this participant has to wait."""
 
     @property
     def needs_record(self) -> bool:
@@ -191,12 +199,20 @@ async def _said(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Said:
 
 
 async def look(barrier_spec: BarrierSpec) -> Standing:
-    """Return the barrier's current state. Raises WireError, KeyConflict, CountMismatch."""
+    """Return the barrier's current state.
+
+    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the barrier has
+    another number of participants.
+    """
     return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, "", "look")))
 
 
 async def change(barrier_spec: BarrierSpec, how: str) -> Standing:
-    """Change the barrier's state and return it. ``how``: "abort" or "reset". Raises WireError, KeyConflict, CountMismatch."""
+    """Change the barrier's state, and return the new state. ``how``: "abort" (break the barrier) or "reset".
+
+    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the barrier has
+    another number of participants.
+    """
     return await _standing(barrier_spec, await retry_idempotent(_run(barrier_spec, await NewToken(), how)))
 
 
@@ -207,11 +223,12 @@ async def _standing(barrier_spec: BarrierSpec, answer: Answer[Said]) -> Standing
 
 
 async def meet(barrier_spec: BarrierSpec, me: Participant, wait: float | None, *, acts: bool) -> int | Duty:
-    """Wait at the barrier for all participants; return this participant's number, from 0, different for each.
+    """Wait at the barrier until all participants have arrived. Return the number of this participant: 0, 1, 2 and so on.
 
-    Return a Duty instead if this participant is the last one and ``acts`` is true: it then has to run the action. ``wait``:
-    seconds after which this participant breaks the barrier (None: never). Raises Broken; WireError if the server does not
-    answer; KeyConflict, CountMismatch.
+    Return a Duty instead if this participant arrives last and ``acts`` is true: it then has to run the action. ``wait``:
+    seconds after which this participant breaks the barrier (None: never). Raises Broken if the barrier is broken. Raises
+    WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the barrier has another
+    number of participants.
     """
     began = await Now()
     until = INFINITY if wait is None else began + wait

@@ -1,9 +1,10 @@
-"""Latches: a count on the server is counted down to zero, which releases all waiters. An event is a latch with count one.
+"""Latches: clients wait until a count on the server has been counted down to zero. An event is a latch with the count one.
 
-Each request to count down has its own token, and is repeated under that token until it is answered, so it counts once. The
-server numbers the openings of a latch. A waiter compares the last opening with the one that it saw at its start, so it notices
-an opening even if the latch was reset at once, as with `threading.Event`. The waiters of one process for the same latch are
-coalesced (`_core.single_flight.coalesce`): one of them is notified and asks the server for all.
+Each request to count down has a token of its own. It is repeated with this token until the server replies, and is counted only
+once. The server stores the time of the latch's last opening. A waiter compares this time with the one that it saw at its
+start. So it notices an opening even if the latch was reset at once afterwards, as a waiter of `threading.Event` does. If
+several callers in one process wait for a latch, one of them is notified, and asks the server for all
+(`_core.single_flight.coalesce`).
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ from holdfast._lua import Script, codes
 INFINITY = float("inf")
 
 LISTEN_S = 10.0
-"""Maximum seconds between two queries of a waiter that gets no notification."""
+"""Maximum seconds after which a waiter asks the server again, because a notification may get lost."""
 
 LISTED_S = 3 * LISTEN_S
-"""Seconds for which the server keeps a waiter's subscription to a latch."""
+"""Seconds for which the server keeps a waiter's subscription to a latch, unless it is renewed."""
 
 RETRY_AFTER_S = 0.1
-"""Seconds between retries of a request that was not answered."""
+"""Seconds before a request without a reply is sent again."""
 
 OUTAGE_BUDGET_S = 30.0
-"""Seconds for which a waiter retries while the server does not answer."""
+"""Seconds for which a waiter sends its request again and again while the server does not reply."""
 
 FORMATS = {"event 1": "Event", "latch 1": "CountDownLatch", "barrier 1": "Barrier"}
-"""Class names by the format text that their state on the server begins with."""
+"""Name of the class for each format text with which an object's data on the server begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatchSpec:
-    """A latch's keys, count and limits, as the operations in this module use them; immutable, so threads may share it."""
+    """The keys, the count and the limits of a latch. The object never changes, so that threads may share it."""
 
     keys: tuple[bytes, bytes, bytes]
     format: str
@@ -63,12 +64,16 @@ class LatchSpec:
 
     @property
     def span(self) -> float:
-        """Seconds between two requests of a waiter: few enough that the state, kept for ``keep_ms``, does not expire."""
+        """Seconds after which a waiter asks again.
+
+        Each request keeps the latch's state on the server from expiring (``keep_ms``).
+        """
         return min(LISTEN_S, self.keep_ms / 3000)
 
 
 class CountMismatch(Exception):
-    """The latch or barrier on the server was created with another count than the one that the caller passed."""
+    """Raised if the latch or barrier on the server was created with another count, ``number``, than the one that the caller
+    passed."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -76,37 +81,42 @@ class CountMismatch(Exception):
 
 
 class Forgotten(Exception):
-    """The server has lost the state of a latch while a waiter waited for it."""
+    """Raised if the server lost the state of a latch while a client waited for the latch."""
 
 
 class Seen(NamedTuple):
-    """The state of a latch on the server."""
+    """The state of a latch on the server. ``missing``: the count; 0: the latch is open."""
 
     missing: int
     opened: int
-    """Server time, in microseconds, of the last opening, later than that of any earlier opening; 0: the latch has never
-    opened."""
+    """Server time, in microseconds, of the last opening; 0: the latch was never open.
+
+    Each opening has a later time than the last.
+    """
     born: int
-    """Server time, in microseconds, at which the latch's state was created; 0: the server has no state for it."""
+    """Server time, in microseconds, at which the state of the latch was created; 0: the server has no state of this latch."""
 
 
 class LatchWaiter(CoalescedWaiter):
-    """A local waiter for a latch to open."""
+    """A caller in this process that waits until a latch is open."""
 
     __slots__ = ("seen",)
 
     def __init__(self, prefix: bytes, seen: Seen) -> None:
         super().__init__(prefix=prefix)
         self.seen = seen
-        """State of the latch when the wait began."""
+        """State of the latch when this caller began to wait."""
 
     def released_by(self, seen: Seen) -> bool:
-        """Return True if the latch is open, or was opened since this wait began."""
+        """Return True if the wait may end: in the state ``seen`` the latch is open, or was opened since the wait began."""
         return seen.missing == 0 or seen.opened > self.seen.opened
 
 
 def conflict(raw: object) -> Conflict | CountMismatch:
-    """Return the conflict that a script of a latch or barrier reports: other data in the key, or a latch with another count."""
+    """Return the conflict that the reply ``raw`` of a latch's or barrier's script stands for.
+
+    The key holds other data, or the latch or barrier was created with another count.
+    """
     match raw:
         case [codes.OTHER_FORMAT, bytes(theirs)]:
             text = theirs.decode(errors="replace")
@@ -141,28 +151,38 @@ async def _seen(latch: LatchSpec, answer: Answer[Seen | Conflict | CountMismatch
 
 
 async def look(latch: LatchSpec) -> Seen:
-    """Return the latch's current state. Raises WireError, KeyConflict, CountMismatch."""
+    """Return the latch's current state.
+
+    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the latch has
+    another count.
+    """
     return await _seen(latch, await retry_idempotent(_run(latch, "look", "", 0)))
 
 
 async def down(latch: LatchSpec, by: int, name: str = "") -> Seen:
-    """Lower the latch's count by ``by``, at most to zero; return the latch's state. Raises WireError, KeyConflict,
-    CountMismatch.
+    """Lower the latch's count by ``by``, but not below zero. Return the latch's new state.
 
-    ``name``: identifies the event that is counted, so that each name counts once until `reset`; empty: each call counts.
+    ``name``: name of the thing that is counted: a name counts only once until `reset`; empty: each call counts. Raises
+    WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the latch has another
+    count.
     """
     return await _seen(latch, await retry_idempotent(_run(latch, "down", await NewToken(), by, name)))
 
 
 async def reset(latch: LatchSpec) -> Seen:
-    """Set the latch back to the caller's count, and return its state. Raises WireError, KeyConflict, CountMismatch."""
+    """Set the latch's count back to its first value, and return the latch's new state.
+
+    Raises WireError if the server is unreachable, KeyConflict if a key holds other data, CountMismatch if the latch has
+    another count.
+    """
     return await _seen(latch, await retry_idempotent(_run(latch, "reset", await NewToken())))
 
 
 async def wait(latch: LatchSpec, wait: float | None) -> bool:
-    """Wait until the latch is open, or was opened meanwhile; return False after ``wait`` seconds (None: without limit).
+    """Wait until the latch is open, or was opened meanwhile. Return False after ``wait`` seconds (None: without limit).
 
-    Raises WireError if the server does not answer, Forgotten if it has lost the latch's state, and KeyConflict, CountMismatch.
+    Raises WireError if the server is unreachable, Forgotten if it has lost the latch's state, KeyConflict if a key holds other
+    data, CountMismatch if the latch has another count.
     """
     began = await Now()
     until = INFINITY if wait is None else began + wait
@@ -190,9 +210,11 @@ async def wait(latch: LatchSpec, wait: float | None) -> bool:
 
 
 async def _look_for_all(latch: LatchSpec, me: LatchWaiter, until: float) -> tuple[bool, float]:
-    """Ask the server for the latch's state; return whether this waiter is released, and the monotonic time of the reply.
+    """Ask the server for the latch's state.
 
-    If this waiter leads the local waiters, the others are notified of the result.
+    Return whether this caller's wait may end, and the monotonic time of the reply.
+
+    If this caller leads the callers of this process that wait for the latch, the result is shared with the others.
     """
     assert me.coalescer is not None
     if me.leads and not me.listener_id:
@@ -221,9 +243,9 @@ R = TypeVar("R")
 
 
 async def patiently(call: Run[R], until: float, patience: float = OUTAGE_BUDGET_S) -> Answer[R] | None:
-    """Repeat a request until it is answered; return None if no answer has come by monotonic time ``until``.
+    """Send a request again and again until the server replies. Return None if monotonic time ``until`` has passed before.
 
-    Raises WireError after ``patience`` seconds.
+    Raises WireError after ``patience`` seconds without a reply.
     """
     patience += await Now()
     while True:

@@ -1,1 +1,1 @@
-"""Schedules: jobs whose runs are claimed on the server, so that one process of many begins each run."""
+"""Schedules of jobs that several processes serve: for each scheduled time, the server lets one of the processes run the job."""

@@ -1,4 +1,4 @@
-"""Queries and commands that any process can send about a schedule and its jobs."""
+"""Queries about a schedule and its jobs, and commands to them, which any process may send."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast._core.schedule.job import BESIDE, COMMAND, JOBS, Full, Keys, Obeye
 T = TypeVar("T")
 
 BATCH = 50
-"""Maximum number of jobs in one request."""
+"""Maximum number of jobs in one query, so that one script does not block the server for long."""
 
 
 class RunFacts(NamedTuple):
-    """A run that is going on, as the server knows it; times in microseconds of the server's clock."""
+    """A run that has begun and not ended, as the server knows it. Times are in microseconds of the server's clock."""
 
     scheduled: int
     attempt: int
@@ -32,7 +32,7 @@ class RunFacts(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry in a job's history; times in microseconds of the server's clock."""
+    """An entry in the history of a job. Times are in microseconds of the server's clock."""
 
     status: str
     scheduled: int
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class JobFacts:
-    """A job, as the server knows it."""
+    """A job of a schedule, as the server knows it."""
 
     name: str
     definition: bytes
@@ -58,21 +58,21 @@ class JobFacts:
     running: tuple[RunFacts, ...]
     entries: tuple[Entry, ...]
     origin: str = ""
-    """Name of the code that the job runs, as it was declared last."""
+    """Name of the code of the job in its last definition: a module and function, or a command."""
     served: bool = True
-    """True if a process that has declared the job with this code serves it now."""
+    """True if a process that runs this code for the job serves the schedule now."""
 
 
 class Runner(NamedTuple):
     """A process that serves a schedule."""
 
     since: int
-    """Server time, in microseconds, since which the process serves."""
+    """Server time, in microseconds, at which the process began to serve the schedule."""
     host: str
 
 
 class Overview(NamedTuple):
-    """A schedule, as its server knows it: the processes that serve it, and its jobs."""
+    """A schedule, as the server knows it: the processes that serve it (``runners``), and its jobs."""
 
     exists: bool
     runners: list[Runner]
@@ -105,8 +105,10 @@ def _words(text: str, between: str, count: int) -> list[str]:
 
 
 def _readable(read: Callable[..., T], *raw: Iterable[object]) -> Iterator[T]:
-    """Yield those of these records that are readable; a malformed record, which any client may write, must not hide the
-    others."""
+    """Return the results of ``read`` for those records that it can read, and leave out the others.
+
+    Any client may have written a malformed record, which must not hide the other records.
+    """
     for one in zip(*raw, strict=True):
         with contextlib.suppress(Malformed):
             yield read(*one)
@@ -127,13 +129,16 @@ def facts(name: str, raw: object) -> JobFacts | None:
 
 
 async def jobs_of(keys: Keys, timeout: float) -> list[str]:
-    """Return the names of all jobs of a schedule, sorted. Raises WireError."""
+    """Return the names of all jobs of a schedule, sorted. Raises WireError if the server is unreachable."""
     found = (await retry_idempotent(Command(("ZRANGE", keys.jobs, 0, -1), timeout))).value
     return sorted(_text(name) if isinstance(name, bytes) else str(name) for name in found)
 
 
 async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Overview:
-    """Return the state of these jobs, each with ``entries`` newest entries of its history. Raises WireError."""
+    """Return the state of the named jobs, each with the newest ``entries`` entries of its history.
+
+    Raises WireError if the server is unreachable.
+    """
     found = Overview(False, [], [])
     for at in range(0, len(names) or 1, BATCH):
         batch = names[at : at + BATCH]
@@ -145,7 +150,10 @@ async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Ov
 
 
 def overview(names: list[str], answer: list[object]) -> Overview:
-    """Return the reply of `_lua/schedule/jobs.lua` as an `Overview`."""
+    """Return the `Overview` that the reply of `_lua/schedule/jobs.lua` contains.
+
+    ``names``: names of the jobs that were asked about.
+    """
     _, exists, who, *jobs = answer
     assert isinstance(who, list)
     runners = sorted(_readable(_runner, who))
@@ -154,12 +162,18 @@ def overview(names: list[str], answer: list[object]) -> Overview:
 
 
 async def survey(keys: Keys, timeout: float) -> Overview:
-    """Return a schedule with all its jobs, each with the newest entry of its history. Raises WireError."""
+    """Return a schedule with all its jobs, each with the newest entry of its history.
+
+    Raises WireError if the server is unreachable.
+    """
     return await look(keys, await jobs_of(keys, timeout), 1, timeout)
 
 
 async def order(keys: Keys, job: str, what: str, timeout: float) -> Obeyed | UnknownJob | Full | Unusable:
-    """Send a command about a job (see `_lua/schedule/command.lua`), such as to run, pause or cancel it. Raises WireError."""
+    """Send a command about a job, and return the server's reply. Raises WireError if the server is unreachable.
+
+    ``what``: the command, such as to run, pause or cancel the job. `_lua/schedule/command.lua` lists them.
+    """
     its = keys.job(job)
     request = await NewToken()
     call = Run(COMMAND, (keys.base, keys.serving, keys.jobs, its.job, its.log), (what, request, job), timeout)

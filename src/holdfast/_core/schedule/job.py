@@ -1,4 +1,4 @@
-"""A job of a schedule on the server: its options, its keys, and the replies of the scripts about it."""
+"""A job of a schedule: its options, its keys on the server, and the replies of the scripts about it."""
 
 from __future__ import annotations
 
@@ -11,57 +11,74 @@ from holdfast._core.requests import in_the_way
 from holdfast._lua import Script, codes
 
 BESIDE = 10
-"""Maximum number of runs of a job that may overlap, with ``overlap="allow"``."""
+"""Maximum number of runs of a job at the same time, with ``overlap="allow"``."""
 
 ATTEMPTS = 3
-"""Maximum number of times that the run of a tick (scheduled time) is begun if each run crashes, with ``on_crash="again"``."""
+"""Maximum number of times that a job is begun for one tick (scheduled time) if its process crashes, with
+``on_crash="again"``."""
 
 QUEUE = 100
-"""Maximum number of runs of one job that may wait to begin."""
+"""Maximum number of runs of a job that wait to begin."""
 
 
 class When(Protocol):
-    """A timetable, which names the ticks (scheduled times) of a job."""
+    """A timetable: it defines the ticks of a job, which are the times at which the job is scheduled."""
 
     def after(self, t: float, /) -> float:
-        """Return the first tick (scheduled time) later than ``t``, both in Unix seconds; infinity if there is none."""
+        """Return the first tick (scheduled time) later than Unix time ``t``, in Unix seconds; infinity if there is none."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a job that decide how its runs go; times in seconds."""
+    """The options of a job, as the algorithms and scripts use them. All times are in seconds."""
 
     ttl: float = 30.0
-    """Lease of a run, renewed while it runs. If its process crashes, the next run is blocked until the lease expires."""
+    """Length of a run's lease, which is renewed while the run goes on.
+
+    If the process of a run crashes, the next run begins only when this lease has expired.
+    """
     min_runtime: float = 0.0
-    """Minimum time, from its start, for which a run counts as running, even if it ends earlier."""
+    """Seconds after its start for which a run counts as going on, even if it ends earlier; 0: no such time."""
     overlap: Literal["skip", "queue", "allow"] = "skip"
-    """A tick (scheduled time) that is due while the job runs is skipped, queued, or run at the same time (at most ten
-    runs)."""
+    """Treatment of a tick (scheduled time) that is due while the job runs.
+
+    "skip": do not run the job for it. "queue": run the job afterwards. "allow": run the job at the same time, in up to ten
+    runs.
+    """
     misfire: Literal["skip", "once", "all"] = "once"
-    """Treatment of ticks (scheduled times) that were due while no process could run them.
-    "skip": run the latest unless it is later than `grace`; "once": run the latest; "all": run all, up to the latest hundred.
+    """Treatment of ticks (scheduled times) that were due while no process could run the job.
+
+    "skip": run the job for the latest tick, unless that is more than `grace` seconds late. "once": run the job for the latest
+    tick. "all": run the job for each tick, up to the latest hundred.
     """
     grace: float = 10.0
-    """Maximum delay with which a tick may begin, with ``misfire="skip"``."""
+    """Maximum delay, in seconds, with which a run may begin after its scheduled time, with ``misfire="skip"``."""
     on_crash: Literal["leave", "again"] = "leave"
-    """Treatment of a run whose process dies.
-    "leave": end the run; "again": begin it again elsewhere, up to three times in all."""
+    """Treatment of a run whose process crashes.
+
+    "leave": the run has ended. "again": another process begins it again, up to three times in all.
+    """
     max_runtime: float | None = None
-    """Time after which a run is ended: a coroutine is cancelled, a command terminated, a function notified; None: never."""
+    """Seconds after which a run is ended; None: never.
+
+    A coroutine is cancelled, a command is terminated, and a function is notified.
+    """
     on: tuple[str, ...] = ()
-    """Only a process with at least one of these features runs the job; empty: any process runs it."""
+    """Features of which a process must have at least one to run the job; empty: any process may run it.
+
+    A feature is a name that a process declares when it serves the schedule.
+    """
     history: int = 50
-    """Number of past runs that the server keeps."""
+    """Number of past runs of the job that the server keeps in the job's history."""
 
     @property
     def slots(self) -> int:
-        """Maximum number of runs that may go on at the same time."""
+        """Maximum number of runs of the job that go on at the same time."""
         return BESIDE if self.overlap == "allow" else 1
 
     @property
     def policy(self) -> str:
-        """Options that the server's script needs, as one text."""
+        """The options that the script on the server needs, as one text."""
         again, grace, keep = int(self.on_crash == "again"), int(self.grace * 1000), int(self.min_runtime * 1000)
         return f"{self.overlap} {self.misfire} {grace} {again} {keep} {milliseconds(self.ttl)} {self.history}"
 
@@ -76,12 +93,12 @@ class Keys:
 
     @classmethod
     def of(cls, schedule: str | bytes, prefix: str = "hf:") -> Keys:
-        """Return the keys of the named schedule. Raises ConfigError for an invalid name or prefix."""
+        """Return the keys of the schedule of this name. Raises ConfigError if the name or the prefix is not valid."""
         base = start(prefix) + b"schedule:{" + encoded(schedule, "name") + b"}"
         return cls(base, base + b":serving", base + b":jobs")
 
     def job(self, name: str) -> JobKeys:
-        """Return the keys of one job. Raises ConfigError for an invalid name."""
+        """Return the keys of the job of this name. Raises ConfigError if the name is not valid."""
         return JobKeys(self.base, encoded(name, "name of a job").replace(b":", b"%3A"))
 
 
@@ -101,36 +118,39 @@ class JobKeys:
         return self.base + b":log:" + self.name
 
     def run(self, slot: int) -> tuple[bytes, bytes, bytes]:
-        """Return the keys of the lock that a run holds: lock, state, queue.
+        """Return the three keys of the lock that a run holds: of the lock, of its state and of its queue.
 
-        ``slot``: index of the run among overlapping runs.
+        ``slot``: index of the run among the runs of the job that go on at the same time.
         """
         run = self.base + b":run:" + self.name + (b":%d" % slot if slot else b"")
         return run, side_key(run, b"state"), side_key(run, b"queue")
 
     def serving(self, slots: int) -> tuple[bytes, ...]:
-        """Return the job's keys that `_lua/schedule/serve.lua` expects."""
+        """Return the job's keys in the order in which `_lua/schedule/serve.lua` expects them.
+
+        ``slots``: number of runs at a time.
+        """
         return (self.job, self.log, *(key for slot in range(slots) for key in self.run(slot)))
 
     def looking(self) -> tuple[bytes, ...]:
-        """Return the job's keys that `_lua/schedule/jobs.lua` expects."""
+        """Return the job's keys in the order in which `_lua/schedule/jobs.lua` expects them."""
         return (self.job, self.log, *(self.run(slot)[0] for slot in range(BESIDE)))
 
 
 class Answered(NamedTuple):
-    """Reply of `_lua/schedule/serve.lua` about one job, including the run that it granted, if any."""
+    """The server's reply to a report about one job, with the run that this process may begin, if any."""
 
     last: int
-    """The last tick (scheduled time) that was run or skipped, in microseconds of the server's clock."""
+    """Last tick (scheduled time) with which the job was run or skipped, in microseconds of the server's clock."""
     left: int
-    """Milliseconds until the lease of a run under way expires; -1: no run is under way."""
+    """Milliseconds until the lease of the present run expires; -1: the job is not running."""
     queued: int
     cancel: str
-    """Fences of the runs that are to be cancelled, separated by spaces."""
+    """Fences of the runs that are to be ended, separated by spaces."""
     taken_down: bool
-    """True if the server has recorded the end of a run that the request reported."""
+    """True if the server has recorded the end of a run that this process has reported."""
     slot: int = -1
-    """Index of the granted run among overlapping runs of the job; -1: no run was granted."""
+    """Index of the run to begin, among the runs of the job at the same time; -1: this process may not begin a run."""
     fence: int = 0
     scheduled: int = 0
     attempt: int = 1
@@ -138,38 +158,44 @@ class Answered(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """Reply: another process redefined the job; the reply has the new definition."""
+    """The server's reply that a job has another definition now, which another process has declared."""
 
     revision: int
     definition: bytes
     last: int
     origin: str = ""
-    """Name of the code that the job runs in the process that redefined it."""
+    """Name of the code that the other process runs for the job."""
 
 
 class UnknownJob(NamedTuple):
-    """Reply: the server knows no job of this name."""
+    """The server's reply that the schedule has no job of this name."""
 
 
 class Obeyed(NamedTuple):
-    """Reply: a command about a job was carried out."""
+    """The server's reply that it has carried out a command about a job."""
 
     ended: int
-    """Number of runs that are to be ended because of the command."""
+    """Number of runs that have to end because of the command."""
 
 
 class Full(NamedTuple):
-    """Reply: too many runs of the job wait already."""
+    """The server's reply that a job is not run, because too many of its runs wait to begin already."""
 
 
 class Unusable(NamedTuple):
-    """Reply: the job's keys hold data of another application, or of an incompatible release."""
+    """The server's reply that a key holds data of another application or of an incompatible release.
+
+    ``why``: text for the user.
+    """
 
     why: str
 
 
 class Late(NamedTuple):
-    """Reply: the request came late, after a newer request of the same process, and was ignored."""
+    """The server's reply that it has ignored a request, because a later one of the same process had arrived before it.
+
+    ``now``: server time in microseconds.
+    """
 
     now: int
 
@@ -178,26 +204,32 @@ class Registered(NamedTuple):
     revision: int
     last: int
     before: bytes
-    """The former definition of the job, if it was another one; empty otherwise."""
+    """Definition that the job had before, if it was different; otherwise empty."""
     other: str = ""
-    """Name of other code under which another process serves the job now; empty if there is none."""
+    """Name of the code that another process runs for the job now, if it is different; otherwise empty."""
     who: str = ""
-    """The process that serves the other code."""
+    """Process that runs the other code."""
 
 
 class Rival(NamedTuple):
-    """Reply: nothing was registered, because another process serves other code under the name of one of the jobs."""
+    """The server's reply that it has registered no job, because another process serves other code under the name of one of
+    them.
+
+    ``other``: name of that code. ``who``: that process.
+    """
 
     job: int
-    """Index, in the request, of the job that the other process serves, too."""
+    """Index of that job in the request."""
     other: str
     who: str
 
 
 @dataclass
 class Served:
-    """Reply of `_lua/schedule/serve.lua`: server time in microseconds, number of changes made by commands, and each job's
-    state."""
+    """The server's reply to a request of `ScheduleState.request`, with a reply about each job in ``answers``.
+
+    ``now``: server time in microseconds. ``changes``: number that rises with each command about the schedule.
+    """
 
     now: int
     changes: int
@@ -272,7 +304,11 @@ JOBS: Script[list[object]] = Script("schedule/jobs", _read_list)
 
 
 def run_spec(job: str, keys: tuple[bytes, bytes, bytes], options: Options, longest_answer: float, patience: float) -> Spec:
-    """Return the specification of the lock that a run holds. ``patience``: seconds added to `Options.max_runtime`."""
+    """Return the specification of the lock that a run holds while it goes on.
+
+    ``longest_answer``: maximum seconds to wait for a reply. ``patience``: seconds after ``max_runtime`` for which the run's
+    lease is still renewed.
+    """
     limit = None if options.max_runtime is None else options.max_runtime + patience
     timeout = min(longest_answer, answer_within(options.ttl))
     return Spec(name=job, keys=keys, ttl=options.ttl, renew=True, max_hold=limit, timeout=timeout)

@@ -1,12 +1,15 @@
-"""Serve a schedule: claim due ticks (scheduled times of jobs), and decide which runs to begin and to end.
+"""Serve a schedule in one process: ask the server for runs of jobs that are due, and report runs that have ended.
 
-Every process that serves a schedule claims each due tick, in one request for all its jobs; the server grants it to the first
-process. All times of ticks are the server's. A process estimates the server's time from its last reply and its own monotonic
-clock. The reply spent some time on its way, so the estimate is never ahead. No process claims too early, however wrong its wall
-clock is. A late claim is refused, because a tick is identified by its scheduled time.
+A tick is a time at which a job is scheduled. Every process that serves a schedule claims each tick when it is due. One request
+claims the ticks of all jobs. The server grants each tick to the first process that claims it, and refuses the claims that
+arrive later.
 
-`_core.schedule.state` has the state; `turn` is the operation that is run again and again. The caller carries out what `turn`
-returns: it begins runs, in threads or tasks, and calls `ScheduleState.end` when they have ended.
+A process must not claim a tick early. It estimates the server's time from the server's last reply and its own monotonic clock,
+so its wall clock does not matter. The reply has spent some time on its way, so the estimate is never ahead of the server's
+time.
+
+`ScheduleState` has the state of the schedule in this process. The caller calls `turn` again and again, and carries out the
+tasks that it returns. For example, it begins a run in a thread or task, and calls `ScheduleState.end` when the run has ended.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from holdfast.errors import ConfigError
 
 
 async def register(state: ScheduleState) -> None:
-    """Register the schedule's jobs with the server. Raises WireError."""
+    """Register the jobs that the server does not know yet. Raises WireError if the server is unreachable."""
     more = True
     while more:
         jobs = state.unregistered()[:BATCH]
@@ -40,9 +43,12 @@ def _register(state: ScheduleState, jobs: list[ServedJob], mode: str) -> Run[tup
 
 
 async def begin(state: ScheduleState) -> None:
-    """Subscribe and register before the first `turn`, or before continuing in another event loop. Raises WireError.
-    If the state is strict, raises ConfigError if another process serves other code under one of the job names; then nothing is
-    registered."""
+    """Subscribe to notifications about the schedule, and register its jobs.
+
+    The caller does so before the first `turn`, and before it goes on in another event loop. With ``strict``, raises
+    ConfigError if another process serves other code under the name of one of the jobs; then no job is registered. Raises
+    WireError if the server is unreachable.
+    """
     state.listener = await subscribed(await Now() + 1.0, prefix_of(state.keys.base))
     try:
         if state.strict:
@@ -54,7 +60,10 @@ async def begin(state: ScheduleState) -> None:
 
 
 async def _look_for_rivals(state: ScheduleState) -> None:
-    """Raise ConfigError if another process serves other code under one of the job names. Raises WireError."""
+    """Raise ConfigError if another process serves other code under the name of one of the jobs. Register nothing.
+
+    Raises WireError if the server is unreachable.
+    """
     jobs = state.unregistered()
     for at in range(0, len(jobs), BATCH):
         batch = jobs[at : at + BATCH]
@@ -65,9 +74,9 @@ async def _look_for_rivals(state: ScheduleState) -> None:
 
 
 async def turn(state: ScheduleState) -> list[Todo] | None:
-    """Exchange requests with the server until there is work for the caller, and return it; None once the schedule has stopped.
+    """Send requests to the server, and wait in between, until there are tasks for the caller. Return these tasks.
 
-    After None the caller sends `Unsubscribe` for the state's listener.
+    Return None once the schedule has stopped. The caller then calls `leave`.
     """
     while True:
         now = await Now()
@@ -85,7 +94,12 @@ async def turn(state: ScheduleState) -> list[Todo] | None:
 
 
 async def ask(state: ScheduleState, now: float) -> bool:
-    """Send the next request, if there is one, and process its reply; return False if there was none. Raises WireError."""
+    """Send the next request if there is something to send, and handle its reply.
+
+    Return False if there was nothing to send.
+
+    Raises WireError if the server does not reply.
+    """
     if state.unregistered() and now >= state.retry_at:
         await register(state)
         return True
@@ -113,5 +127,5 @@ async def _wait(state: ScheduleState) -> None:
 
 
 async def leave(state: ScheduleState) -> None:
-    """Unsubscribe from notifications about the schedule."""
+    """End the subscription to notifications about the schedule."""
     await Unsubscribe(state.listener)

@@ -1,8 +1,9 @@
-"""Choose the ticks (scheduled times) of a job to claim when some are due. Times in microseconds of the server's clock.
+"""Choose the ticks (scheduled times) of a job that a process claims. Times are in microseconds of the server's clock.
 
-A process claims the latest due tick, and reports the earlier ones as missed; with ``misfire="all"`` it claims each. It cannot
-know which tick will be the latest when the request arrives. So the claim also lists the ticks of the next moments, and the one
-after them: see `_lua/schedule/serve.lua`.
+A process may find several ticks due, because no process has run the job for a while. It claims the latest of them, and reports
+the earlier ones as missed. With ``misfire="all"``, it claims each of them. A further tick may become due before the request
+arrives, so the claim also contains the ticks of the next moments. With it goes the tick after those, which shows the script
+whether the list is complete (`_lua/schedule/serve.lua`).
 """
 
 from __future__ import annotations
@@ -12,23 +13,25 @@ from typing import NamedTuple
 from holdfast._core.schedule.job import QUEUE, Options, When
 
 COUNTED = 1000
-"""Maximum number of missed ticks (scheduled times) that are counted; if there are more, this maximum is reported."""
+"""Maximum number of missed ticks (scheduled times) that are counted and reported."""
 
 
 class Due(NamedTuple):
-    """The ticks (scheduled times) of a job that one request claims."""
+    """The ticks (scheduled times) of a job that one request claims or reports as missed."""
 
     missed: tuple[int, int, int] | None
-    """First and last tick that are recorded as missed because later ticks are due, and the number of missed ticks; None:
-    none."""
+    """First and last of the ticks (scheduled times) that are reported as missed, and their number; None: no missed ticks.
+
+    They are not run because a later tick is due.
+    """
     ticks: list[int]
-    """Ticks that may run, in order; the last of them are not due yet."""
+    """Ticks (scheduled times) that may be run, in order. The last of them will be due soon, not now."""
     beyond: int | None
-    """The first tick (scheduled time) after those in `ticks`; None if there is none."""
+    """First tick (scheduled time) after those in `ticks`; None if the timetable has no further tick."""
 
 
 def following(when: When, tick: int) -> int | None:
-    """Return the tick (scheduled time) after ``tick``; None if there is none."""
+    """Return the first tick (scheduled time) after ``tick``, in microseconds; None if the timetable has no further tick."""
     found = when.after(tick / 1e6)
     if round(min(found, 1e12) * 1e6) <= tick:  # the result of rounding: a float of seconds has no more digits
         found = when.after((tick + 1) / 1e6)
@@ -36,9 +39,11 @@ def following(when: When, tick: int) -> int | None:
 
 
 def due(when: When, last: int, now: int, options: Options, ahead: int = 0) -> Due:
-    """Return the ticks (scheduled times) to claim at ``now``, if all ticks up to ``last`` have been run or skipped.
+    """Return the ticks (scheduled times) to claim at time ``now``, after the tick ``last``, with which the job was last run or
+    skipped.
 
-    ``ahead``: microseconds after ``now`` for which the claim must stay complete.
+    ``ahead``: microseconds after ``now`` for which ticks are included, because the request takes time. All times are
+    microseconds of the server's clock.
     """
     beyond = following(when, last)
     ticks: list[int] = []
@@ -56,7 +61,7 @@ def due(when: When, last: int, now: int, options: Options, ahead: int = 0) -> Du
 
 
 def _between(when: When, after: int, until: int, most: int) -> list[int]:
-    """Return the first ticks (scheduled times) after ``after`` up to and including ``until``, ``most`` at most."""
+    """Return the first ticks (scheduled times) later than ``after`` and not later than ``until``, at most ``most`` of them."""
     found: list[int] = []
     tick = following(when, after)
     while tick is not None and tick <= until and len(found) < most:
@@ -66,8 +71,10 @@ def _between(when: When, after: int, until: int, most: int) -> list[int]:
 
 
 def _latest(when: When, after: int, until: int, most: int) -> list[int]:
-    """Return the latest ticks (scheduled times) after ``after`` up to and including ``until``, ``most`` at most.
-    The search goes backwards from ``until``, in growing steps."""
+    """Return the last ticks (scheduled times) later than ``after`` and not later than ``until``, at most ``most`` of them.
+
+    The search goes backwards from ``until``, in steps that double.
+    """
     span = 1_000_000
     while True:
         start = max(after, until - span)

@@ -1,4 +1,4 @@
-"""The state of each job and run in a process that serves a schedule, and the tasks that result for the caller."""
+"""The state of each job and run in a process that serves a schedule, and the tasks that the process has to carry out."""
 
 from __future__ import annotations
 
@@ -14,41 +14,44 @@ INFINITY = float("inf")
 
 @dataclass(eq=False)
 class ServedJob:
-    """A job that this process serves, with its planned ticks (scheduled times)."""
+    """A job that this process serves, with the state that it knows of the job."""
 
     name: str
     keys: JobKeys
     when: When
     options: Options
     definition: bytes
-    """Definition of the job as the server stores it, for every process that looks at it."""
+    """Definition of the job (its timetable and options) as the text that the server stores for other processes."""
     timetable: bytes
     origin: str = ""
-    """Name of the code that the job runs in this process: module and function, or command."""
+    """Name of the code that this process runs for the job: a module and function, or a command."""
     agreed: str = ""
-    """Name of the code in the job's current definition on the server; empty if it is `origin`."""
+    """Name of the code in the definition that is on the server now; empty: it is the same as `origin`."""
     revision: int = 0
-    """Revision of the definition, increased with each change; 0: the server does not know the job yet."""
+    """Revision number of the definition, which rises with each change; 0: this process has not registered the job yet."""
     last: int = 0
-    """The last tick (scheduled time) that was run or skipped, in microseconds of the server's clock."""
+    """Last tick (scheduled time) with which the job was run or skipped, in microseconds of the server's clock."""
     next: int | None = None
-    """The next tick (scheduled time), in microseconds of the server's clock; None if none is planned."""
+    """Next tick (scheduled time) to claim, in microseconds of the server's clock; None: no tick is planned."""
     look_at: float = INFINITY
-    """Monotonic time, in seconds, at which to ask the server whether another process's run has ended."""
+    """Monotonic time, in seconds, at which to ask the server whether a run in another process has ended; infinity: never."""
     runs: int = 0
     """Number of the job's runs in this process."""
     widest: int = 1
-    """Maximum number of slots (overlapping runs) under earlier definitions; runs that began then may still use them."""
+    """Highest number of runs at the same time that earlier definitions of the job allowed.
+
+    Runs that began then may still go on.
+    """
     _served: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
 
     @property
     def slots(self) -> int:
-        """Number of slots on the server that overlapping runs of the job may use."""
+        """Number of places on the server for runs of the job that go on at the same time."""
         return max(self.widest, self.options.slots)
 
     @property
     def served(self) -> tuple[bytes, ...]:
-        """The job's keys that `_lua/schedule/serve.lua` expects."""
+        """The keys of the job, in the order in which `_lua/schedule/serve.lua` expects them."""
         slots = self.slots
         if slots not in self._served:
             self._served[slots] = self.keys.serving(slots)
@@ -57,7 +60,7 @@ class ServedJob:
 
 @dataclass(eq=False)
 class ActiveRun:
-    """A run in this process, which may have ended already."""
+    """A run of a job in this process. It may have ended already, if the server does not know that yet."""
 
     job: ServedJob
     slot: int
@@ -69,50 +72,52 @@ class ActiveRun:
     grant: Grant = field(repr=False)
     began: float
     why: str = ""
-    """Reason why the run was told to end; "" if it was not."""
+    """Reason why the run was told to end; empty: it was not told to end."""
     verdict: str = ""
-    """Status that is recorded when a run that was told to end has ended."""
+    """Status with which the server records the run once it has ended, if it was told to end; otherwise empty."""
     told_at: float = INFINITY
     over: bool = False
 
 
 class Start(NamedTuple):
-    """A task for the caller: begin a run."""
+    """A task for the caller: begin the run."""
 
     run: ActiveRun
 
 
 class CancelRun(NamedTuple):
-    """A task for the caller: tell a run to end, for the reason in `ActiveRun.why`."""
+    """A task for the caller: tell the run to end. `ActiveRun.why` is the reason."""
 
     run: ActiveRun
 
 
 class AbandonRun(NamedTuple):
-    """A task for the caller: stop waiting for a run that was told to end and goes on, without a lease."""
+    """A task for the caller: wait no longer for a run that was told to end but did not. It goes on without a lease."""
 
     run: ActiveRun
 
 
 class ForgetRun(NamedTuple):
-    """A task for the caller: forget a run, whose end was recorded and whose lease was released."""
+    """A task for the caller: drop the run, because the server has recorded its end and released its lease."""
 
     run: ActiveRun
 
 
 class Redefine(NamedTuple):
-    """A task for the caller: read a job's new definition, and call `ScheduleState.redefine`.
-    ``mine``: True if this process redefined the job; ``change`` then has the former definition."""
+    """A task for the caller: read the new definition of a job, and then call `ScheduleState.redefine`.
+
+    ``mine``: True if this process has changed the definition; ``change`` then has the former one, for a message.
+    """
 
     job: ServedJob
     change: Changed
     mine: bool = False
     who: str = ""
-    """The process that serves other code under the job's name; empty if there is none."""
+    """Process that serves other code under the name of the job; empty if there is none."""
 
 
 class Log(NamedTuple):
-    """A task for the caller: log a message."""
+    """A task for the caller: log the message ``what``. ``bad``: True for a warning, False for good news."""
 
     what: str
     bad: bool = True
@@ -122,7 +127,7 @@ Todo = Start | CancelRun | AbandonRun | ForgetRun | Redefine | Log
 
 
 class End(NamedTuple):
-    """The end of a run, to be reported to the server: its status, and a text such as the error."""
+    """The end of a run, which is to be reported to the server. ``text``: text for the history, such as the error."""
 
     run: ActiveRun
     status: str
@@ -131,7 +136,11 @@ class End(NamedTuple):
 
 @dataclass(eq=False)
 class JobReport:
-    """The part of one request to the server that is about one job: an ended run, a claim of ticks, a token for a new run."""
+    """The part of a request to the server that is about one job.
+
+    ``end``: a run that has ended (None: none). ``due``: claimed ticks, the scheduled times that are due (None: none).
+    ``token``: token of a run that this process can begin now; empty: it can begin none.
+    """
 
     job: ServedJob
     end: End | None = None

@@ -1,4 +1,4 @@
-"""The state of a schedule in a process that serves it: given events, it decides what to request and what the caller does."""
+"""The state of a schedule in a process that serves it. It decides what to ask the server, and what the caller has to do."""
 
 from __future__ import annotations
 
@@ -41,46 +41,49 @@ from holdfast._core.schedule.records import (
 from holdfast._core.subscription import Listener
 
 BEAT_EVERY_S = 10.0
-"""Seconds after which a process without other requests sends one, to show that it serves and to learn the server's time."""
+"""Seconds without a request after which a process sends one, to show that it is alive and to read the server's time."""
 
 REACHABLE_S = 30.0
-"""Seconds after its last request for which the server may notify this process."""
+"""Seconds after the last request of a process for which the server tries to notify it."""
 
 VALID_S = 60.0
-"""Seconds after which a request that is still on its way is refused by the server."""
+"""Seconds after which the server refuses a request that was sent, but has arrived late."""
 
 LOOK_AGAIN_S = 86400.0
-"""Seconds between two registrations of all jobs, which keep unused keys on the server from expiring."""
+"""Seconds between two registrations of all jobs, without which unused keys on the server would expire."""
 
 ABANDON_AFTER_S = 10.0
-"""Seconds that a run has to end after its `max_runtime`, before it is abandoned."""
+"""Seconds after ``max_runtime`` for which a run is given time to end. Then its process no longer waits for it."""
 
 BATCH = 50
-"""Maximum number of jobs in one request."""
+"""Maximum number of jobs in one request, so that one script does not block the server for long."""
 
 DRIFT = 1e-4
-"""Maximum rate difference between the monotonic clock and the server's clock: claims are delayed by this fraction."""
+"""Maximum fraction by which this process's monotonic clock and the server's clock are assumed to differ in speed.
+
+Claims are sent later by this fraction, so that they do not arrive early.
+"""
 
 GIVE_UP_AFTER_S = 4.0
-"""Seconds without a reply after which a process that stops gives up reporting."""
+"""Seconds without a reply of the server after which a process that stops no longer tries to report its ended runs."""
 
 AHEAD_US = 200_000
-"""Microseconds, in addition to the request's timeout, of future ticks (scheduled times) that a claim includes."""
+"""Microseconds for which a claim contains future ticks (scheduled times); the timeout of the request is added."""
 
 SET_BACK_S = 5.0
-"""Minimum number of seconds by which the server's clock must go back to be logged."""
+"""Minimum seconds by which the server's clock must be set back for a message to be logged."""
 
 WAITS = "no tick runs twice, so jobs wait until the clock has caught up"
 RIGHT = "jobs go on by the new time, so ticks in the repeated hours run again"
 
 HERE = "here"
-"""Hint that marks a wake-up by this process itself, not by a notification from the server."""
+"""Value in `Listener.hints` that means that this process has woken itself, without a notification from the server."""
 
 
 class ScheduleState:
-    """The state of a schedule in a process that serves it.
+    """The state of a schedule in a process that serves it: its jobs, its runs and the requests to send.
 
-    Any thread may call the methods `end` and `stop`. Only the thread that runs `turn` may call the other methods.
+    Any thread may call `end` and `stop`. Only the thread that runs `turn` may call the other methods.
     """
 
     def __init__(
@@ -92,14 +95,14 @@ class ScheduleState:
         self.timeout = timeout
         self.limit = limit
         self.strict = strict
-        """True: do not serve a job if another process serves other code under its name."""
+        """True: do not serve a job if another process serves other code under the name of the job."""
         self.listener = Listener()
         self.runs: dict[str, ActiveRun] = {}
-        """Runs of this process, by token."""
+        """Runs in this process that the server does not know to have ended, by token."""
         self.todo: list[Todo] = []
         self.stopping = False
         self.stop_at = INFINITY
-        """Monotonic time, in seconds, at which the runs under way are told to end; infinity: not stopping."""
+        """Monotonic time, in seconds, at which runs are told to end because the schedule stops; infinity: it does not stop."""
         self._ended: deque[End] = deque()
         self._stops: deque[float] = deque()
         self._number = 0
@@ -109,11 +112,11 @@ class ScheduleState:
         self._looks: list[tuple[float, str]] = []
         self._look_now: dict[str, None] = {}
         self._hungry: dict[str, None] = {}
-        """Names of jobs with a queued run that this process begins when it has fewer runs than its limit."""
+        """Names of jobs of which a run waits to begin, while this process already has as many runs as it may have."""
         self._look_all_at = INFINITY
         self.beat_at = 0.0
         self._unanswered: list[JobReport] | None = None
-        """Contents of the last request, until it is answered; None if there is none."""
+        """Contents of the last request until its reply arrives; None: no reply is outstanding."""
         self._failing_since = INFINITY
         self._said_goodbye = self._given_up = False
         self.retry_at = 0.0
@@ -123,12 +126,16 @@ class ScheduleState:
     # Calls from any thread
 
     def end(self, run: ActiveRun, status: str, text: str) -> None:
-        """Note that a run has ended. ``status``: "ok", "error", "cancelled" (told to end) or "lost" (its lease was lost)."""
+        """Note that a run has ended.
+
+        ``status``: "ok"; "error"; "cancelled": the run was told to end; "lost": its lease was lost. ``text``: text for the
+        history, such as the error.
+        """
         self._ended.append(End(run, status, text))
         self._nudge()
 
     def stop(self, wait: float) -> None:
-        """Begin no more runs, and tell the runs under way to end after ``wait`` seconds."""
+        """Stop the schedule: begin no more runs, and tell the runs that still go on after ``wait`` seconds to end."""
         self._stops.append(wait)
         self._nudge()
 
@@ -138,7 +145,12 @@ class ScheduleState:
             self.listener.slot.put(None)
 
     def redefine(self, job: ServedJob, when: When, options: Options, change: Changed) -> None:
-        """Replace a job's definition with the one that the server reported. Called in the thread of `turn`."""
+        """Replace the definition of a job by the one that the server has reported.
+
+        Only the thread that runs `turn` may call this.
+
+        ``when`` and ``options``: timetable and options that the caller has read from the definition in ``change``.
+        """
         job.widest = job.slots
         job.when, job.options, job.definition, job.agreed = when, options, change.definition, change.origin
         job.revision, job.last = change.revision, change.last
@@ -148,7 +160,10 @@ class ScheduleState:
     # Work that is due
 
     def tick(self, now: float) -> None:
-        """Handle stop requests and runs that exceed `max_runtime`, at monotonic time ``now``; queue tasks for the caller."""
+        """Handle a stop of the schedule and runs that exceed ``max_runtime``, at monotonic time ``now``.
+
+        Add the resulting tasks to `todo`.
+        """
         while self._stops:
             self.stopping, self.stop_at = True, min(self.stop_at, now + self._stops.popleft())
         if now >= self._look_all_at and self._unanswered is None:
@@ -178,11 +193,11 @@ class ScheduleState:
 
     @property
     def room(self) -> int:
-        """Number of runs that this process may begin now."""
+        """Number of further runs that this process may begin now."""
         return 0 if self.stopping else self.limit - len(self.runs)
 
     def next_request(self, now: float) -> list[JobReport] | None:
-        """Return the reports for the next request; None if there is nothing to send."""
+        """Return the reports for the next request, one for each job; None if there is nothing to send now."""
         if now < self.retry_at or self._given_up:
             return None
         if self._unanswered is None:
@@ -257,11 +272,12 @@ class ScheduleState:
         item.due = due(job.when, job.last, time, job.options, int(self.timeout * 1e6) + AHEAD_US)
 
     def time(self, now: float) -> int:
-        """Return the earliest possible time of the server's clock at monotonic time ``now``, in microseconds."""
+        """Return the server's time, in microseconds, as estimated at monotonic time ``now``. The estimate is never ahead."""
         return self._server + int((now - self._came) * 1e6)
 
     def next_at(self) -> float:
-        """Return the monotonic time, in seconds, at which there is next something to do, unless a notification comes before."""
+        """Return the monotonic time, in seconds, at which the next request or task is due, unless a notification arrives
+        earlier."""
         if self._unanswered is not None or self._ended or self.unregistered():
             return self.retry_at
         at = [self.beat_at]
@@ -280,7 +296,7 @@ class ScheduleState:
 
     @property
     def done(self) -> bool:
-        """True if the schedule has stopped and nothing is left to report."""
+        """True if the schedule has stopped, and this process has nothing to report to the server any more."""
         if self._given_up:
             return True
         return self._said_goodbye and not self.runs and not self._ended and self._unanswered is None
@@ -288,9 +304,9 @@ class ScheduleState:
     # Outcomes
 
     def request(self, items: list[JobReport], now: float) -> Run[Served | Late | Unusable]:
-        """Return the request for these reports.
+        """Return the request that contains these reports.
 
-        Each request has a higher sequence number, so the server ignores earlier copies.
+        Each request of a process has a higher sequence number than the last one, so that the server ignores late copies.
         """
         self._number += 1
         valid = (self.time(now) // 1000) + int(VALID_S * 1000)
@@ -303,7 +319,10 @@ class ScheduleState:
         return Run(SERVE, tuple(keys), tuple(args), self.timeout)
 
     def failed(self, error: WireError, now: float) -> None:
-        """Handle a request without a reply: retry it later, with the same tokens, but with the ticks that are due then."""
+        """Handle a request that got no reply: send its reports again later, with the same tokens.
+
+        The claims in it are made anew, from the ticks (scheduled times) that are due by then.
+        """
         self._failing_since = min(self._failing_since, now)
         if self.stopping and not self.runs and now >= self._failing_since + GIVE_UP_AFTER_S:
             self._given_up = True
@@ -340,7 +359,10 @@ class ScheduleState:
             self._take_in(item, said, answer)
 
     def learn(self, server: int, came: float) -> None:
-        """Note the server's clock, in microseconds, as read at monotonic time ``came``; log if it was set back."""
+        """Note the server's time ``server``, in microseconds, which a reply contained that arrived at monotonic time ``came``.
+
+        If the server's clock was set back, have a message logged.
+        """
         back = (self.time(came) - server) / 1e6
         if self._server and back > SET_BACK_S:
             self.todo.append(Log(f"the server's clock was set back by {back:.0f} s: {RIGHT if back > 3 * 3600 else WAITS}"))
@@ -386,7 +408,7 @@ class ScheduleState:
             self.todo.append(Start(run))
 
     def _look_later(self, item: JobReport, said: Answered, now: float) -> None:
-        """Plan the next look at a job whose run cannot begin now, unless its next tick brings one."""
+        """Plan when to ask again about a job of which a run waits to begin, but cannot begin in this process now."""
         job = item.job
         if said.queued and said.left < 0:
             if not item.token:  # otherwise the job is paused
@@ -404,7 +426,7 @@ class ScheduleState:
         job.next = tick
 
     def told_of(self, job: ServedJob, rival: Rival | Registered) -> str:
-        """Return a message that other code is served under the name of a job."""
+        """Return the message that another process serves other code under the name of a job."""
         return f"job {job.name!r} is {job.origin} here, and is being served as {rival.other} by {rival.who}"
 
     def registered(self, jobs: list[ServedJob], answers: list[Registered | Unusable] | Rival) -> None:

@@ -1,1 +1,1 @@
-"""Single flight: one caller of many loads a missing value, and the others wait for its result."""
+"""Single flight: of many callers that want a missing value, one loads it, and the others wait for its result."""

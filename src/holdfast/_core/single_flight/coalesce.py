@@ -1,11 +1,13 @@
-"""Coalesce the waiters of one process for the same key: one of them, the leader, asks the server and shares the answer.
+"""Coalesce the callers in one process that wait for the same key: one of them, the leader, asks the server for all.
 
-A thousand waiting tasks cost the server one subscription and one request. A waiter that joins after the leader's request was
-sent does not get that answer, because the value may have been invalidated before the waiter began.
+So a thousand waiting tasks cost the server one subscription and one request. The leader shares the server's reply with the
+callers that waited when it sent the request. A caller that joins later does not get this reply, because the value may have
+been invalidated between the request and the caller's start.
 
-If a load in this process fails, its error is shared with those who waited meanwhile. They are held back (`Coalescer.hold_back`)
-while the server is asked whether anything was invalidated since the load began. Otherwise the leader, which is woken as soon as
-the load has ended, would load and fail again.
+If a load in this process fails, its error is shared with the callers that waited during the load, unless something was
+invalidated since the load began. The server is asked whether that is so. Meanwhile these callers are held back
+(`Coalescer.hold_back`): they must not ask the server. Otherwise the leader, which wakes when the load ends, would load again
+at once and fail again.
 """
 
 from __future__ import annotations
@@ -18,32 +20,33 @@ from holdfast._core.subscription import Listener
 
 
 class CoalescedWaiter(Listener):
-    """One waiter of this process for a key or a latch."""
+    """A caller in this process that waits for a key or a latch, together with the other callers that wait for it."""
 
     __slots__ = ("coalescer", "found", "held", "leads", "overdue")
 
     def __init__(self, listener_id: str = "", prefix: bytes = PREFIX) -> None:
         super().__init__(listener_id, prefix)
         self.coalescer: Coalescer | None = None
-        """Coalescer that this waiter has joined; None while it does not wait."""
+        """Group of waiting callers that this caller has joined; None while it does not wait."""
         self.leads = False
-        """True if this waiter is the leader, which asks the server for all."""
+        """True if this caller is the leader of its group, which asks the server for all of them."""
         self.found: Any = None
-        """Result that another waiter shared: a found value, a WireError, or a `Failed` load; None if nothing was shared."""
+        """Result that another caller has shared with this one: a value, a WireError, or a `Failed` load; None: no result
+        yet."""
         self.held = False
-        """True while this waiter may still get the error of a failed load; it must not ask the server then."""
+        """True while this caller must not ask the server, because it may get the error of a load that has just failed."""
         self.overdue = False
-        """True if this waiter's own time to ask came while it was held back."""
+        """True if this caller wanted to ask the server while it was held back, so that it must be woken afterwards."""
 
 
 class Failed(NamedTuple):
-    """The error of a load that failed while the waiter waited for it."""
+    """The result that a load in this process failed with ``error`` while the caller waited for it."""
 
     error: Exception
 
 
 class Coalescer:
-    """The group of all waiters of this process for one key, with a leader. Thread-safe."""
+    """The group of all callers in this process that wait for one key. One of them leads it: it asks the server. Thread-safe."""
 
     __slots__ = ("__weakref__", "_leader", "_members", "_mutex")
 
@@ -54,12 +57,12 @@ class Coalescer:
 
     @property
     def members(self) -> tuple[CoalescedWaiter, ...]:
-        """Return all waiters of the group except the leader."""
+        """Return all waiting callers of this group except the leader."""
         with self._mutex:
             return tuple(self._members)
 
     def join(self, member: CoalescedWaiter) -> None:
-        """Add a waiter to the group; it becomes the leader if there is none."""
+        """Add a caller to this group. It becomes the leader, which asks the server, if the group has none."""
         with self._mutex:
             leader = self._leader
             if leader is None or (leader.slot is not None and leader.slot.gone()):
@@ -69,7 +72,7 @@ class Coalescer:
                 self._members.append(member)
 
     def leave(self, member: CoalescedWaiter) -> None:
-        """Remove a waiter from the group; if it led, the next waiter leads and is woken."""
+        """Remove a caller from this group. If it was the leader, the next caller becomes the leader and is woken."""
         with self._mutex:
             self._drop(member)
             if self._leader is member:
@@ -80,8 +83,12 @@ class Coalescer:
                     following.wake()
 
     def hold_back(self, held: list[CoalescedWaiter]) -> None:
-        """Hold back all present waiters, so that none asks the server before `settle` is called; append them to ``held``.
-        They are in the list before the first is held back, so that an interrupted caller can settle them."""
+        """Hold back all callers that wait now, and append them to ``held``: none of them asks the server before `settle` is
+        called.
+
+        They are appended before the first of them is held back. So a caller of this method that is interrupted can still
+        settle them.
+        """
         with self._mutex:
             leader = () if self._leader is None else (self._leader,)
             held += [member for member in (*leader, *self._members) if member.found is None and not member.held]
@@ -89,7 +96,10 @@ class Coalescer:
                 member.held = True
 
     def settle(self, held: list[CoalescedWaiter], failed: Failed | None) -> None:
-        """Let waiters that were held back go on; if ``failed`` is not None, share it with those that still wait."""
+        """Let callers that were held back go on.
+
+        ``failed``: error that those of them get that still wait; None: no error, so they ask the server themselves.
+        """
         with self._mutex:
             here = {id(self._leader), *map(id, self._members)}
             for member in held:
@@ -102,7 +112,7 @@ class Coalescer:
                     self._drop(member)
 
     def tell(self, members: tuple[CoalescedWaiter, ...], found: Any) -> None:
-        """Share a result with those of the given waiters that still wait, and wake them."""
+        """Pass a result to those of the given callers that still wait, and wake them."""
         with self._mutex:
             told = {id(member) for member in members}
             for member in [*self._members]:  # a signal handler or a finaliser may change the list meanwhile
@@ -112,6 +122,6 @@ class Coalescer:
                     self._drop(member)
 
     def _drop(self, member: CoalescedWaiter) -> None:
-        """Remove a waiter from the list of non-leaders. The mutex must be held."""
+        """Remove a caller from the list of those that do not lead. The mutex must be held."""
         if member in self._members:
             self._members.remove(member)

@@ -1,4 +1,4 @@
-"""The data of single flight (`flight`): keys of a cached value, its record on the server, replies of scripts."""
+"""The keys of a cached value, its record on the server, and the results of a lookup, for `_core.single_flight.flight`."""
 
 from __future__ import annotations
 
@@ -13,50 +13,66 @@ from holdfast._core.requests import Command, Conflict, in_the_way
 from holdfast._lua import Script, codes, whole_number
 
 MAX_SIZE = 16 * 1024 * 1024
-"""Default maximum size of a value, in bytes."""
+"""Maximum size of a cached value in bytes, unless the user passes another one."""
 
 HEAD = 4096
-"""Maximum length of a value's first line (its metadata), in bytes."""
+"""Maximum size, in bytes, of the first line of a stored value, which contains its kind, fence and tags."""
 
 MARK = "mark"
-"""Kind of the small record that is stored in place of a value that the server refused, even when its memory is full."""
+"""Kind of a small record that replaces a value which the server has refused.
+
+It is stored even if the server's memory is full.
+"""
 
 MAX_TAGS = 4000
-"""Maximum total length of one value's tags, in bytes: they are in its first line, of which scripts read only 4,096 bytes."""
+"""Maximum size, in bytes, of all tags of one value. They are in the value's first line, of which scripts read 4,096 bytes."""
 
 LARGE = 1024 * 1024
-"""Bytes that every server accepts in one argument; with more it may close the connection (``proto-max-bulk-len``)."""
+"""Size, in bytes, of an argument that every server accepts. A server may close the connection after a larger one.
+
+The server's limit is its setting ``proto-max-bulk-len``.
+"""
 
 
 @dataclass(frozen=True)
 class EntrySpec:
-    """A cached key's server keys and limits, as `flight` uses them, made by `entry_spec`; immutable, shared by threads."""
+    """The keys of a cached value on the server, and its limits. `entry_spec` makes the object.
+
+    It never changes, so threads share it.
+    """
 
     spec: Spec
-    """Specification of the lock that guards the key's load.
+    """Specification of the lock that a caller holds while it loads the value.
 
-    Its three keys are the load's lease, the state of the whole group, and the fences up to which its tags are invalidated.
+    Its three keys are the lock itself, the state of the whole group of values, and the fences below which tags are
+    invalidated.
     """
     value: bytes
     fresh: bytes
     invalidated_before: bytes
     waiters: bytes
-    """Key on the server of the subscriptions to this value; all keys are described in `_lua/single_flight/_values.lua`."""
+    """Key of the subscriptions of callers that wait for this value; `_lua/single_flight/_values.lua` describes all keys."""
     tries: int
-    """Minimum number of tries before a server that does not answer counts as away."""
+    """Minimum number of times that a request is sent before the server is taken for unreachable."""
     max_size: int
-    """Maximum size, in bytes, of a value that is read from the server; a longer one raises TooLong."""
+    """Maximum size of a stored value, in bytes. If a stored value is larger, the lookup raises TooLong."""
     keeps: bool
-    """True: an unreadable stored value is an error. False: it counts as missing, and is replaced by a new load."""
+    """True: a lookup fails if the stored value is not readable.
+
+    False: such a value counts as missing, so the caller loads a new one.
+    """
 
     @property
     def outage_budget(self) -> float:
-        """Seconds within which the server must answer, retries included."""
+        """Seconds for which a request is repeated while the server does not reply."""
         return self.tries * self.spec.timeout
 
     @cached_property
     def reading(self) -> Command:
-        """The plain command that reads a value if it is fresh, to be interpreted by `fresh`; cheaper than a script."""
+        """The plain command that reads a value.
+
+        It costs less than a script, but its reply shows only fresh values (see `fresh`).
+        """
         keys = (
             (self.value, self.fresh) if self.value.endswith(b"}:value") else (self.value, self.fresh, self.invalidated_before)
         )
@@ -68,44 +84,45 @@ UNASKED = float("inf")
 
 @dataclass(slots=True)
 class Record:
-    """A value that was stored on the server, with its metadata."""
+    """A value as stored on the server, with its kind and fence."""
 
     kind: str
-    """Kind that the writer gave the value: a lower-case word such as "v" or "error"."""
+    """Kind of the value, chosen by the caller that stored it: a word in lower case, such as "v" or "error"."""
     data: bytes
     fence: int
-    """Fence of the load that stored the value."""
+    """Fence of the load that has stored the value; loads of the same group with higher fences began later."""
     left: float
-    """Seconds for which the value is still fresh; negative: stale since then; `UNASKED`: not known."""
+    """Seconds for which the value stays fresh; negative: seconds since it became stale; `UNASKED`: fresh for an unknown
+    time."""
 
 
 class Found(NamedTuple):
-    """Result of a lookup: a stored value, which the caller does not have to load."""
+    """Result of a lookup: a stored value, so that the caller does not have to load it."""
 
     record: Record
     stale: bool
-    """True if the value has expired and another caller loads a new one."""
+    """True if the value is not fresh any more. The lookup accepted it because another caller loads a new one."""
     waited: bool = False
-    """True if the caller has waited for another caller's load of this value."""
+    """True if the caller has waited for the load of this value by another caller."""
 
 
 class Loading(NamedTuple):
-    """Result of a lookup: another caller loads the value, and `LookupPolicy.wait` has passed."""
+    """Result of a lookup: another caller still loads the value, although `LookupPolicy.wait` seconds have passed."""
 
     remaining: float | None
-    """Seconds until the loader's lease expires unless renewed; None if it has no expiry, so another program wrote it."""
+    """Seconds until the lease of that load expires, unless it is renewed; None: it never expires (another program wrote it)."""
     since: float
-    """Seconds since the newest load of the group began; for a group of one key, since this load began."""
+    """Seconds since the newest load in the group of values began."""
     process: str
-    """Public id of the loader's process; empty if unknown."""
+    """Public id of the process that loads the value; empty if it is unknown."""
 
 
 class Absent(NamedTuple):
-    """Result of a lookup: there is no value, and the caller did not want to load one (`LookupPolicy.load`)."""
+    """Result of a lookup: there is no value, and the caller does not want to load one (`LookupPolicy.load` is False)."""
 
 
 class Oversize(NamedTuple):
-    """A reply of the server: the value is larger than `EntrySpec.max_size`."""
+    """A reply of the server: the stored value has ``size`` bytes, more than `EntrySpec.max_size`."""
 
     size: int
 
@@ -116,24 +133,30 @@ class Granted(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """A reply of the server: the token was revoked, so it cannot load the value."""
+    """A reply of the server: the caller's token was revoked, so it must not load the value under that token."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupPolicy:
-    """The options of one lookup: how long to wait, whether a stale value is accepted, and whether to load."""
+    """The options of one lookup of a cached value."""
 
     wait: float | None = None
-    """Seconds to wait for another caller's load; None: without limit; 0: not at all."""
+    """Maximum seconds to wait while another caller loads the value; None: without limit; 0: not at all."""
     stale: float = 0.0
-    """Seconds after its expiry for which a value is still accepted while another caller loads a new one."""
+    """Seconds for which a value that is not fresh any more is accepted while another caller loads a new one."""
     early: int = 0
-    """How early to load before expiry, in thousandths of the last load's duration.
-    Pass ``-1000 * beta * log(u)`` with a new random ``u`` from (0, 1] each time (XFetch); 0: not early."""
+    """Time before the end of a value's freshness from which the caller loads a new one; 0: a fresh value is never replaced.
+
+    The unit is a thousandth of the duration of the last load. For XFetch, pass ``-1000 * beta * log(u)`` with a new random
+    ``u`` from (0, 1] for each lookup.
+    """
     load: bool = True
-    """True: load the value if it is missing and nobody loads it."""
+    """True: load the value if it is missing and no other caller loads it. False: never load."""
     fast_read: bool = True
-    """True: try a plain command before the script. False: the caller has just done so."""
+    """True: read the value with a plain command first, which costs less than the script.
+
+    False: the caller has just done that.
+    """
 
 
 # Answers of the scripts
@@ -148,14 +171,17 @@ def _record(raw: bytes, left: float) -> Record:
 
 
 def _whole(text: bytes) -> int:
-    """Return the number that a text stands for, by the scripts' rules. Raises ValueError if it is not a number."""
+    """Return the number in a text, by the rules of the Lua scripts. Raises ValueError if the text is not a number."""
     if len(text) > 16 or not text.isdigit():
         raise ValueError(text[:16])
     return int(text)
 
 
 def fresh(values: list[bytes | None]) -> Record | None:
-    """Return the value in the reply to `EntrySpec.reading` if the value is certainly fresh, else None."""
+    """Return the value in the reply to `EntrySpec.reading` if it is fresh.
+
+    Return None if it is not, or the reply does not show it.
+    """
     raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # in a group of one key there is no floor key
     if raw is None or floor is None:
         return None
@@ -188,7 +214,10 @@ def _read_get_or_lease(raw: object) -> Seen | Conflict:
 
 
 def _read_store(raw: object) -> int | Conflict:
-    """Return the fence under which the value was stored; 0 if the store was refused; Conflict if the keys hold other data."""
+    """Return the fence under which the value was stored; 0 if it was not stored, because the load was revoked or invalidated.
+
+    Return Conflict if a key holds other data.
+    """
     match raw:
         case [1, int(fence)]:
             return fence
@@ -228,11 +257,14 @@ def entry_spec(
     max_size: int = MAX_SIZE,
     keeps: bool = False,
 ) -> EntrySpec:
-    """Return the `EntrySpec` of one key in a group, such as a cache; without ``key``, the group itself is the one key.
+    """Return the keys and limits of one key in a group of keys, such as a cache.
 
-    All keys of a group are in one slot of a Cluster. ``prefix``: key prefix, such as "hf:cache:". ``lease``: seconds after
-    which an unrenewed load counts as crashed. ``max_hold``: seconds after which a load is not renewed any more. ``tries``,
-    ``max_size``, ``keeps``: see `EntrySpec`. Raises ConfigError.
+    Raises ConfigError if a name is not valid.
+
+    Without ``key``, the group has one key only. In a Cluster, all keys of a group are in one slot. ``prefix``: key prefix,
+    such as "hf:cache:". ``lease``: seconds after which a load that is not renewed ends, because its process has crashed.
+    ``timeout``: seconds to wait for a reply (None: computed from ``lease``). ``max_hold``: seconds after which a load is no
+    longer renewed (None: without limit). ``tries``, ``max_size``, ``keeps``: see the fields of `EntrySpec`.
     """
     base = start(prefix) + b"{" + encoded(group, "name") + b"}:"
     own = b":" + encoded(key, "key") if key else b""

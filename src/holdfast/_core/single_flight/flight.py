@@ -1,10 +1,13 @@
-"""Single flight: of all callers that want the value of a key, in all processes, one loads it and the others wait for it.
+"""Single flight: if callers in any processes want the same value, one of them loads it, and the others wait for it.
 
-A key may have a value, a load under way, and subscriptions of waiters. `get_or_lease` returns the value, grants the load to the
-caller, or waits. The caller that was granted the load ends it with `store_loaded` or `cancel_load`. The load's lease is an
-ordinary lock record, renewed by the keeper (background thread); its fence orders loads and invalidations. `delete` revokes the
-lease, so that a value that is being loaded cannot be stored: the lease of R. Nishtala et al., "Scaling Memcache at Facebook"
-(NSDI 2013). A late request is refused because of its fence. All decisions are made by the scripts, by the server's clock.
+`get_or_lease` returns the value if there is one. Otherwise it grants the load to the first caller, and lets the others wait.
+The caller that got the load ends it with `store_loaded` or `cancel_load`, which notifies the others. While it loads, it holds
+a lease like that of a lock, which the keeper (background thread) renews. Each load has a fence, higher than that of every
+earlier load.
+
+`delete` and `invalidate` also affect a load that is under way: its value is not stored. `delete` revokes the lease of the
+load, as in R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). `invalidate` makes all lower fences invalid, so
+that late requests are refused. The scripts on the server make all decisions, by the server's clock.
 """
 
 from __future__ import annotations
@@ -85,17 +88,23 @@ __all__ = [
 ]
 
 RETRY_AFTER_S = 0.01
-"""Seconds between retries of a request that was not answered."""
+"""Seconds before a request without a reply is sent again."""
 
 LEADER_LAG_S = 1.0
-"""Seconds by which waiters that do not lead ask the server later than their leader would."""
+"""Seconds after the leader (the caller that asks the server for all callers of its process) at which the others ask.
+
+They ask only if the leader has not shared a result with them.
+"""
 
 LISTEN_S = 30.0
-"""Maximum number of seconds after which a waiter asks again; leases that other programs wrote may never expire."""
+"""Maximum seconds after which a waiting caller asks the server again.
+
+The end of the load's lease is not enough: another program may have written a lease that never expires.
+"""
 
 
 class TooLong(KeyConflict):
-    """The stored value is larger than `EntrySpec.max_size`; ``size``: its length in bytes."""
+    """Raised if the stored value has ``size`` bytes, which is more than `EntrySpec.max_size`."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"its value has {size:,} bytes on the server")
@@ -103,11 +112,11 @@ class TooLong(KeyConflict):
 
 
 class Marked(Exception):
-    """The server refused a value, and has stored a mark in its place."""
+    """Raised if the server has refused to store a value, and a small record of kind `MARK` was stored in its place."""
 
 
 class LoadLease(HeldLease):
-    """The lease of a load, which is released by the single-flight script instead of the lock's."""
+    """The lease of a load. The script that cancels loads releases it, not the script that releases locks."""
 
     __slots__ = ("entry",)
 
@@ -121,30 +130,32 @@ class LoadLease(HeldLease):
 
 
 class Load(Owner):
-    """A granted load: the caller has to load the value, and to end the load with `store_loaded` or `cancel_load`.
-    If the object is garbage-collected before, the lease is released."""
+    """A load that was granted to the caller: the caller loads the value, and then calls `store_loaded` or `cancel_load`.
+
+    If the object is garbage-collected before one of these calls, its lease is released.
+    """
 
     __slots__ = ("__weakref__", "entry", "fence", "held_lease", "on_lost", "record", "waited")
 
     def __init__(self, entry: EntrySpec, grant: Grant, record: Record | None) -> None:
         self.entry = entry
         self.fence = grant.fence
-        """Fence of this load, greater than those of all earlier loads of the group."""
+        """Fence of this load, which is higher than those of all earlier loads of the same group of keys."""
         self.record = record
-        """Value that is stored at present, which has expired or nearly so; None if there is none."""
+        """Value that is stored now, and is stale or will be stale soon; None: there is no value."""
         self.waited = grant.attempt.waited
-        """True if the caller has already waited for another caller's load, which failed."""
+        """True if the caller has waited for another caller's load, which ended without a value."""
         self.held_lease = LoadLease(entry, grant)
         self.on_lost: Callable[[Load], object] | None = None
-        """Function that the keeper (background thread) calls with this load if its lease is lost."""
+        """Function that the keeper (background thread) calls with this object if the lease is lost; None: no function."""
 
     @property
     def lost(self) -> str:
-        """Reason why the lease of this load was lost; "" while no loss is known."""
+        """Reason why the lease of this load was lost; empty while it is not known to be lost."""
         return self.held_lease.lost
 
     def remaining(self, now: float) -> float:
-        """Return the seconds for which the lease is still valid at monotonic time ``now``."""
+        """Return the seconds for which the lease of this load is still valid at monotonic time ``now``."""
         return self.held_lease.remaining(now)
 
     def notice_loss(self) -> None:
@@ -156,10 +167,12 @@ class Load(Owner):
 
 
 async def _ask(entry: EntrySpec, call: Run[Any], began: float, attempt: Attempt | None = None) -> Answer[Any]:
-    """Send a repeatable request until it is answered, or its time, which began at monotonic time ``began``, is up.
+    """Send a request again and again until the server replies, or `EntrySpec.outage_budget` seconds after ``began`` have
+    passed.
 
-    An unreachable server is an error at once. ``attempt``: records whether its request may still be on its way. Raises
-    WireError, KeyConflict and TooLong.
+    The request may be carried out twice without harm. If there is no connection, the error is raised at once. ``attempt``:
+    attempt in which to note whether a copy of the request may still arrive; None: no note. Raises WireError if the server does
+    not reply, KeyConflict if a key holds other data, TooLong if the stored value is too large.
     """
     while True:
         doubt = attempt.maybe_in_flight if attempt is not None else False
@@ -194,8 +207,10 @@ def _ending(entry: EntrySpec, args: tuple[bytes | str | int, ...], timeout: floa
 
 
 async def abandon(entry: EntrySpec, attempt: Attempt) -> None:
-    """Have the keeper (background thread) release what an interrupted lookup may have acquired, without waiting for it.
-    A late copy of the lookup's request is refused."""
+    """Have the keeper (background thread) release the load that an interrupted lookup may have got.
+
+    This function does not wait for the release. The server also refuses a late copy of the lookup's request.
+    """
     if attempt.may_be_on_server:
         timeout, lease = entry.spec.timeout, entry.spec.ttl
         await SendUntilAnswered(
@@ -210,12 +225,14 @@ async def abandon(entry: EntrySpec, attempt: Attempt) -> None:
 async def get_or_lease(
     entry: EntrySpec, policy: LookupPolicy, attempt: Attempt | None = None
 ) -> Found | Load | Loading | Absent | Failed:
-    """Return the stored value, or grant the load to the caller, or wait for another caller's load.
+    """Return the stored value, or grant the load of a missing value to the caller, or wait while another caller loads it.
 
-    Returns Found (the value), Load (the caller has to load), Loading (another caller still loads after `LookupPolicy.wait`),
-    Absent, or Failed (the error of a load in this process that the caller waited for, see `cancel_load`). ``attempt``: a new
-    one, passed by callers that may have to `abandon` it. Raises WireError if the server does not answer, KeyConflict if the
-    keys hold other data.
+    The result is one of these: Found: the value. Load: the caller has to load the value. Loading: another caller still loads
+    it after `LookupPolicy.wait` seconds. Absent: there is no value, and the caller does not want to load it. Failed: a load in
+    this process, for which the caller waited, has failed (see `cancel_load`).
+
+    ``attempt``: a new attempt, which the caller passes if it may have to `abandon` it; None: create one. Raises WireError if
+    the server does not reply, KeyConflict if a key holds other data.
     """
     began = await Now()
     if policy.fast_read and not policy.early:
@@ -238,7 +255,7 @@ async def get_or_lease(
 
 
 async def _fast_read(entry: EntrySpec, began: float) -> Record | None:
-    """Return the value if a plain command reads a fresh one, else None: then a script, which is slower, has to be run."""
+    """Read the value with a plain command, and return it if it is fresh. Return None if the slower script has to be run."""
     try:
         call = entry.reading
         answer = await call
@@ -281,9 +298,10 @@ async def _get_or_wait(
 async def _ask_for_all(
     entry: EntrySpec, policy: LookupPolicy, attempt: Attempt, now: float, me: CoalescedWaiter
 ) -> tuple[Found | Load | Loading | Absent | None, float]:
-    """Ask the server for the value or the load; return the interpreted reply, and the monotonic time of its arrival.
+    """Ask the server for the value or the load. Return the result, and the monotonic time at which the reply arrived.
 
-    A leader shares a found value with the waiters of its group.
+    If this caller leads the waiting callers of its process, a value is shared with the others. The result is None if the
+    request must be repeated with a new token.
     """
     attempt.token = attempt.token or await NewToken()
     coalescer = me.coalescer
@@ -309,9 +327,9 @@ async def _listen(me: CoalescedWaiter, until: float) -> None:
 async def _wait_coalesced(
     coalescer: Coalescer, me: CoalescedWaiter, loading: Loading, now: float, until: float
 ) -> Found | Failed | None:
-    """Wait, with all local waiters for the key, until it is time to ask the server again.
+    """Wait, together with the other callers of this process for the key, until it is time to ask the server again.
 
-    Return the result that one of the local waiters has shared, or None.
+    Return the result that another caller has shared; None: no result was shared. Raises a shared WireError.
     """
     left = LISTEN_S if loading.remaining is None else min(loading.remaining + RETRY_AFTER_S, LISTEN_S)
     coalescer.join(me)
@@ -324,8 +342,11 @@ async def _wait_coalesced(
 
 
 async def _accept_load(load: Load, me: CoalescedWaiter, until: float) -> Found | Load | Failed:
-    """Return a load that was just granted, or the result that another local waiter has shared meanwhile.
-    A shared WireError is ignored, since this waiter's own request has succeeded."""
+    """Return the load that was granted to this caller, or a result that another caller of this process has shared meanwhile.
+
+    If a result was shared, the load is cancelled. A shared WireError is ignored, because this caller's own request has
+    succeeded.
+    """
     try:
         told = await _await_result(me, until)
     except BaseException:
@@ -338,7 +359,10 @@ async def _accept_load(load: Load, me: CoalescedWaiter, until: float) -> Found |
 
 
 async def _shared_result(me: CoalescedWaiter, until: float) -> Found | Failed | None:
-    """Return the result that another local waiter shared, or None; raise it if it is a WireError."""
+    """Return the result that another caller of this process has shared with this one; None: no result.
+
+    Raises a shared WireError.
+    """
     told = await _await_result(me, until)
     if isinstance(told, WireError):
         raise told
@@ -346,9 +370,9 @@ async def _shared_result(me: CoalescedWaiter, until: float) -> Found | Failed | 
 
 
 async def _await_result(me: CoalescedWaiter, until: float) -> Found | Failed | WireError | None:
-    """Return the result that another local waiter shared, or None.
+    """Return the result that another caller of this process has shared with this one; None: no result.
 
-    While this waiter is held back (`CoalescedWaiter.held`), wait first.
+    While this caller is held back (`CoalescedWaiter.held`), wait first, at most until monotonic time ``until``.
     """
     while me.held:
         me.overdue = True
@@ -372,9 +396,10 @@ def _lookup(entry: EntrySpec, policy: LookupPolicy, token: str = "", listener_id
 
 
 async def _interpret(entry: EntrySpec, attempt: Attempt, answer: Answer[Seen]) -> Found | Load | Loading | Absent | None:
-    """Turn a reply of the server into the result of the lookup.
+    """Turn a reply of the server into the result of the lookup. Have the lease renewed if the load was granted.
 
-    Return None if the lookup must be repeated with a new token, because the granted lease has already expired.
+    Return None if the lookup must be repeated with a new token, because the granted lease has already ended or the token is
+    revoked.
     """
     seen = answer.value
     if isinstance(seen, Granted):
@@ -407,12 +432,17 @@ async def store_loaded(
     cost: float = 0.0,
     mark: bytes | None = None,
 ) -> bool:
-    """Store a loaded value and notify all waiters; return False if the lease was lost or the key or a tag was invalidated.
+    """Store the loaded value, end the load, and notify the callers that wait for it.
 
-    ``ttl``: seconds for which the value is fresh. ``stale``: further seconds for which it is kept. ``cost``: seconds that the
-    load took. ``mark``: data of a record of kind `MARK` that is stored if the server refuses the value; then Marked is raised.
-    Raises WireError if the outcome is unknown; the keeper (background thread) then goes on trying. In each case the load has
-    ended.
+    Return False if the value was not stored, because the lease was lost, or the key or one of ``tags`` was invalidated during
+    the load. The load has ended in any case, also after an error.
+
+    ``kind``: word that says what ``data`` contains. ``ttl``: seconds for which the value is fresh. ``stale``: further seconds
+    for which the server keeps it. ``tags``: names of the groups with which the value can be invalidated. ``cost``: seconds
+    that the load took. ``mark``: data to store as a record of kind `MARK` if the server refuses the value (None: nothing).
+
+    Raises Marked if ``mark`` was stored. Raises WireError if it is unknown whether the value was stored; the keeper
+    (background thread) then repeats the request.
     """
     held_lease, large = load.held_lease, len(data) > LARGE
     token = (held_lease.token, load.fence, "bury" if held_lease.maybe_in_flight else "release")
@@ -449,10 +479,13 @@ async def store_loaded(
 
 
 async def cancel_load(load: Load, failure: Exception | None = None, tags: Iterable[str] = ()) -> None:
-    """End a load without a value, so that the next caller loads. Raises no WireError, since the lease expires anyway.
+    """End the load without a value, so that the next caller loads.
 
-    ``failure``: error to share with all waiters of this process for this load. It is not shared if the lease is lost, or if the
-    key or one of ``tags`` was invalidated since the load began: a load that begins now might succeed.
+    Raises no WireError, because the load's lease expires anyway.
+
+    ``failure``: error to share with all callers of this process that wait for the load; None: share nothing. The error is not
+    shared if the lease is lost, or if the key or one of ``tags`` was invalidated since the load began, because another load
+    might now succeed.
     """
     held_lease, coalescer, shared = load.held_lease, None, None
     held: list[CoalescedWaiter] = []
@@ -478,7 +511,10 @@ async def cancel_load(load: Load, failure: Exception | None = None, tags: Iterab
 
 
 async def _end_load(load: Load, *, leave: bool = False) -> None:
-    """Stop renewing a load's lease. ``leave``: the lease may still be on the server, so have the keeper release it."""
+    """Stop renewing the lease of a load.
+
+    ``leave``: True: have the keeper (background thread) release the lease, which may still be on the server.
+    """
     held_lease = load.held_lease
     held_lease.end()
     await StopKeepAlive(held_lease)
@@ -488,7 +524,7 @@ async def _end_load(load: Load, *, leave: bool = False) -> None:
 
 
 class _Payload(NamedTuple):
-    """A value to store, with its metadata."""
+    """A value to store, with its kind, tags and lifetime."""
 
     kind: str
     data: bytes
@@ -513,9 +549,11 @@ def _storing(entry: EntrySpec, token: tuple[str, int, str], payload: _Payload) -
 
 
 async def store(entry: EntrySpec, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = ()) -> int:
-    """Store a value without a load, in place of any present value, and return its fence.
+    """Store a value without loading it before, replacing any stored value. Return the value's fence.
 
-    A load that is under way can no longer store its value. Raises WireError.
+    ``kind``: word that says what ``data`` contains. ``ttl``: seconds for which the value is fresh. ``stale``: further seconds
+    for which it is kept. A load that is under way can no longer store its value. Raises WireError if the server does not
+    reply.
     """
     attempt = Attempt(entry.spec, await NewToken())
     call = _storing(entry, (attempt.token, 0, "release"), _Payload(kind, data, ttl, stale, tags))
@@ -530,9 +568,9 @@ async def store(entry: EntrySpec, kind: str, data: bytes, *, ttl: float, stale: 
 
 
 async def delete(entry: EntrySpec) -> bool:
-    """Delete the value; return True if there was one. A load that is under way can no longer store its value.
+    """Delete the stored value. Return True if there was a value.
 
-    Raises WireError.
+    A load that is under way can no longer store its value. Raises WireError if the server does not reply.
     """
     load, state, _ = entry.spec.keys
     call = Run(DELETE, (entry.value, entry.fresh, load, state, entry.waiters), (), entry.spec.timeout)
@@ -540,9 +578,10 @@ async def delete(entry: EntrySpec) -> bool:
 
 
 async def invalidate(entry: EntrySpec, tags: Iterable[str] | None = None) -> None:
-    """Invalidate the group's values that have one of these tags (None: all values), and loads that are under way.
+    """Invalidate all values of a group of keys, or only those with one of ``tags`` (None: all values).
 
-    ``entry``: any key of the group. Raises WireError.
+    Loads of such values that are under way can no longer store them. ``entry``: any key of the group. Raises WireError if the
+    server does not reply.
     """
     _, state, floors = entry.spec.keys
     which = (b"",) if tags is None else tuple(marks(tags))
