@@ -302,7 +302,7 @@ def nameless(world: World) -> list[str]:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. If ``coverage`` is given, counts are added to it."""
+    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage``, unless None."""
     play = Play(seed, trace=trace, theme=theme)
     world, profile, found, docket = play.world, play.profile, list[Violation](), Docket()
     try:

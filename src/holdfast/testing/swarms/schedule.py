@@ -286,7 +286,7 @@ def _between(low: float, high: float, rng: random.Random) -> float:
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. If ``coverage`` is given, counts are added to it."""
+    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage``, unless None."""
     play = Play(seed, trace=trace, theme=theme)
     world, found, counts = play.world, [], Counter[str]()
     try:

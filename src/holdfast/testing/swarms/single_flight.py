@@ -165,7 +165,7 @@ def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[Worl
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
-    """Simulate the history of one random seed and judge it by the rules. If ``coverage`` is given, counts are added to it."""
+    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage``, unless None."""
     world, profile = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:

@@ -344,7 +344,7 @@ class History:
         return sockets
 
     async def _close_connections(self, loop: Loop) -> None:
-        """Close the connections of a loop. Production does so itself, but only for the real process."""
+        """Close the connections of a loop. Production's shutdown of a loop closes only connections of the real process."""
         for driver in self.process.drivers.pop(loop, {}).values():
             await driver.stream.close()
 
