@@ -45,9 +45,10 @@ def _bytes(value: object, parameter: str) -> bytes:
 
 
 def encoded(value: str | bytes, parameter: str) -> bytes:
-    """Return a name as it is written in keys, with braces, % and control characters percent-encoded. Raises ConfigError.
+    """Return a name as it is written in keys, with braces, % and control characters percent-encoded.
 
-    ``parameter``: name of the parameter for the error about an empty, too long or undecodable name.
+    Raises ConfigError if the name is empty, too long or not valid Unicode. ``parameter``: name of the parameter for this
+    error.
     """
     return _ESCAPE.sub(lambda found: b"%%%02X" % found[0][0], _bytes(value, parameter))
 

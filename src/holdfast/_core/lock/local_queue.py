@@ -391,9 +391,9 @@ class LocalQueue:
         self.wake_changed()
 
     def on_collected(self, held_lease: HeldLease) -> None:
-        """Give the turn to the next waiter, after the lease's owner was garbage-collected without a release.
+        """Let the next waiter ask the server, because the lease's owner was garbage-collected without a release.
 
-        The lease expires.
+        The lease is not released on the server, so the next waiter gets the lock when the lease has expired.
         """
         with self.mutex:
             if self.held_lease is held_lease:

@@ -46,7 +46,7 @@ class Look(NamedTuple):
 
 
 Ask = Callable[[Command], Coroutine[Any, Any, Any]]
-"""Function that sends a command and returns its reply. Raises WireError."""
+"""Function that sends a command and returns its reply. It raises WireError if the server is unreachable."""
 
 
 async def ask(command: Command) -> Any:

@@ -318,10 +318,7 @@ class Queue(Protocol):
         """
 
     def on_collected(self, held_lease: HeldLease) -> None:
-        """Let the next waiter ask the server, after the lease's owner was garbage-collected without a release.
-
-        The lease expires.
-        """
+        """Let the next waiter ask the server, because the lease's owner was garbage-collected without a release."""
 
     def withdraw(self, attempt: Attempt) -> None:
         """Remove an attempt that gives up, even if it has just got the lock.
@@ -693,8 +690,8 @@ class HeldLease:
         return min(self.renew_at, self.question_at, self.good_until)
 
     def progressed(self, now: float) -> None:
-        """Note that the holder called ``progress()`` at monotonic time ``now``: it counts as hung ``progress_within`` seconds
-        later."""
+        """Note that the holder called ``progress()`` at monotonic time ``now``, so that it has ``progress_within`` seconds
+        more."""
         if self.spec.progress_within is not None:
             self.stalled_at = now + self.spec.progress_within
 

@@ -274,7 +274,10 @@ async def _meet(barrier_spec: BarrierSpec, me: Participant, until: float, *, act
 
 
 async def _take_up(barrier_spec: BarrierSpec, me: Participant, answer: Answer[Said]) -> bool:
-    """Accept the duty to run the barrier's action under a lease; return False if the lease had expired when the reply came."""
+    """Accept the duty to run the barrier's action, with a lease that the keeper (background thread) renews from now on.
+
+    Return False if the lease had already ended when the reply arrived.
+    """
     ttl = barrier_spec.spec.first_ttl
     deadline = answer.sent + ttl - margin(ttl)
     if answer.came >= deadline:
@@ -288,7 +291,7 @@ async def _take_up(barrier_spec: BarrierSpec, me: Participant, answer: Answer[Sa
 async def _run_out(barrier_spec: BarrierSpec, me: Participant) -> int:
     """Break the barrier because this participant's time is up, and raise Broken.
 
-    Return the participant's number instead if all participants had arrived just before.
+    If all participants had arrived just before, return this participant's number instead.
     """
     try:
         return _outcome(
@@ -316,18 +319,20 @@ def _process(me: Participant) -> str:
 
 
 async def passing(barrier_spec: BarrierSpec, me: Participant) -> int:
-    """Report that the action succeeded, so that all participants go on; return this participant's number.
+    """Report that the action has succeeded, so that all participants go on. Return this participant's number.
 
-    Raises WireError, and Broken if the action's lease was lost.
+    Raises WireError if the server is unreachable, Broken if the action's lease was lost.
     """
     await _end_duty(me)
     return _outcome(me, await _said(barrier_spec, await retry_idempotent(_run(barrier_spec, me.listener_id, "pass"))))
 
 
 async def leave(barrier_spec: BarrierSpec, me: Participant, why: str = "") -> None:
-    """End this participant's wait, whatever its state; a Duty that it leaves unfinished breaks the barrier.
-    ``why``: reason, as one word, for which the barrier is broken if the participant still waits; empty: do not break it. The
-    function raises no error of its own."""
+    """End this participant's part in the barrier, whatever its state. An unfinished Duty breaks the barrier.
+
+    ``why``: reason, in one word, with which the barrier is broken if this participant still waits; empty: leave without
+    breaking it. Errors of the server are not raised: the keeper (background thread) then repeats the request.
+    """
     await _end_duty(me)
     if not me.may_be_on_server:
         return

@@ -38,7 +38,7 @@ class Options:
     If the process of a run crashes, the next run begins only when this lease has expired.
     """
     min_runtime: float = 0.0
-    """Seconds after its start for which a run counts as going on, even if it ends earlier; 0: no such time."""
+    """Minimum seconds from the start of a run to that of the next one: a run that ends earlier is treated as still going on."""
     overlap: Literal["skip", "queue", "allow"] = "skip"
     """Treatment of a tick (scheduled time) that is due while the job runs.
 
@@ -164,7 +164,7 @@ class Changed(NamedTuple):
     definition: bytes
     last: int
     origin: str = ""
-    """Name of the code that the other process runs for the job."""
+    """Name of the code that the process with the new definition runs for the job: a module and function, or a command."""
 
 
 class UnknownJob(NamedTuple):
@@ -208,7 +208,7 @@ class Registered(NamedTuple):
     other: str = ""
     """Name of the code that another process runs for the job now, if it is different; otherwise empty."""
     who: str = ""
-    """Process that runs the other code."""
+    """Process that runs different code under the name of the job; empty if there is none."""
 
 
 class Rival(NamedTuple):
