@@ -48,8 +48,8 @@ class LockLease(Lease):
     async def ticket(self, expires: float = 60.0) -> Ticket:
         """Return a ticket that hands the lock over to another process, which calls `redeem` within ``expires`` seconds, once.
 
-        This lease has ended then, as after a release. If no process redeems the ticket in time, it expires, and the next waiter
-        acquires the lock.
+        When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, it
+        expires, and the next waiter acquires the lock.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released. Raises ServerError if the server cannot be reached:
         the lease stays valid.
@@ -116,8 +116,8 @@ class TellsLoss(leases.UserLease):
     def ends_with_loop(self) -> bool:
         """Return True if the event loop is closed, and have the keeper (background thread) release the lease then.
 
-        A task that is dropped in a closed loop can await nothing. It runs in the midst of other code, so it takes no locks
-        here.
+        The ``with`` block of a task that is garbage-collected after its loop was closed ends here, and cannot await a
+        release.
         """
         keeper = self.driver.process.running_keeper
         if not self.driver.loop.is_closed() or keeper is None:

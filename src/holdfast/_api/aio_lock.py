@@ -133,9 +133,9 @@ class BaseAioLock(lock.BaseLock[L]):
     ) -> None:
         """Release the lease that this ``async with`` acquired, and no other.
 
-        If it was lost, LeaseLost is raised if the body succeeded or was cancelled because of it; else it is added as a note to
-        the exception of the body. If the server cannot be reached, that is only a warning: the lock is free when the lease
-        expires.
+        If the lease was lost, LeaseLost is raised if the body succeeded or was cancelled because of it; else it is added as a
+        note to the exception of the body. If the server cannot be reached, that is only a warning: the lock is free when the
+        lease expires.
         """
         core = self._entered.innermost(running_task())
         self._entered.remove(core)

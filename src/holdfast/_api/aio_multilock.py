@@ -100,7 +100,8 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], aio_lock.BaseAioLock[Multi
     async def __aenter__(self) -> MultiLease:
         """Acquire all locks within this object's ``wait`` and return their lease.
 
-        Raises LockTimeout if one of the locks stays busy, ServerError if a server cannot be reached. No lock is held then.
+        Raises LockTimeout if one of the locks stays busy, ServerError if a server cannot be reached. After an error, none of
+        the locks is held.
         """
         return await super().__aenter__()
 

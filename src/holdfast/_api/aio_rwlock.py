@@ -37,7 +37,8 @@ class _Side(rwlock.Side[L], aio_lock.BaseAioLock[L]):
         return asyncio.current_task()
 
     async def release(self) -> None:
-        """Release the latest acquisition through this side; any thread or task may do it. The caller's own is released first.
+        """Release the latest acquisition made through this object; any thread or task may do it. If the caller has an
+        acquisition of its own, that one is released.
 
         Raises NotHeld (a RuntimeError) if this object does not hold the lock, LeaseLost if the lease was lost before. Raises
         ServerError if the server cannot be reached: the lease then expires.

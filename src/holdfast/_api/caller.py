@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class Caller:
-    """A runner of operations about one key on a server, in the calling thread. In a Cluster, it finds the key's server.
+    """An object that runs operations on one key of a server, in the calling thread. Threads may share it.
 
-    Threads may share it. A forked child opens its own connections.
+    In a Cluster, it finds the server of the key. A forked child opens its own connections.
     """
 
     @hides_client()

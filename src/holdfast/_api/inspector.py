@@ -27,9 +27,10 @@ _SPECIAL = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
 
 
 def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool]]:
-    """Return the search pattern for the server, which may match too much, and a function that tests each key found.
+    """Return a pattern for the server to search its keys with, and a function that tests each key found.
 
-    Names are encoded on the server, as bytes, so one character of the user's pattern may be three bytes there.
+    The second test is needed because the server's pattern may match too many keys: on the server, one character of a name may
+    be encoded as three bytes.
     """
     pieces = [names.encoded(piece, "pattern") if piece else b"" for piece in _SPECIAL.split(pattern)]
     fits = re.compile(fnmatch.translate(pattern)).match

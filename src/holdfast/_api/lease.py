@@ -1,8 +1,8 @@
 """The common base of the leases of both APIs: renew, release, check and hand over one acquisition, and report its loss.
 
-`BaseLease` is the object that users hold. Everything about the acquisition is in its `LeaseCore`, an internal object, which
-locks, tickets and the keeper (background thread) use. A core does not refer to the user's object, so that a lease that the user
-drops is collected at once.
+`BaseLease` is the object that the user gets. It refers to a `LeaseCore`, an internal object with all facts about the
+acquisition, which locks, tickets and the keeper (background thread) use. The core does not refer to the user's object. So when
+the user's program drops its lease object, that object is garbage-collected, and the lock is released.
 """
 
 from __future__ import annotations
@@ -290,10 +290,8 @@ class LeaseCore(UserLease, Owner):
             raise self.lease_lost()
 
     def hand_on(self) -> bool:
-        """Hand the lease on to the next waiter of this process, or keep it for quick reuse. Return True if that was possible.
-
-        Return False if the lease has to be released on the server. Raises NotHeld if the lease was released before.
-        """
+        """Hand the lease on to the next waiter of this process, or, if there is none, keep it for quick reuse, and return True.
+        Return False if the lease must be released on the server instead. Raises NotHeld if the lease was released before."""
         held_lease = self.held_lease
         if self.passed or held_lease.over or not self.process.here:
             raise self.not_held()

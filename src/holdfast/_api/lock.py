@@ -323,8 +323,11 @@ class BaseLock(Generic[L]):
         return bool(answer.value)
 
     def _found_free(self, endpoint: Endpoint, sent: float) -> None:
-        """Report that the lock's key was gone on a server at local time ``sent`` (seconds). A lease of this process that is
-        lost by that is reported to its owner before the caller learns that the lock is free."""
+        """Report that the lock's key was gone on a server at monotonic time ``sent`` in seconds.
+
+        If this process has a lease of that lock, the lease is lost, and its owner is notified before the caller learns that the
+        lock is free.
+        """
         keeper = current().running_keeper
         if keeper is not None:
             keeper.gone(endpoint, self._spec.keys[0], sent)

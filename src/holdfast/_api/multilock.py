@@ -74,8 +74,8 @@ def _place(member: Member) -> tuple[str, bytes]:
 def _servers(member: Member) -> list[str]:
     """Return the addresses of a lock's servers, in a form that is the same for all clients.
 
-    That is one text for a whole Cluster, sorted addresses for servers that vote, and the addresses of the Sentinels, without
-    that of their current primary.
+    For a Cluster, the result is one text. For several servers that vote, it is their sorted addresses. For a primary named by
+    Sentinels, it is the addresses of the Sentinels.
     """
     where = "a Cluster" if member.in_cluster else re.sub(r" \(at [^)]*\)", "", member.where())
     return sorted(re.sub(r"\blocalhost(?=:)", "127.0.0.1", where).split(", "))

@@ -69,8 +69,8 @@ class HeldPermits:
     def claim(self, n: int, owner: object, entered: Entered[Any], claimed: list[Any]) -> int:
         """Remove the ``n`` leases that the caller has to release and add them to ``claimed``.
 
-        Threads that release at the same time get different leases. Return the number of leases that were held: if there are
-        fewer than ``n``, nothing is removed.
+        Threads that release at the same time get different leases. Return the number of leases that this object held before. If
+        that is fewer than ``n``, nothing is removed.
         """
         with self._mutex:
             while len(held := self.preferred(owner, entered)) >= n:

@@ -288,8 +288,9 @@ class BaseQuorumCore(lease.LeaseCore):
 async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict[str, str]:
     """Declare the servers new and return the outcome for each, as text. `declare_new` runs this operation.
 
-    A server that has lost its data looks like a new one. So if other servers remember the list, such a server is not declared;
-    it starts to vote by itself when the longest lease has passed.
+    A new server has never granted a lock, so it may vote at once; but a server that has lost its data looks like a new one. So
+    if another server already stores the list of servers, a server without data is not declared new; it starts to vote by itself
+    after the time of the longest lease. ``force``: True: declare it nevertheless.
     """
     modes = ["1" if force else "0"] * len(server_set.names)
     if not force and len(modes) > 1:
@@ -306,8 +307,10 @@ async def declare(server_set: ServerSet, timeout: float, *, force: bool) -> dict
 
 
 async def _declare(server_set: ServerSet, timeout: float, modes: list[str]) -> list[Any]:
-    """Ask each server to declare itself new and return the replies; for a server that does not answer, a text
-    with the reason."""
+    """Send each server the request to declare it new, in the given mode, and return a list with one entry for each server.
+
+    An entry is the server's reply, or, if the server does not answer, a text with the reason.
+    """
     said = AllAnswered(set(range(len(modes))))
     agreed = milliseconds(server_set.longest), server_set.digest
     await Poll([Run(DECLARE_NEW, (server_set.marker,), (*agreed, mode), timeout) for mode in modes], said, timeout)

@@ -1,7 +1,7 @@
 """The common base of `RLock` in both APIs: the owners of reentrant locks, and how often each owner has acquired a lock.
 
-An owner is an asyncio task, or the thread if no task runs in it. The counts are kept in the process, without asking a server.
-They are dropped with their owner: a lock of a thread that has ended is no longer renewed, like that of a collected lock object.
+An owner is an asyncio task, or the thread if no task runs in it. The counts are kept in this process; the server does not know
+them. When an owner has ended, its counts are dropped, and its locks are no longer renewed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Holdings(dict[Mark, Holding]):
         return holding
 
     def leave(self, mark: Mark) -> Holding | None:
-        """Count one acquisition less. Return the holding if it was the last one: the caller then releases the lease.
+        """Reduce the number of acquisitions by one. If none is left, return the holding, whose lease the caller must release;
+        otherwise return None.
 
         Raises KeyError if there is no holding, LeaseLost if the lease was lost before. At the end of a ``with``, raises NotHeld
         if the lease was released through the `Lease` object.

@@ -56,9 +56,9 @@ class Barrier(event.BaseBarrier):
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the other participants, and return a number from 0 to ``parties`` - 1, a different one for each.
 
-        After ``timeout`` seconds (None: the object's ``timeout``) the barrier is broken. Raises BrokenBarrier (a
-        threading.BrokenBarrierError), ServerError, and the exceptions of the action. Raises ConfigError if the barrier has
-        another number of parties on the server.
+        If they do not all arrive within ``timeout`` seconds (None: the object's ``timeout``), the barrier is broken for all
+        participants. Raises BrokenBarrier (a threading.BrokenBarrierError), ServerError, and the exceptions of the action.
+        Raises ConfigError if the barrier has another number of parties on the server.
         """
         me = Participant()
         wait = self._timeout if timeout is None else event.patience(timeout)

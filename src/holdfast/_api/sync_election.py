@@ -113,11 +113,12 @@ class Election(election.BaseElection[Term]):
         self._value = value
 
     def hand_over(self, to: str) -> None:
-        """Make the candidate called ``to`` the leader, wherever it stands in the queue. Finish your work as the leader before.
+        """Make the candidate called ``to`` the leader, whatever its position in the queue. Finish your work as the leader
+        before this call.
 
-        Raises NoCandidate if there is no such candidate: this one then goes on leading. Raises NotHeld if this candidate does
-        not lead, LeaseLost if it lost the lead. Raises ServerError if the server cannot be reached: if the answer was lost,
-        this candidate no longer leads.
+        Raises NoCandidate if there is no candidate of that name; this candidate then goes on leading. Raises NotHeld if this
+        candidate does not lead, LeaseLost if it lost the lead. Raises ServerError if the server cannot be reached; this
+        candidate no longer leads if the request arrived and only the answer was lost.
         """
         core = self._leading("hand_over")
         try:

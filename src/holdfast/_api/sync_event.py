@@ -31,7 +31,8 @@ class Event(_Latch):
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
         name: name of the event, 1 to 512 bytes.
-        keep: seconds after its last use (a wait counts) for which the server keeps the event. After that it is not set.
+        keep: seconds for which the server keeps the event after the last call on it, such as set() or wait(). After that, the
+            event is not set.
         prefix: start of all keys on the server.
 
     Raises:
@@ -92,8 +93,8 @@ class CountDownLatch(_Latch):
     def count_down(self, n: int = 1, *, by: str | None = None) -> int:
         """Count ``n`` things as done, and return the number still missing.
 
-        ``by`` names the thing or its worker; until `reset`, each name counts once. Raises ServerError, and ConfigError if the
-        latch has another ``count`` on the server.
+        ``by``: name of the thing or of its worker; a second call with the same name has no effect until `reset`. None: each
+        call has an effect. Raises ServerError, and ConfigError if the latch has another ``count`` on the server.
         """
         return self._run(latch.down(self._latch, event.at_least_one(n, "n"), by or "")).missing
 

@@ -54,11 +54,12 @@ class Inspector(BaseInspector[Caller]):
         return describe(seen, self._prefix, name=called, line=True)
 
     def wait(self, name: str | bytes | LockInfo, timeout: float | None = None, *, key: str | bytes | None = None) -> bool:
-        """Wait until nobody holds the lock, up to ``timeout`` seconds (None: no limit). Return False if it is held still.
+        """Wait until nobody holds the lock, up to ``timeout`` seconds (None: no limit). Return False if the lock is still held
+        then.
 
-        This neither acquires the lock nor queues for it, so another client may hold the lock again when the call returns. It
-        polls once a second, and when the lease expires, since no notification is sent. ``key``: as in `show`. Raises
-        ServerError.
+        This neither acquires the lock nor queues for it, so another client may hold the lock again when the call returns. The
+        call polls the server once a second, and when the lease expires, because no notification of a release is sent. ``key``:
+        as in `show`. Raises ServerError.
         """
         called, lock = self._key(name, key)
         return self._run(break_lock.wait(self._field(self._parts()), lock, timeout), f"lock {called!r}", lock)

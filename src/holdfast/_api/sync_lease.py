@@ -49,8 +49,8 @@ class LockLease(Lease):
     def ticket(self, expires: float = 60.0) -> Ticket:
         """Return a ticket that hands the lock over to another process, which calls `redeem` within ``expires`` seconds, once.
 
-        This lease has ended then, as after a release. If no process redeems the ticket in time, it expires, and the next waiter
-        acquires the lock.
+        When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, it
+        expires, and the next waiter acquires the lock.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released. Raises ServerError if the server cannot be reached:
         the lease stays valid.

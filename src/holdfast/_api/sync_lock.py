@@ -128,8 +128,8 @@ class BaseSyncLock(lock.BaseLock[L]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Release the lease that this ``with`` acquired, and no other.
 
-        If it was lost, LeaseLost is raised if the body succeeded; else it is added as a note to the exception of the body. If
-        the server cannot be reached, that is only a warning: the lock is free when the lease expires.
+        If the lease was lost, LeaseLost is raised if the body succeeded; else it is added as a note to the exception of the
+        body. If the server cannot be reached, that is only a warning: the lock is free when the lease expires.
         """
         try:
             self._leave_entered(error)

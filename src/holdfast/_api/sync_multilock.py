@@ -104,7 +104,8 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], BaseSyncLock[MultiLease]):
     def __enter__(self) -> MultiLease:
         """Acquire all locks within this object's ``wait`` and return their lease.
 
-        Raises LockTimeout if one of the locks stays busy, ServerError if a server cannot be reached. No lock is held then.
+        Raises LockTimeout if one of the locks stays busy, ServerError if a server cannot be reached. After an error, none of
+        the locks is held.
         """
         return super().__enter__()
 

@@ -75,7 +75,8 @@ class Once(once_base.BaseOnce):
         return decorated  # type: ignore[no-any-return]
 
     def run(self, function: Callable[[], T], /, **fields: object) -> Outcome[T]:
-        """Call ``function`` without arguments, unless it ran before, and return the `Outcome`. ``fields`` fill the key.
+        """Call ``function`` without arguments, unless it ran before for the same key, and return the `Outcome`. ``fields``:
+        values to fill into the key.
 
         Raises InProgress if another call runs now, LeaseLost if the lease was lost while the function ran, ServerError if the
         server cannot be reached. Raises the stored exception of an earlier run, or ResultNotKept if its result was not kept.

@@ -50,7 +50,8 @@ class RLock(Reentrant[LockLease], Lock):
         __new__.__wrapped__ = Reentrant.__init__  # For the signature that help() shows.
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire the lock and return True; return False if it stays busy. Its owner acquires it again at once.
+        """Acquire the lock and return True; return False if it stays busy. A caller that holds the lock already acquires it
+        again at once.
 
         Works like threading.RLock.acquire, except that without arguments it waits as long as this object's ``wait`` option
         allows. ``timeout`` is in seconds. Raises LeaseLost if the caller held the lock and lost it, ServerError if the server
@@ -64,7 +65,8 @@ class RLock(Reentrant[LockLease], Lock):
         return mine.again(True)
 
     def release(self) -> None:
-        """Release one acquisition; the last one frees the lock. Only the owner can do this.
+        """Release one acquisition; the lock is free when all acquisitions are released. Only the thread or task that acquired
+        the lock can release it.
 
         Raises NotHeld (a RuntimeError) if this thread or task does not hold the lock, LeaseLost if the lease was lost before.
         Raises ServerError if the server cannot be reached: the lock is then free when the lease expires.
@@ -108,7 +110,8 @@ class RLock(Reentrant[LockLease], Lock):
                 mine.tidy(self._mark)
 
     def __enter__(self) -> LockLease:
-        """Acquire the lock within this object's ``wait`` and return the lease. Its owner acquires it again at once.
+        """Acquire the lock within this object's ``wait`` and return the lease. A caller that holds the lock already acquires it
+        again at once.
 
         Raises LockTimeout if the lock stays busy, LeaseLost if the caller held it and lost it, ServerError if the server cannot
         be reached.

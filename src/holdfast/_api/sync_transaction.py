@@ -92,11 +92,11 @@ class Transaction(transactions.BaseTransaction):
 
         Args:
             function: called once for each try, so its other effects may happen several times.
-            tries: most tries.
-            wait: seconds after which no further try is made. None: no limit but ``tries``.
+            tries: maximum number of tries.
+            wait: seconds after which no further try is made. None: only ``tries`` limits them.
 
         Returns the result of the function in the try that succeeded. Raises TransactionConflict, with the number of tries, if
-        none did. Raises CommandFailed, ServerError, and the exceptions of the function.
+        no try succeeded. Raises CommandFailed, ServerError, and the exceptions of the function.
         """
         bounds = transaction_options.limits(tries, wait)
         try:

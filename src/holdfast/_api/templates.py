@@ -13,7 +13,8 @@ from holdfast.errors import ConfigError
 
 
 class Filled:
-    """Templates to be filled from the arguments of a function's calls, including defaults. Raises ConfigError for bad ones.
+    """Templates, such as ``"price:{sku}"``, to be filled from the arguments of a function's calls, including defaults. Raises
+    ConfigError if a template is invalid.
 
     ``ignore`` names the parameters that the first template may leave out, because the result does not depend on them. None: it
     may leave out any, as for a lock, which may protect more than one call.

@@ -65,8 +65,8 @@ class Holding:
     def has(self, lock: Any) -> Any:
         """Return the lease under which the transaction holds this lock already, or None. Raises LeaseLost if it is lost.
 
-        Functions that call each other in one transaction may use the same lock, and would wait for themselves. For a semaphore
-        the answer is always None: each function gets its own permit.
+        So functions that call each other in one transaction may use the same lock, and the inner one does not wait for the
+        outer one. For a semaphore, the result is always None, because each function gets a permit of its own.
         """
         if not self.leases or not isinstance(lock, BaseLock):
             return None

@@ -1,8 +1,8 @@
 """The common base of `Cache` in both APIs: its options, the steps of a call, and its statistics.
 
 The steps are written once, as coroutines that await only requests to the server (`BaseCache._do`) and the user's function
-(`BaseCache._call`). Because of the latter they are no operations of the core. In the sync API both are done when they return,
-so such a coroutine runs to its end without ever waiting.
+(`BaseCache._call`). In the sync API, both methods return only when their work is done, so such a coroutine runs to its end
+without being suspended.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ def _counted(found: Found) -> tuple[str, ...]:
 
 
 def _is_for_all(error: Exception) -> bool:
-    """Return True if a loader's exception concerns all waiters of the value, so that they get it too.
+    """Return True if all callers that wait for the value get the loader's exception, too.
 
-    It does not if it is one of ours, about a lock that this caller waits for, or a cancellation of any library.
+    Return False for an error of holdfast about a lock that the loader needs, and for a cancellation: another caller may then
+    load the value.
     """
     return not isinstance(error, HoldfastError) and all(cls.__name__ != "CancelledError" for cls in type(error).__mro__)
 

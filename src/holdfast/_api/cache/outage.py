@@ -45,9 +45,10 @@ class Outage:
         ) from error
 
     def begins(self, error: ServerError) -> None:
-        """Record that the server cannot be reached. Raises Away if calls go on without the server, else the error.
+        """Record that the server cannot be reached. Raises Away, an internal exception, if calls are to go on without the
+        server.
 
-        An error with which the server refused the request is raised too: the server would answer the same again.
+        Otherwise raises ``error``, and also if the server refused the request, because it would refuse it again.
         """
         cause = error.__cause__
         if isinstance(cause, Refused) and not (cause.transient or cause.code in FULL):
