@@ -57,7 +57,9 @@ def test_what_fails_when_its_task_waits_no_more_is_repeated_by_the_keeper(
     answered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repeated = list[tuple[object, int]]()
-    process: Any = SimpleNamespace(send_until_answered=lambda servers, number: repeated.append((servers, number)))
+    process: Any = SimpleNamespace(
+        clock=lambda: 0.0, send_until_answered=lambda servers, number: repeated.append((servers, number))
+    )
     endpoints = (Endpoint(), Endpoint())
 
     async def main() -> None:

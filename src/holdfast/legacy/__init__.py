@@ -241,7 +241,7 @@ class Migrating(Base[MigratingLease]):
 
     @property
     def name(self) -> str:
-        """Return the name of the new lock (`holdfast.Lock`), one of the two locks."""
+        """Return the name of the new lock, one of the two locks."""
         name: str = self._new.lock(0).name
         return name
 
