@@ -22,6 +22,12 @@ def check_expiries(box: Box) -> None:
 # acquire
 
 
+def test_the_state_is_kept_for_longer_than_the_longest_lease(box: Box) -> None:
+    long = 2 * KEEP
+    assert box.acquire(A, long)[0] == 1
+    assert 3 * long < box.redis.pttl(STATE) <= 4 * long
+
+
 def test_a_free_lock_is_taken(box: Box) -> None:
     before = box.now_us()
     status, fence, last = box.acquire(A)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 from holdfast._clock import clock
 from holdfast._core.requests import RegisterWaiter
+from holdfast._net.aio_connection import _Protocol
 from holdfast._net.endpoint import Endpoint
-from holdfast._runtime.drivers.aio import AioSlot, Driver
+from holdfast._net.system import SYSTEM
+from holdfast._runtime.drivers.aio import AioSlot, Driver, _close_with_loop, _finalisers
 from unit.waiters import waiter
 
 
@@ -37,5 +40,35 @@ def test_a_task_goes_on_when_the_inbox_of_its_process_listens() -> None:
         this.awaits_inbox = False
         this.attempt.slot.put(None)
         assert await registering is None
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_has_ended_is_forgotten() -> None:
+    loop = asyncio.new_event_loop()
+    _close_with_loop(loop)
+    assert loop in _finalisers
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.run_until_complete(_finalisers[loop].aclose() if loop in _finalisers else asyncio.sleep(0))
+    loop.close()
+    assert loop not in _finalisers
+
+
+class Greeting(list[str]):
+    """The commands that open a connection."""
+
+    def packed(self, _pack: object) -> bytes:
+        return b"HELLO"
+
+
+def test_a_server_has_its_time_to_greet() -> None:
+    async def main() -> None:
+        protocol = _Protocol(Endpoint(), Mock(), Mock(), SYSTEM)
+        protocol.transport = Mock()
+        before = SYSTEM.monotonic()
+        protocol.greet(Greeting(["HELLO"]), 5.0)  # type: ignore[arg-type]
+        ((_, deadline),) = protocol.in_flight
+        assert before + 5.0 <= deadline <= SYSTEM.monotonic() + 5.0
+        protocol._set_timer(float("inf"))
 
     asyncio.run(main())

@@ -15,7 +15,9 @@ import pytest
 import holdfast
 from holdfast import aio
 from holdfast._api.cache.options import Figures
-from holdfast.errors import ConfigError
+from holdfast._api.cache.outage import Away, Outage
+from holdfast._core.requests import Refused
+from holdfast.errors import ConfigError, ServerError
 
 URL = "redis://localhost:1"
 BAD: dict[str, list[Any]] = {
@@ -219,3 +221,24 @@ def test_tags_of_a_value_are_limited_together() -> None:
 
     with pytest.raises(ConfigError, match="may take 4,000 bytes"):
         load("x" * 500)
+
+
+def test_while_the_server_is_away_one_caller_a_second_asks_it() -> None:
+    outage, error = Outage("cache 'x'", "raise"), ServerError("no server", address="a:1")
+    with pytest.raises(ServerError, match="no server"):
+        outage.begins(error)
+    with pytest.raises(ServerError, match="is asked again in"):
+        outage.keep_off(error)
+    outage._until = 0.0
+    outage.keep_off(error)
+    with pytest.raises(ServerError, match="is asked again in"):
+        outage.keep_off(error)
+
+
+@pytest.mark.parametrize(("refusal", "away"), [("LOADING", True), ("OOM", True), ("WRONGTYPE", False)])
+def test_a_server_that_refuses_for_a_while_is_away(refusal: str, away: bool) -> None:
+    outage = Outage("cache 'x'", "load")
+    error = ServerError("no", address="a:1")
+    error.__cause__ = Refused(f"{refusal} of the server")
+    with pytest.raises(Away if away else ServerError):
+        outage.begins(error)

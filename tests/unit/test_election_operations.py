@@ -14,6 +14,7 @@ from holdfast._core.election import (
     View,
     campaign,
     change,
+    look,
     proclaim,
     transfer,
 )
@@ -117,3 +118,11 @@ def test_an_observer_does_not_go_back_to_an_earlier_term() -> None:
 def test_how_long_a_leader_leads_is_read_in_seconds(left: int, seconds: float | None) -> None:
     assert OBSERVE.parse([codes.UNPROCLAIMED, left]) == View(NoLeader(taken=True), seconds)
     assert OBSERVE.parse([1, left, 7, b"a", b"b"]) == View(Elected("a", 7, "b"), seconds)
+
+
+def test_a_leader_is_known_since_the_question_was_sent() -> None:
+    looking = look(ElectionKeys(spec(), LOCK + b":observers"), "")
+    looking.send(None)
+    with pytest.raises(StopIteration) as ended:
+        looking.send(Answer(View(ONE, 25.0), 100.0, 101.0))
+    assert ended.value.value == Answer(View(ONE, 25.0), 100.0, 101.0)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._core.requests import Refused
+from holdfast._core.requests import NotSent, Refused
 from holdfast._net import sentinel
 from holdfast._net.endpoint import DEFAULT_TIMEOUT, Endpoint
 from holdfast._net.resolve import from_client, resolve
@@ -359,3 +359,6 @@ def test_a_server_that_sentinels_name_in_vain_is_asked_once_and_within_the_time(
         found.find(0.2)
     (limit,) = limits
     assert 0.05 <= limit <= 0.2
+    with pytest.raises((NotSent, Refused)):
+        found.find(0.0)
+    assert limits == [limit], "nobody is asked when the time is up"

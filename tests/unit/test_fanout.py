@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.requests import Command, Unknown
+from holdfast._clock import clock
+from holdfast._core.quorum.votes import YesCount
+from holdfast._core.requests import Command, Poll, Unknown
 from holdfast._net.endpoint import Endpoint
 from holdfast._runtime.drivers import aio_quorum
 from holdfast._runtime.fanout import Fanout, FanoutPool, _Count
@@ -31,6 +33,22 @@ def test_the_keeper_looks_again_after_each_poll_that_leaves_something_owed() -> 
             assert len(due) == 1
             due.pop()()
         assert due == []
+
+
+@pytest.mark.parametrize(("owed_for", "is_asked"), [(0.5, True), (1.5, False)])
+def test_a_server_that_owes_an_answer_for_longer_than_a_poll_is_not_asked(owed_for: float, is_asked: bool) -> None:
+    fanout, asked = Fanout((Endpoint(),), lambda _give_back: None), list[object]()
+    link = SimpleNamespace(
+        begins=False, overdue=lambda _now: None, owes_since=lambda: clock() - owed_for, call=lambda *_: asked.append(True)
+    )
+    fanout._links = [link]
+    fanout._look = lambda _wait: None  # type: ignore[method-assign,assignment]
+    votes = YesCount(1, 1)
+    fanout._poll(Poll([Command(("PING",), 1.0)], votes, 1.0, begins=True))
+    assert bool(asked) is is_asked
+    for each in (fanout._poke_in, fanout._poke_out):
+        each.close()
+    fanout.selector.close()
 
 
 def test_a_forked_child_closes_also_what_wakes_a_poll() -> None:

@@ -9,6 +9,7 @@ import pytest
 from holdfast._core import permit
 from holdfast._core.lock.ticket import EXCHANGE_TOKEN
 from holdfast._core.names import lock_keys
+from holdfast._core.quorum.votes import DECLARE_NEW, VOTE
 from holdfast._core.rendezvous.barrier import BARRIER
 from holdfast._lua import Script
 from holdfast.testing.keyspace import Keyspace
@@ -78,3 +79,17 @@ def test_an_outcome_is_forgotten_with_its_last_millisecond(keyspace: Keyspace) -
     keyspace.now = int(end) * 1000
     come("other")
     assert keyspace.execute("ZRANGE", keys[2], 0, -1) == [b"other"]
+
+
+def test_the_state_of_a_voter_outlives_its_last_use_by_ten_minutes(keyspace: Keyspace) -> None:
+    keep_ms, marker = 600_000, b"hf:marker"
+    keyspace.run(DECLARE_NEW, (marker,), (60_000, "list", 0))
+    for later in (0, keep_ms, 1_500):  # the last one is within the second before it is due
+        keyspace.now += later * 1000
+        token = f"{'a' * 12}.{keyspace.now:032x}"
+        keys = (LOCK, STATE, b"hf:{x}:hopefuls", marker)
+        assert run(keyspace, VOTE, token, 30_000, 0, 60_000, "list", "", 0, 0, keys=keys)[1] == 1
+        left = keyspace.execute("PTTL", STATE)
+        assert isinstance(left, int)
+        assert left >= keep_ms
+        keyspace.execute("DEL", LOCK)
