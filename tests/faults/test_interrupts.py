@@ -19,7 +19,6 @@ import pytest
 import holdfast
 from faults.faces import Admin, until
 from faults.proxy import Action, Proxy, Rule
-from holdfast._api.sync_lease import LeaseCore
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._local.server.process import PrivateServer
 from holdfast._net.pipelined_connection import PipelinedConnection
@@ -160,7 +159,7 @@ def test_row_11_interrupted_when_another_thread_has_acquired_it_since(server: Pr
     lock.acquire()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code is LeaseCore.release.__code__ and event == "return":
+        if frame.f_code is Driver.release.__code__ and event == "return":
             sys.settrace(None)
             thread = threading.Thread(target=lock.acquire)
             thread.start()
@@ -261,7 +260,7 @@ class BetweenSteps(Tracer):
 
 
 @pytest.mark.fault(11)
-@pytest.mark.parametrize("kind", ["Lock", "FairLock", "MultiLock", "MultiLock, fair", "Election", "Redlock"])
+@pytest.mark.parametrize("kind", ["Semaphore", "MultiLock", "MultiLock, fair", "Election", "Redlock"])
 def test_row_11_an_operation_that_is_dropped_says_nothing(
     server: PrivateServer, new_server: NewServer, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,8 +272,7 @@ def test_row_11_an_operation_that_is_dropped_says_nothing(
         urls = [new_server().url for _ in range(3)]
         holdfast.declare_new(urls)
     makes: dict[str, Callable[[], Any]] = {
-        "Lock": lambda: holdfast.Lock(url, name),
-        "FairLock": lambda: holdfast.FairLock(url, name),
+        "Semaphore": lambda: holdfast.Semaphore(url, name, 2),
         "MultiLock": lambda: holdfast.MultiLock(url, names),
         "MultiLock, fair": lambda: holdfast.MultiLock([holdfast.FairLock(url, one) for one in names]),
         "Election": lambda: holdfast.Election(url, name),

@@ -112,7 +112,7 @@ def test_stopped_for_longer_than_the_lease_with_others_in_line(server: PrivateSe
         fence = peer.ask("lock.lease.fence")
         peer.ask(f"globals().update(other=holdfast.Lock(url, {name!r}, ttl={TTL}))")
         peer.ask("start(lambda: globals().update(got=other.acquire()))")
-        peer.ask("globals().update(local_queue=other._new_attempt(other._driver().process).local_queue)")
+        peer.ask("globals().update(local_queue=other._new_attempt(other._driver()).local_queue)")
         until(lambda: peer.ask("len(local_queue.queue)") == 1)
         peer.stop()
         assert ours.acquire(timeout=5)

@@ -17,7 +17,7 @@ PASSING = (
         "passed-and-woken-too-late",
         "_core/lock/local_acquire.py",
         "acquire",
-        Nth("operand dropped", 6),
+        Instead("turn.fence and now < held_lease.deadline", "turn.fence"),
         "who wakes up when the lease that he was passed is over takes it for a lock",
     ),
     Mutation(

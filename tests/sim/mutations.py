@@ -23,6 +23,7 @@ from sim.schedule_defects import SCHEDULES
 from sim.script_defects import SCRIPTS
 from sim.single_flight_defects import FLIGHT
 from sim.ticket_defects import TICKETS
+from sim.uncontended_defects import UNCONTENDED
 
 HOLDING = (
     Mutation(
@@ -96,7 +97,10 @@ ASKING = (
         "never-pending",
         "_core/lock/acquire.py",
         "ask",
-        Instead("(attempt.maybe_in_flight, True, True)", "(attempt.maybe_in_flight, True, attempt.may_be_on_server)"),
+        Instead(
+            "(attempt.maybe_in_flight and first is None, True, True)",
+            "(attempt.maybe_in_flight and first is None, True, attempt.may_be_on_server)",
+        ),
         "an attempt does not know that it may have left something on the server",
     ),
     Mutation(
@@ -110,7 +114,7 @@ ASKING = (
         "unknown-is-no",
         "_core/lock/acquire.py",
         "ask",
-        Nth("operand dropped", 4),
+        Instead("doubt or isinstance(error, Unknown)", "doubt"),
         "a request without an answer counts as not done",
     ),
     Mutation(
@@ -253,6 +257,7 @@ MUTATIONS = (
     *WAITING,
     *MORE,
     *GATES,
+    *UNCONTENDED,
     *HUNG,
     *SEVERAL,
     *QUORUM,

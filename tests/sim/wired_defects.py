@@ -25,11 +25,28 @@ WIRED = (
     _defect(
         "sync-sent-at-answer",
         "_runtime/drivers/sync.py",
-        "Driver.call",
+        "Driver._answer",
         Instead(
             "Answer(parsed(call, reply), sent, self._clock())", "Answer(parsed(call, reply), self._clock(), self._clock())"
         ),
         "the sync driver takes the time of a request when its answer has come",
+    ),
+    _defect(
+        "sync-took-sent-at-answer",
+        "_runtime/drivers/sync.py",
+        "Driver.acquire",
+        Instead("took(attempt, reply, sent, self._clock())", "took(attempt, reply, self._clock(), self._clock())"),
+        "the sync driver takes the time of the request for a free lock when its answer has come",
+    ),
+    _defect(
+        "asyncio-took-sent-at-answer",
+        "_runtime/drivers/aio.py",
+        "Driver.finish",
+        Instead(
+            "took(attempt, asked.result(), attempt.began, self._clock())",
+            "took(attempt, asked.result(), self._clock(), self._clock())",
+        ),
+        "the asyncio driver takes the time of the request for a free lock when its answer has come",
     ),
     _defect(
         "asyncio-sent-at-answer",

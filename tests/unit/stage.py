@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import pytest
 
 from holdfast._api import aio_lock, error_map, lock, sync_lock
 from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.owner import Reference
 from holdfast._core.lock.records import HeldLease, Queue, Spec
 from holdfast._core.lock.renewal import Renewing, renewal
 from holdfast._core.lock.replies import RELEASE
@@ -44,6 +44,8 @@ class StageNode(Node):
 class Keeper:
     """The books of a keeper, without its thread."""
 
+    closing = False
+
     def __init__(self, script: Driver) -> None:
         self.node = StageNode(script)
         self.renewing: Renewing = self.node.renewing
@@ -61,8 +63,13 @@ class Keeper:
     def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
         self.renewing.forget(held_lease.token)
 
-    def refer(self, owner: Any, dropped: Callable[[], None]) -> Callable[[], Any]:
-        return weakref.ref(owner, lambda _: dropped())
+    def append(self, reference: Reference) -> None:
+        """Of the references to what was collected."""
+        reference.on_collected()
+
+    @property
+    def collected(self) -> Self:
+        return self
 
     def call(self, what: Callable[[], None]) -> None:
         what()
@@ -106,6 +113,11 @@ class Process:
 
 
 class SyncDriver:
+    is_direct = False
+
+    def release(self, *_: object) -> bool:
+        return False
+
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process, self.endpoint = process, endpoint
 
@@ -120,9 +132,18 @@ class AioDriver(SyncDriver):
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         super().__init__(process, endpoint)
         self.loop = asyncio.get_running_loop()
+        self.running: set[object] = set()
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:  # type: ignore[override]
         return self.process.script.run(operation)
+
+    clean_up = run
+
+    def begin(self, *_: object) -> None:
+        """Only the operations are on stage."""
+
+    async def release(self, *_: object) -> bool:  # type: ignore[override]
+        return False
 
 
 class Stage:

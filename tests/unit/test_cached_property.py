@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import holdfast
-from holdfast._core.lock.records import cached_property
+from holdfast._core.struct import cached_property
 from live.witness import in_thread
 
 

@@ -61,6 +61,9 @@ class Stage:
 
     process_id = "aaaaaaaaaaaa"
     mutex = threading.RLock()
+    looks, closing = True, False
+    wake_at = float("inf")
+    collected = ()
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -68,7 +71,7 @@ class Stage:
         self.failed: list[str] = []
         self.reported: list[HeldLease] = []
         self.wakes: list[float] = []
-        self.wake_by = self.wakes.append
+        self.wake_by = self.attend = self.wakes.append
         self.report = self.reported.append
         self.node = Node(self, "somewhere", self.line)
 
@@ -136,6 +139,7 @@ class Slow:
 
     def __init__(self, stage: Stage) -> None:
         self.mutex, self.clock = stage.mutex, stage.clock
+        self.looks = False
         self.due: list[tuple[float, Callable[[], None]]] = []
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
@@ -445,7 +449,7 @@ def test_strangers_who_ask_are_not_remembered_for_ever(stage: Stage) -> None:
     assert stage.node.asked_for(f"p.{10 * EARLY_HINTS_MAX - 1}")
     assert not stage.node.asked_for(f"p.{10 * EARLY_HINTS_MAX - 1}"), "told once"
     assert not stage.node.asked_for("p.0")
-    assert len(stage.node._asked_early) < EARLY_HINTS_MAX
+    assert len(stage.node.asked_early) < EARLY_HINTS_MAX
 
 
 def test_what_lingers_is_given_back_when_somebody_asks(stage: Stage) -> None:

@@ -61,9 +61,9 @@ class Absent(System):
 
 def test_who_is_to_wait_wakes_the_keeper() -> None:
     keeper = Keeper("aaaaaaaaaaaa", no_record, Absent())
-    keeper._wake_at = math.inf
+    keeper.wake_at = math.inf
     assert not keeper.register_waiter(Endpoint(), waiter())
-    assert keeper._wake_at <= keeper.clock()
+    assert keeper.wake_at <= keeper.clock()
     keeper._stopping = True
     keeper.run()
 

@@ -197,6 +197,12 @@ class LeaseCore(TellsLoss, leases.LeaseCore):
 
     async def release(self) -> None:
         """Release the lock, as `Lease.release` does."""
+        done = not self.is_over() and await self.try_release()
+        if not done:
+            await self.go_on_releasing(done is None)
+
+    async def go_on_releasing(self, begun: bool) -> None:
+        """Release the lease in any way after `try_release` did not. ``begun``: its outcome was None."""
         self.may_be_awaited()
-        if not self.hand_on():
+        if begun or not self.hand_on():
             await self.driver.run(self.release_on_server())

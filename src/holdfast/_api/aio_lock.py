@@ -8,14 +8,14 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._api import lock, options
+from holdfast._api import lock
 from holdfast._api.aio_lease import Lease, LeaseCore, LockLease, running_task
 from holdfast._api.fair_lock import BaseFairLock
 from holdfast._api.lease import Entered
 from holdfast._api.lock import L
 from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
@@ -44,9 +44,15 @@ class BaseAioLock(lock.BaseLock[L]):
         self._current: Any = None
         self._entered: Entered[Any] = Entered()
         self._home: Runner | None = None
-        self._users: dict[Runner, int] = {}
-        """Number of tasks that wait for the lock, by the driver that asks its server: waits go on when a Cluster moves the
-        lock."""
+        self._users: dict[Attempt, Runner] = {}
+        """Driver that asks the server for each task that waits for the lock: waits go on when a Cluster moves the lock."""
+
+    def _keep(self, core: Any) -> None:
+        self._current = core
+
+    def _live(self) -> Any:
+        core = self._current
+        return None if core is None or core.is_over() else core
 
     @property
     def lease(self) -> L | None:
@@ -60,26 +66,31 @@ class BaseAioLock(lock.BaseLock[L]):
         Works like threading.Lock.acquire, except that without arguments it waits as long as this object's ``wait`` option
         allows. Raises ServerError if the server cannot be reached.
         """
-        wait = self._wait if blocking and timeout == -1 else options.acquire_wait(self._wait, blocking, timeout)
-        return await self._acquire(wait)
-
-    async def _acquire(self, wait: float | None) -> bool:
-        if self._cluster is not None:
-            await self._locate(self._cluster)
-        driver = self._driver()
-        attempt = self._new_attempt(driver.process)
+        wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        node = self._node
+        if node is None or node.keeper.closing:
+            driver, attempt = await self._prepared()
+        else:
+            driver, attempt = self._driver(), Attempt(self._spec, local_queue=self._local_queue, tally=self._tally, node=node)
         try:
-            result = await self._take(driver, attempt, wait)
+            asked = driver.begin(attempt, wait)
+            if asked is not None:
+                self._users[attempt] = driver
+                try:
+                    await asked
+                except WireError:
+                    pass  # `_finish` finds it in the future.
+            result = self._finish(driver, attempt, asked) or await self._take(driver, attempt, wait)
             if isinstance(result, Busy):
                 return False
             result.owner = id(asyncio.current_task())
             attempt.unclaimed = None  # This object refers to the lease now.
             return True
         except GeneratorExit:
-            self._tally.gave_up(attempt)
-            raise  # The coroutine is dropped with its closed event loop: nothing can be awaited, and the driver has cleaned up.
+            self._drop(driver, attempt)
+            raise
         except BaseException:
-            await self._undo(attempt)
+            await self._undo(driver, attempt)
             raise
 
     async def release(self) -> None:
@@ -91,7 +102,9 @@ class BaseAioLock(lock.BaseLock[L]):
         core = self._live()
         if core is None:
             raise self._not_held()
-        await core.release()
+        done = await core.try_release()
+        if not done:
+            await core.go_on_releasing(done is None)
 
     async def locked(self) -> bool:
         """Return True if anybody holds the lock, by asking the server. Raises ServerError if it cannot be reached."""
@@ -108,12 +121,16 @@ class BaseAioLock(lock.BaseLock[L]):
         Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached.
         """
         started = clock()
-        if self._cluster is not None:
-            await self._locate(self._cluster)
-        driver = self._driver()
-        attempt = self._new_attempt(driver.process)
+        driver, attempt = await self._prepared()
         try:
-            result = await self._take(driver, attempt, self._wait)
+            asked = driver.begin(attempt, self._wait)
+            if asked is not None:
+                self._users[attempt] = driver
+                try:
+                    await asked
+                except WireError:
+                    pass  # `_finish` finds it in the future.
+            result = self._finish(driver, attempt, asked) or await self._take(driver, attempt, self._wait)
             if isinstance(result, Busy):
                 raise self._busy(result, await driver.run(self._holder(result)), clock() - started)
             lease: L = result.user_lease()
@@ -122,10 +139,10 @@ class BaseAioLock(lock.BaseLock[L]):
             attempt.unclaimed = None  # The with statement refers to the lease now.
             return lease
         except GeneratorExit:
-            self._tally.gave_up(attempt)
-            raise  # The coroutine is dropped with its closed event loop: nothing can be awaited, and the driver has cleaned up.
+            self._drop(driver, attempt)
+            raise
         except BaseException:
-            await self._undo(attempt)
+            await self._undo(driver, attempt)
             raise
 
     async def __aexit__(
@@ -178,22 +195,26 @@ class BaseAioLock(lock.BaseLock[L]):
     def _driver(self) -> Runner:
         driver = self._home
         loop = asyncio.get_running_loop()
-        if driver is None or driver.process is not current() or loop not in driver.process.drivers or driver.loop is not loop:
-            if driver is not None and driver.process is current() and driver.loop is not loop:
-                if self._live() is not None and driver.loop.is_closed():
-                    raise RuntimeError(f"lock {self.name!r} is held in an event loop that is closed; call release() first")
-                if self._live() is not None:
-                    raise self._used_elsewhere()
-            if any(self._awaits(other) for other in list(self._users) if other.loop is not loop):
-                raise self._used_elsewhere()
+        if driver is None or driver.loop is not loop or not driver.process.here or loop not in driver.process.drivers:
+            self._may_move(driver, loop)
             driver = self._home = self._new_driver()
         return driver
 
-    def _awaits(self, driver: Runner) -> bool:
-        """Return True if tasks may still wait for the lock through this driver (of an event loop and process)."""
-        if driver.process is current() and not driver.loop.is_closed():
+    def _may_move(self, driver: Runner | None, loop: asyncio.AbstractEventLoop) -> None:
+        """Raise RuntimeError if the lock is held or awaited in another event loop than this one."""
+        if driver is not None and driver.process.here and driver.loop is not loop:
+            if self._live() is not None and driver.loop.is_closed():
+                raise RuntimeError(f"lock {self.name!r} is held in an event loop that is closed; call release() first")
+            if self._live() is not None:
+                raise self._used_elsewhere()
+        if any(self._awaits(attempt, other) for attempt, other in list(self._users.items()) if other.loop is not loop):
+            raise self._used_elsewhere()
+
+    def _awaits(self, attempt: Attempt, driver: Runner) -> bool:
+        """Return True if a task may still wait for the lock through this driver (of an event loop and process)."""
+        if driver.process.here and not driver.loop.is_closed():
             return True
-        self._users.pop(driver, None)  # Tasks of a closed loop, or of the parent process, wait no more.
+        self._users.pop(attempt, None)  # Tasks of a closed loop, or of the parent process, wait no more.
         return False
 
     def _used_elsewhere(self) -> RuntimeError:
@@ -202,41 +223,65 @@ class BaseAioLock(lock.BaseLock[L]):
     def _new_driver(self) -> Runner:
         return aio_driver_for(current(), self._endpoint)
 
+    async def _prepared(self) -> tuple[Runner, Attempt]:
+        """Return the driver for the lock's server, which is looked up in a Cluster, and a new attempt."""
+        if self._cluster is not None:
+            await self._locate(self._cluster)
+        driver = self._driver()
+        return driver, self._new_attempt(driver)
+
     async def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> LeaseCore | Busy:
-        result = self._at_once(attempt)
+        result = None if attempt.led or attempt.entered else self._at_once(attempt)
         if result is None:
-            attempt.slot = driver.slot()
-            asked = driver
-            self._users[asked] = self._users.get(asked, 0) + 1
+            attempt.slot = attempt.slot or driver.slot()
+            self._users[attempt] = driver
             try:
                 result = await driver.run(self._try(attempt, wait))
             except SlotMoved:
                 assert self._cluster is not None
                 await self._locate(self._cluster)
                 driver = self._driver()
-                return await self._take(driver, attempt, self._moved(attempt, driver.process, wait))
+                return await self._take(driver, attempt, self._moved(attempt, driver, wait))
             except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
                 raise self._user_error(error) from error
             finally:
-                left = self._users.pop(asked, 1) - 1
-                if left:
-                    self._users[asked] = left
+                self._users.pop(attempt, None)
         if isinstance(result, Busy):
             self._tally.stayed_busy(attempt)
             return result
-        core = self._core_type(
-            driver.process, driver.endpoint, result, self._on_lost, user_type=self._lease_type, driver=driver
-        )
+        return self._new_core(driver, attempt, result)
+
+    def _finish(self, driver: Runner, attempt: Attempt, asked: asyncio.Future[Any] | None) -> LeaseCore | None:
+        """Return the lease that `Runner.begin` has led to; None for any other outcome, from which the operation goes on."""
+        if asked is None or (grant := driver.finish(attempt, asked)) is None:
+            return None
+        self._users.pop(attempt, None)
+        return self._new_core(driver, attempt, grant)
+
+    def _drop(self, driver: Runner, attempt: Attempt) -> None:
+        """Abandon the attempt of a coroutine that is dropped with its closed event loop, where nothing can be awaited.
+
+        If an operation runs, the driver has cleaned up.
+        """
+        self._tally.gave_up(attempt)
+        if self._users.pop(attempt, None) is not None and attempt in driver.running:
+            driver.leave(attempt)
+
+    def _new_core(self, driver: Runner, attempt: Attempt, result: Grant) -> LeaseCore:
+        process, endpoint, user_type = driver.process, driver.endpoint, self._lease_type
+        core: LeaseCore = self._core_type(process, endpoint, result, self._on_lost, user_type=user_type, driver=driver)
         self._keep(core)
         if result.queued or attempt.waited or self._tally.waiting:
             self._tally.waited(result)
         return core
 
-    async def _undo(self, attempt: Attempt) -> None:
+    async def _undo(self, driver: Runner, attempt: Attempt) -> None:
         self._tally.gave_up(attempt)
+        self._users.pop(attempt, None)
+        driver.running.discard(attempt)
         if attempt.unclaimed is not None:
             attempt.unclaimed.discard()
-        await self._driver().run(self._abandon(attempt))
+        await driver.clean_up(self._abandon(attempt))
         attempt.unclaimed = None
 
 

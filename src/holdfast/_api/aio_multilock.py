@@ -13,7 +13,6 @@ from holdfast._clock import clock
 from holdfast._core.lock import multilock
 from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._runtime.drivers.aio import Runner
-from holdfast._runtime.process import Process
 
 
 class MultiLease(multilocks.BaseMultiLease):
@@ -24,6 +23,12 @@ class MultiLease(multilocks.BaseMultiLease):
         """An event that is set when one of the leases is lost."""
         event: asyncio.Event = self._core.event
         return event
+
+    async def _try_release(self) -> bool:
+        return False  # only an operation can release several locks
+
+    async def _go_on_releasing(self, begun: bool) -> None:  # noqa: ARG002 - see `_try_release`
+        await self.release()
 
     async def renew(self, ttl: float | None = None) -> None:
         """Set all leases to expire ``ttl`` seconds from now (default: each one's last length). The remaining time is not added.
@@ -50,6 +55,14 @@ class MultiCore(TellsLoss, multilocks.BaseMultiCore):
     def __init__(self, whole: multilocks.Whole, name: str, on_lost: Callable[..., object] | None, driver: Runner) -> None:
         super().__init__(whole, name, on_lost, driver)
         self.event: asyncio.Event = LostEvent(self.expired)
+
+    async def try_release(self) -> bool:
+        """Return False: only an operation can release several locks."""
+        return False
+
+    async def go_on_releasing(self, begun: bool) -> None:  # noqa: ARG002 - see `try_release`
+        """Release all locks."""
+        await self.release()
 
     async def release(self) -> None:
         """Release all locks, as `MultiLease.release` does."""
@@ -109,7 +122,7 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], aio_lock.BaseAioLock[Multi
         driver: Runner = self._members[0].driver()
         return driver
 
-    def _new_attempt(self, process: Process) -> Any:  # noqa: ARG002 - each lock has its own
+    def _new_attempt(self, driver: Runner) -> Any:  # noqa: ARG002 - each lock has its own
         return multilocks.Whole(id(asyncio.current_task()))
 
     async def _take(self, driver: Runner, attempt: Any, wait: float | None) -> Any:
@@ -131,6 +144,6 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], aio_lock.BaseAioLock[Multi
             core.start(self._tally)
             return core
 
-    async def _undo(self, attempt: Any) -> None:
+    async def _undo(self, driver: Runner, attempt: Any) -> None:  # noqa: ARG002 - the attempt knows its drivers
         self._tally.gave_up(attempt)
         await self._driver().run(attempt.leave())

@@ -53,7 +53,8 @@ class Semaphore(permit.BaseSemaphore[Lease], aio_lock.BaseAioLock[Lease]):
         Works like threading.Semaphore.acquire, except that without arguments it waits as long as this object's ``wait`` option
         allows. Raises ServerError if the server cannot be reached.
         """
-        return await self._acquire(permit.acquire_wait(self._wait, blocking, timeout))
+        # A negative timeout is 0 here, and -1 would mean this object's ``wait`` in the base class.
+        return await super().acquire(blocking, 0.0 if timeout == -1 else timeout)  # type: ignore[arg-type]  # None: `_acquire_wait`
 
     async def release(self, n: int = 1) -> None:
         """Release ``n`` acquisitions of this object; any thread or task may do it.

@@ -21,7 +21,7 @@ from holdfast._core.names import side_key
 from holdfast._core.requests import Unknown, WireError
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import are_several, on_one_server
-from holdfast._runtime.process import Process, describe
+from holdfast._runtime.process import describe
 from holdfast.errors import ConfigError, LockTimeout, NoCandidate, NotHeld
 
 LONGEST_NAME, LONGEST_VALUE = 200, 65536
@@ -38,7 +38,7 @@ class BaseElectionLock(lock.BaseLock[L]):
     def election_keys(self) -> ElectionKeys:
         return ElectionKeys(self._spec, side_key(self._spec.keys[0], b"observers"))
 
-    def _new_attempt(self, process: Process) -> Attempt:  # noqa: ARG002
+    def _new_attempt(self, driver: Any) -> Attempt:  # noqa: ARG002
         ours = self.election
         observers = self.election_keys.observers
         return Candidacy(self._spec, tally=self._tally, name=ours.candidate, value=ours.value, observers=observers)

@@ -16,11 +16,18 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 from holdfast._api.error_map import server_error
 from holdfast._api.options import MAX_TTL, MIN_TTL, seconds
 from holdfast._core.lock import release, renewal
-from holdfast._core.lock.owner import Owner
+from holdfast._core.lock.owner import Owner, Reference
 from holdfast._core.lock.records import Attempt, Grant, HeldLease, Queue, Tally
 from holdfast._core.requests import Run, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast.errors import HoldfastError, LeaseLost, NotHeld, QuorumError, ServerError
+
+
+class Collected(Protocol):
+    """The references to the owners of leases that were garbage-collected."""
+
+    def append(self, reference: Reference, /) -> None:
+        """Have the keeper thread call ``on_collected`` of this reference, whose owner was collected."""
 
 
 class Watch(Protocol):
@@ -35,9 +42,9 @@ class Watch(Protocol):
     def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
         """Send a request until the server answers it, or until local time ``until`` in seconds."""
 
-    def refer(self, owner: Any, on_collected: Callable[[], None]) -> Callable[[], Any]:
-        """Return a weak reference to ``owner``. The keeper thread calls ``on_collected`` soon after ``owner`` is collected,
-        unless the reference was dropped before."""
+    @property
+    def collected(self) -> Collected:
+        """The references to collected owners of leases. The keeper thread soon calls their ``on_collected``."""
 
 
 class Home(Protocol):
@@ -138,6 +145,18 @@ class LeaseCore(UserLease, Owner):
     """True if several servers vote on the lease."""
     whole: Any = None
     """The lease of several locks that this lease is part of, which is notified of the loss too; None if there is none."""
+    driver: Any
+    """Runs the operations of the lease; None for the lease of a job's run."""
+    passed = False
+    """True once the lease was handed on to a waiter of this process, or is kept for quick reuse."""
+    told_loss = False
+    """True once the owner was notified of the loss."""
+    handed_over = False
+    """True once a ticket was issued for this lease."""
+    parts: tuple[tuple[Endpoint, HeldLease], ...]
+    """The leases that the keeper renews for this lease, each with its server."""
+    owner = 0
+    """Id of the thread or task that acquired the lock."""
 
     def __init__(
         self,
@@ -149,41 +168,32 @@ class LeaseCore(UserLease, Owner):
         user_type: Callable[[Any], Any] = BaseLease,
         driver: Any = None,
     ) -> None:
-        keeper = process.keeper  # Before anything else, because starting the keeper thread may fail.
-        self.process = process
-        self.endpoint = endpoint
-        self.user_type = user_type
-        self.driver = driver
-        """Runs the operations of the lease; None for the lease of a job's run."""
         self.attempt = attempt = grant.attempt
-        self.passed = False
-        """True once the lease was handed on to a waiter of this process, or is kept for quick reuse."""
-        self.told_loss = False
-        """True once the owner was notified of the loss."""
-        self.handed_over = False
-        """True once a ticket was issued for this lease."""
+        node: Any = attempt.node
+        keeper = process.keeper if node is None or node.keeper.closing else node.keeper  # first of all, because it may fail
+        self.process, self.endpoint, self.driver, self.user_type = process, endpoint, driver, user_type
         self.held_lease = held_lease = grant.held_lease or grant.whole or HeldLease(grant)
-        self.parts: tuple[tuple[Endpoint, HeldLease], ...] = ((endpoint, held_lease),) if not self.voted else self.node_parts()
-        """The leases that the keeper renews for this lease, each with its server."""
-        self.taken: float | None = grant.taken
-        """Local time of the acquisition in seconds; None once the time for which the lock was held is counted."""
-        self.owner = 0
-        """Id of the thread or task that acquired the lock."""
-        self.on_lost = on_lost
-        self.fence = grant.fence
+        self.parts = ((endpoint, held_lease),) if not self.voted else self.node_parts()
+        self.on_lost, self.fence, attempt.held_since = on_lost, grant.fence, grant.taken
         attempt.unclaimed = self  # Before any other object refers to this lease, so that an interrupt cannot drop it.
         if grant.held_lease is None:
-            for where, part in self.parts:
-                keeper.watch(where, part, hurry=not grant.in_claim_window)
-            if attempt.local_queue is not None:
-                attempt.local_queue.note_lease(attempt, held_lease)
-        # A core that is collected while `held_lease` still refers to it was never released.
-        on_collected = functools.partial(_dropped, keeper, held_lease, attempt.local_queue, attempt.tally, self.parts)
-        held_lease.owner = keeper.refer(self, on_collected)
+            self.register(keeper, hurry=not grant.in_claim_window)
+        # A core that is collected while `held_lease` has this reference (and nothing else has) was never released.
+        held_lease.owner = Reference(self, keeper.collected.append)
+        held_lease.owner.on_collected = functools.partial(
+            _dropped, keeper, held_lease, attempt.local_queue, attempt.tally, self.parts
+        )
         if attempt.tally is not None:
             attempt.tally.acquisitions += 1
         if held_lease.lost:
             self.notice_loss()  # The lease was lost while no lease object existed that could be told.
+
+    def register(self, keeper: Watch, *, hurry: bool) -> None:
+        """Have the keeper renew the lease, and tell the local queue that the process holds the lock."""
+        for where, part in self.parts:
+            keeper.watch(where, part, hurry=hurry)
+        if self.attempt.local_queue is not None:
+            self.attempt.local_queue.note_lease(self.attempt, self.held_lease)
 
     def node_parts(self) -> tuple[tuple[Endpoint, HeldLease], ...]:
         """Return the lease on each of the servers that vote, with the server."""
@@ -289,6 +299,10 @@ class LeaseCore(UserLease, Owner):
         if not self.note_renewal(kept, made, sent, ttl):
             raise self.lease_lost()
 
+    def try_release(self) -> Any:
+        """Release the lease if nobody else wants the lock. Return what `Runner.release` returns: for asyncio, an awaitable."""
+        return self.driver.release(self.attempt, self.held_lease, self)
+
     def hand_on(self) -> bool:
         """Hand the lease on to the next waiter of this process, or, if there is none, keep it for quick reuse, and return True.
         Return False if the lease must be released on the server instead. Raises NotHeld if the lease was released before."""
@@ -325,7 +339,7 @@ class LeaseCore(UserLease, Owner):
                     raise known
                 if known is None:
                     known = await release.release(
-                        held_lease.spec, held_lease.token, not held_lease.lost, held_lease.maybe_in_flight
+                        held_lease.spec, held_lease.token, not held_lease.lost, held_lease.maybe_in_flight, attempt
                     )
                 if not known:
                     held_lease.lost = held_lease.lost or "it was somebody else's, or nobody's, when it was given back"
@@ -360,13 +374,16 @@ class LeaseCore(UserLease, Owner):
             self.count_loss()
             raise self.lease_lost()
 
-    async def let_go(self) -> None:
-        """Release the lease without raising if the server is unreachable; then the keeper releases it as soon as it can."""
-        if self.is_over():  # A release has begun, and it is unknown how far it came.
+    async def let_go(self, *, begun: bool = False) -> None:
+        """Release the lease without raising if the server is unreachable; then the keeper releases it as soon as it can.
+
+        ``begun``: True if `try_release` has begun the release, and its outcome was None.
+        """
+        if self.is_over() and not begun:  # A release has begun, and it is unknown how far it came.
             await self.finish_release()
             return
         try:
-            if not self.hand_on():
+            if begun or not self.hand_on():
                 await self.release_on_server()
         except (ServerError, QuorumError):
             for where, part in self.parts:
@@ -400,10 +417,7 @@ class LeaseCore(UserLease, Owner):
 
     def count_time(self, now: float) -> None:
         """Add the time from the acquisition to local time ``now`` (seconds) to the statistics of the lock object."""
-        taken, tally = self.taken, self.attempt.tally
-        if taken is not None and tally is not None:
-            self.taken = None
-            tally.held(now - taken)
+        self.attempt.count_hold(now)
 
     def count_loss(self) -> None:
         """Count a loss in the statistics, once per lease and before its owner is notified."""
@@ -431,7 +445,7 @@ class LeaseCore(UserLease, Owner):
         rest."""
         attempt = self.attempt
         self.passed = True
-        self.count_time(self.taken or 0.0)
+        self.count_time(attempt.held_since or 0.0)
         if attempt.local_queue is None or not attempt.local_queue.has_lease(attempt):
             self.held_lease.end()
             self.forget()

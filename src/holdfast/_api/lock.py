@@ -6,10 +6,11 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Never, NoReturn, TypeVar
 
 from holdfast._api.error_map import Trouble, record_of, server_error
-from holdfast._api.options import checked_wait, make_spec, refuse_mistaken
+from holdfast._api.options import acquire_wait, checked_wait, make_spec, refuse_mistaken
 from holdfast._api.tally import Tally
 from holdfast._core.lock import acquire, local_acquire
 from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.node import Node
 from holdfast._core.lock.records import Attempt, Grant, Spec
 from holdfast._core.lock.replies import PAUSED, Busy
 from holdfast._core.requests import Command, WireError
@@ -17,7 +18,7 @@ from holdfast._core.retry import retry_idempotent
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import one_place, resolve
 from holdfast._runtime.keeper.thread import Keeper
-from holdfast._runtime.process import Process, current, describe
+from holdfast._runtime.process import current, describe
 from holdfast.errors import ConfigError, HoldfastError, LockTimeout, NotHeld
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Member(NamedTuple):
     locate: Callable[[], Any]
     """Looks up the server in a Cluster; a coroutine function in asyncio."""
     driver: Callable[[], Any]
-    new_attempt: Callable[[Process], Attempt]
+    new_attempt: Callable[[Any], Attempt]
     acquire: Callable[[Attempt, float | None], Coroutine[Any, Any, Grant | Busy]]
     abandon: Callable[[Attempt], Coroutine[Any, Any, None]]
     user_error: Callable[[Trouble], HoldfastError]
@@ -137,6 +138,8 @@ class BaseLock(Generic[L]):
         self._wait = checked_wait(wait)
         self._keeper: Keeper | None = None
         self._local_queue: LocalQueue | None = None
+        self._node: Node | None = None
+        """The keeper's state for the server, if `_core.lock.uncontended` can be used; None: it cannot."""
         self._tally = Tally()
         if on_lost is not None and not callable(on_lost):
             raise ConfigError("on_lost must be callable", parameter="on_lost")
@@ -189,12 +192,12 @@ class BaseLock(Generic[L]):
         return core
 
     def _keep(self, core: Any) -> None:
-        self._current = core
+        """Note the internal object of the latest lease of this object."""
+        raise NotImplementedError
 
     def _live(self) -> Any:
         """Return the internal object of the latest lease of this object; None if it was released."""
-        core = self._current
-        return None if core is None or core.is_over() else core
+        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -261,13 +264,18 @@ class BaseLock(Generic[L]):
             remaining=busy.remaining if who or foreign or paused else None,
         )
 
+    def _acquire_wait(self, blocking: bool, timeout: float) -> float | None:
+        """Return the seconds to wait (None: no limit) for the arguments of `acquire`. Raises ValueError or OverflowError."""
+        return acquire_wait(self._wait, blocking, timeout)
+
     def _not_held(self) -> NotHeld:
         return NotHeld(f"lock {self.name!r} is not held by this object", name=self.name, key=self.key)
 
     @staticmethod
     def _at_once(attempt: Attempt) -> Grant | Busy | None:
         """Return the lease that is kept in this process for quick reuse, if the attempt can use it; else None."""
-        return attempt.local_queue.retake(attempt) if attempt.local_queue is not None else None
+        queue = attempt.local_queue
+        return None if queue is None or queue.held_lease is None else queue.retake(attempt)
 
     def _settle(self, cluster: Topology) -> None:
         """Use the server of the Cluster that now has this lock's slot."""
@@ -280,23 +288,28 @@ class BaseLock(Generic[L]):
 
         return cluster.shard(slot_of(self._spec.keys[0]))
 
-    def _new_attempt(self, process: Process) -> Attempt:
-        return self._with_local_queue(Attempt(self._spec, tally=self._tally), process)
+    def _new_attempt(self, driver: Any) -> Attempt:
+        if self._keeper is None or self._keeper.closing or not driver.process.here:
+            self._find_keeper(driver)
+        return Attempt(self._spec, local_queue=self._local_queue, tally=self._tally, node=self._node)
 
-    def _moved(self, attempt: Attempt, process: Process, wait: float | None) -> float | None:
+    def _find_keeper(self, driver: Any) -> None:
+        """Look up the keeper of the process, and this lock's queue and tables in it."""
+        keeper, spec = driver.process.keeper, self._spec
+        self._local_queue = keeper.local_queue(self._endpoint, spec) if self._shared else None
+        # A subclass with another operation, as for a ticket, has nothing in common with the acquire of a free lock.
+        plain = spec.permits is None and not spec.replicas and type(self)._try is BaseLock._try  # noqa: SLF001 - of this class
+        direct = driver.is_direct and plain
+        self._node = keeper.node(self._endpoint) if direct else None
+        self._keeper = keeper
+
+    def _moved(self, attempt: Attempt, driver: Any, wait: float | None) -> float | None:
         """Reset an attempt whose Cluster slot has moved. Return the seconds for which it may still wait; None: no limit."""
-        left = None if wait is None or attempt.until is None else max(0.0, attempt.until - process.clock())
+        left = None if wait is None or attempt.until is None else max(0.0, attempt.until - driver.process.clock())
         attempt.token, attempt.until, attempt.turn = "", None, None
-        self._with_local_queue(attempt, process)
+        self._find_keeper(driver)
+        attempt.local_queue = self._local_queue
         return left
-
-    def _with_local_queue(self, attempt: Attempt, process: Process) -> Attempt:
-        if self._shared:
-            keeper = process.keeper
-            if keeper is not self._keeper:
-                self._keeper, self._local_queue = keeper, keeper.local_queue(self._endpoint, self._spec)
-            attempt.local_queue = self._local_queue
-        return attempt
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
         """Return the operation that acquires the lock, waiting up to ``wait`` seconds. `_user_error` translates its errors."""

@@ -16,7 +16,7 @@ from holdfast._api.tally import Tally
 from holdfast._clock import clock
 from holdfast._core.lock import multilock
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import INFINITY, Attempt, Grant
+from holdfast._core.lock.records import INFINITY, Attempt, Grant, count_hold
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
@@ -95,7 +95,7 @@ class Part:
         self.attempt = Attempt(member.spec)
 
     def begin(self) -> None:
-        self.attempt = self.member.new_attempt(self._driver.process)
+        self.attempt = self.member.new_attempt(self._driver)
         self.attempt.slot = self._driver.slot()
         self.core = None
 
@@ -162,6 +162,9 @@ class Part:
 
 class Whole:
     """One attempt to acquire all locks, and its result. It takes the place that an `Attempt` has for a single lock."""
+
+    node = None
+    """None, because only an operation can acquire several locks."""
 
     def __init__(self, owner: int) -> None:
         self.owner = owner
@@ -337,7 +340,7 @@ class BaseMultiCore(UserLease):
         """Add the time for which the locks were held to the statistics, once."""
         tally, self._tally = self._tally, None
         if tally is not None:
-            tally.held(clock() - self._since)
+            count_hold(tally, clock() - self._since)
 
     def __repr__(self) -> str:
         state = "lost" if self.expired() else "released" if self.is_over() else f"{self.remaining():.1f} s left"

@@ -205,6 +205,9 @@ class PermitsLock(lock.BaseLock[L]):
 class BaseSemaphore(PermitsLock[L]):
     """The options of a semaphore: the part that the sync and the asyncio API share."""
 
+    def _acquire_wait(self, blocking: bool, timeout: float | None) -> float | None:
+        return acquire_wait(self._wait, blocking, timeout)
+
     @hides_client("Semaphore.__init__")
     def __init__(
         self,

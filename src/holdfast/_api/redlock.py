@@ -26,7 +26,7 @@ from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import on_one_server, resolve
 from holdfast._runtime.fanout import fanouts_of
-from holdfast._runtime.process import Process, current
+from holdfast._runtime.process import current
 from holdfast.errors import ConfigError, HoldfastError, QuorumError
 
 MAX_SERVERS = 99
@@ -143,7 +143,8 @@ class BaseRedlock(lock_base.BaseLock[L]):
     def _where(self) -> str:
         return ", ".join(self._server_set.names)
 
-    def _new_attempt(self, process: Process) -> QuorumAttempt:
+    def _new_attempt(self, driver: Any) -> QuorumAttempt:
+        process = driver.process
         keeper = process.keeper
         if keeper is not self._keeper:
             self._keeper, self._local_queue = keeper, keeper.quorum_queue(QuorumNodes, self._endpoint, self._spec)

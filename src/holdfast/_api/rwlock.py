@@ -13,7 +13,6 @@ from holdfast._core import permit
 from holdfast._core.lock.records import Attempt
 from holdfast._core.requests import WireError
 from holdfast._net.redaction import hides_client
-from holdfast._runtime.process import Process
 
 
 class BaseWriteCore(lease.LeaseCore):
@@ -51,7 +50,7 @@ class Side(PermitsLock[L]):
         wanted, held = (permit.WRITING, writers) if writes else (permit.READING, readers)
         super().__init__(client, name, wanted, held, **options)
 
-    def _new_attempt(self, process: Process) -> Attempt:
+    def _new_attempt(self, driver: Any) -> Attempt:
         me = self._me()
         reads, writes = self._readers.held_by(me), self._writers.held_by(me)
         if writes is not None and not (self._writes and writes.downgraded):
@@ -67,7 +66,7 @@ class Side(PermitsLock[L]):
                 f"{self._what} {self.name!r} is held for reading by this thread or task already: acquired again, it could wait "
                 "behind a writer that waits for this reader"
             )
-        return super()._new_attempt(process)
+        return super()._new_attempt(driver)
 
 
 class BaseRWLock(Generic[L]):

@@ -132,11 +132,17 @@ class LeaseCore(TellsLoss, leases.LeaseCore):
             self.driver.run(issue.undo())
             raise
 
+    def go_on_releasing(self, begun: bool) -> None:
+        """Release the lease in any way after `try_release` did not. ``begun``: its outcome was None."""
+        if begun or not self.hand_on():
+            self.driver.run(self.release_on_server())
+
     def release(self) -> None:
         """Release the lock, as `Lease.release` does."""
         try:
-            if not self.hand_on():
-                self.driver.run(self.release_on_server())
+            done = not self.is_over() and self.try_release()
+            if not done:
+                self.go_on_releasing(done is None)
         except HoldfastError:
             raise
         except BaseException:

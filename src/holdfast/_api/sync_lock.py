@@ -8,14 +8,14 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._api import lock, options
+from holdfast._api import lock
 from holdfast._api.fair_lock import BaseFairLock
 from holdfast._api.lease import Entered
 from holdfast._api.lock import L
 from holdfast._api.sync_lease import Lease, LeaseCore, LockLease
 from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
@@ -45,6 +45,13 @@ class BaseSyncLock(lock.BaseLock[L]):
         self._entered: Entered[Any] = Entered()
         self._home: Runner | None = None
 
+    def _keep(self, core: Any) -> None:
+        self._current = core
+
+    def _live(self) -> Any:
+        core = self._current
+        return None if core is None or core.is_over() else core
+
     @property
     def lease(self) -> L | None:
         """The lease of the latest acquisition by this object; None once it is released."""
@@ -57,14 +64,12 @@ class BaseSyncLock(lock.BaseLock[L]):
         Works like threading.Lock.acquire, except that without arguments it waits as long as this object's ``wait`` option
         allows. Raises ServerError if the server cannot be reached.
         """
-        wait = self._wait if blocking and timeout == -1 else options.acquire_wait(self._wait, blocking, timeout)
-        return self._acquire(wait)
-
-    def _acquire(self, wait: float | None) -> bool:
-        if self._cluster is not None:
-            self._locate(self._cluster)
-        driver = self._driver()
-        attempt = self._new_attempt(driver.process)
+        wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        node = self._node
+        if node is None or node.keeper.closing:
+            driver, attempt = self._prepared()
+        else:
+            driver, attempt = self._driver(), Attempt(self._spec, local_queue=self._local_queue, tally=self._tally, node=node)
         try:
             result = self._take(driver, attempt, wait)
             if isinstance(result, Busy):
@@ -87,7 +92,9 @@ class BaseSyncLock(lock.BaseLock[L]):
             core = self._live()
             if core is None:
                 raise self._not_held()
-            core.release()
+            done = core.try_release()
+            if not done:
+                core.go_on_releasing(done is None)
         except HoldfastError:
             raise
         except BaseException:
@@ -109,10 +116,7 @@ class BaseSyncLock(lock.BaseLock[L]):
         Raises LockTimeout if the lock stays busy, ServerError if the server cannot be reached.
         """
         started = clock()
-        if self._cluster is not None:
-            self._locate(self._cluster)
-        driver = self._driver()
-        attempt = self._new_attempt(driver.process)
+        driver, attempt = self._prepared()
         try:
             result = self._take(driver, attempt, self._wait)
             if isinstance(result, Busy):
@@ -183,7 +187,7 @@ class BaseSyncLock(lock.BaseLock[L]):
 
     def _driver(self) -> Runner:
         driver = self._home
-        if driver is None or driver.process is not current():
+        if driver is None or not driver.process.here:
             driver = self._home = self._new_driver()
         return driver
 
@@ -191,28 +195,42 @@ class BaseSyncLock(lock.BaseLock[L]):
         return driver_for(current(), self._endpoint)
 
     def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> LeaseCore | Busy:
-        result = self._at_once(attempt)
+        result: Grant | Busy | None = driver.acquire(attempt, wait) if attempt.node is not None else None
         if result is None:
-            attempt.slot = driver.slot()
-            try:
-                result = driver.run(self._try(attempt, wait))
-            except SlotMoved:
-                assert self._cluster is not None
-                self._locate(self._cluster)
-                driver = self._driver()
-                return self._take(driver, attempt, self._moved(attempt, driver.process, wait))
-            except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
-                raise self._user_error(error) from error
-        if isinstance(result, Busy):
-            self._tally.stayed_busy(attempt)
-            return result
-        core = self._core_type(
-            driver.process, driver.endpoint, result, self._on_lost, user_type=self._lease_type, driver=driver
-        )
+            driver, result = self._operate(driver, attempt, wait)
+            if isinstance(result, Busy):
+                self._tally.stayed_busy(attempt)
+                return result
+        assert isinstance(result, Grant)
+        process, endpoint, user_type = driver.process, driver.endpoint, self._lease_type
+        core = self._core_type(process, endpoint, result, self._on_lost, user_type=user_type, driver=driver)
         self._keep(core)
         if result.queued or attempt.waited or self._tally.waiting:
             self._tally.waited(result)
         return core
+
+    def _prepared(self) -> tuple[Runner, Attempt]:
+        """Return the driver for the lock's server, which is looked up in a Cluster, and a new attempt."""
+        if self._cluster is not None:
+            self._locate(self._cluster)
+        driver = self._driver()
+        return driver, self._new_attempt(driver)
+
+    def _operate(self, driver: Runner, attempt: Attempt, wait: float | None) -> tuple[Runner, Grant | Busy]:
+        """Acquire the lock by an operation. Return the driver that has run it, and the result."""
+        result = None if attempt.led or attempt.entered else self._at_once(attempt)
+        if result is not None:
+            return driver, result
+        attempt.slot = attempt.slot or driver.slot()
+        try:
+            return driver, driver.run(self._try(attempt, wait))
+        except SlotMoved:
+            assert self._cluster is not None
+            self._locate(self._cluster)
+            driver = self._driver()
+            return self._operate(driver, attempt, self._moved(attempt, driver, wait))
+        except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
+            raise self._user_error(error) from error
 
     def _finish_release(self, core: LeaseCore | None) -> None:
         """Finish a `release` that KeyboardInterrupt, or an exception of a signal handler, has ended at any line.

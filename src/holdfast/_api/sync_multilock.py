@@ -13,7 +13,6 @@ from holdfast._clock import clock
 from holdfast._core.lock import multilock
 from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._runtime.drivers.sync import Runner
-from holdfast._runtime.process import Process
 from holdfast.errors import HoldfastError
 
 
@@ -25,6 +24,12 @@ class MultiLease(multilocks.BaseMultiLease):
         """An event that is set when one of the leases is lost."""
         event: threading.Event = self._core.event
         return event
+
+    def _try_release(self) -> bool:
+        return False  # only an operation can release several locks
+
+    def _go_on_releasing(self, begun: bool) -> None:  # noqa: ARG002 - see `_try_release`
+        self.release()
 
     def renew(self, ttl: float | None = None) -> None:
         """Set all leases to expire ``ttl`` seconds from now (default: each one's last length). The remaining time is not added.
@@ -50,6 +55,14 @@ class MultiCore(TellsLoss, multilocks.BaseMultiCore):
     def __init__(self, whole: multilocks.Whole, name: str, on_lost: Callable[..., object] | None, driver: Runner) -> None:
         super().__init__(whole, name, on_lost, driver)
         self.event: threading.Event = LostFlag(self.expired)
+
+    def try_release(self) -> bool:
+        """Return False: only an operation can release several locks."""
+        return False
+
+    def go_on_releasing(self, begun: bool) -> None:  # noqa: ARG002 - see `try_release`
+        """Release all locks."""
+        self.release()
 
     def release(self) -> None:
         """Release all locks, as `MultiLease.release` does."""
@@ -113,7 +126,7 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], BaseSyncLock[MultiLease]):
         driver: Runner = self._members[0].driver()
         return driver
 
-    def _new_attempt(self, process: Process) -> Any:  # noqa: ARG002 - each lock has its own
+    def _new_attempt(self, driver: Runner) -> Any:  # noqa: ARG002 - each lock has its own
         return multilocks.Whole(threading.get_ident())
 
     def _take(self, driver: Runner, attempt: Any, wait: float | None) -> Any:

@@ -56,13 +56,6 @@ class Tally:
         self.longest_wait = max(self.longest_wait, seconds)
         return True
 
-    def held(self, seconds: float) -> None:
-        """Count a lease that has ended, and add the seconds for which it was held."""
-        self.ended += 1
-        self.total_hold += seconds
-        if seconds > self.longest_hold:  # noqa: PLR1730 - takes half the time of max(), and runs on every release
-            self.longest_hold = seconds
-
     def now(self) -> LockStatistics:
         """Return a snapshot of all counters."""
         from holdfast._api.statistics import LockStatistics  # Imported late: most programs never ask for it.

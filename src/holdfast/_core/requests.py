@@ -269,6 +269,32 @@ class Run(Request[Answer[R]]):
         return f"Run(script={self.script!r}, keys={self.keys!r}, timeout={self.timeout!r})"  # args contain a token
 
 
+class Frame:
+    """A request of a script that is sent again and again, each time with another token as its first argument.
+
+    A driver encodes the rest of the request once, and keeps the bytes here.
+    """
+
+    __slots__ = ("after", "before", "keys", "rest", "script", "size", "timeout")
+
+    def __init__(
+        self, script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str | int, ...], timeout: float
+    ) -> None:
+        self.script = script
+        self.keys = keys
+        self.rest = rest
+        self.timeout = timeout
+        """Seconds after which a missing reply counts as Unknown."""
+        self.size = -1
+        """Number of characters of the token that ``before`` and ``after`` are encoded for; -1: they are not encoded yet."""
+        self.before = self.after = b""
+        """Bytes of the request before and after the token."""
+
+    def run(self, token: str) -> Run[Any]:
+        """Return the same request, with this token, for drivers that do not send bytes."""
+        return Run(self.script, self.keys, (token, *self.rest), self.timeout)
+
+
 class Command(Request[Answer[Any]]):
     """Request to run one plain command on the server. Raises NotSent, Unknown or Refused if it gets no reply or an error."""
 

@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Generic, Self, TypeVar, overload
+
 
 class Struct:
     """A base class whose instances are equal if they have the same class and equal fields.
@@ -26,3 +29,32 @@ class Struct:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
         return f"{type(self).__name__}({shown})"
+
+
+S = TypeVar("S")
+V = TypeVar("V")
+
+
+class cached_property(Generic[S, V]):  # noqa: N801 - as the one of functools
+    """A replacement for `functools.cached_property` that uses no mutex, like the one of Python 3.12.
+
+    The `cached_property` of Python 3.11 uses a mutex. If another thread holds this mutex during a fork, the child process
+    waits forever. Without the mutex, two threads may both compute the value, which is harmless.
+    """
+
+    def __init__(self, compute: Callable[[S], V]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type[S]) -> Self: ...
+
+    @overload
+    def __get__(self, instance: S, owner: type[S]) -> V: ...
+
+    def __get__(self, instance: S | None, owner: type[S]) -> Self | V:
+        if instance is None:
+            return self
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value

@@ -51,7 +51,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.closed = self.loop.create_future()
         self._on_room = on_room
         self._on_lost = on_lost
-        self._reader = resp.Reader()
+        self._reader = hiredis.Reader()
         self._buffer = bytearray(READ_SIZE)
         self._out: list[bytes] = []
         self._flushing = False
@@ -124,12 +124,10 @@ class _Protocol(asyncio.BufferedProtocol):
                 future, _ = next_one()
                 if not future.done():
                     future.set_result(reply)
-        except (hiredis.ProtocolError, IndexError):
+        except (*resp.MALFORMED, IndexError):
             self.abort("the reply cannot be parsed")
         if asked - len(self.in_flight) > 1 and not self._flushing:
-            # The flush is scheduled behind the tasks that wake now, in the same iteration of the loop, so their next requests
-            # leave together.
-            self._flush_soon()
+            self._flush_soon()  # behind the tasks that wake now, so that their next requests leave together
         self._on_room()
 
     def _set_timer(self, at: float) -> None:
@@ -264,9 +262,10 @@ class AioConnection:
 
     def _drain(self) -> None:
         """Send the waiting requests, as many as MAX_IN_FLIGHT allows."""
-        waiting, protocol = self._waiting, self._protocol
-        if not waiting or protocol is None:
-            return
+        if self._waiting and self._protocol is not None:
+            self._send_waiting(self._waiting, self._protocol)
+
+    def _send_waiting(self, waiting: deque[_Waiting], protocol: _Protocol) -> None:
         sent = self._clock()
         while waiting and len(protocol.in_flight) < MAX_IN_FLIGHT:
             request = waiting.popleft()

@@ -9,13 +9,20 @@ from typing import Any
 import hiredis
 from hiredis import ReplyError as ReplyError  # noqa: PLC0414 - the drivers import it from here
 
-from holdfast._core.requests import Call, Command, Refused, Run, Unknown, WireError
+from holdfast._core.requests import Call, Command, Frame, Refused, Run, Unknown, WireError
 from holdfast._lua import Script
 from holdfast._net.endpoint import Endpoint
 
+MALFORMED = (hiredis.ProtocolError, TypeError)
+"""Errors of ``hiredis.Reader.gets`` for bytes that are no RESP, or that `Reader` explains."""
+
 
 class Reader(hiredis.Reader):
-    """The parser of replies. Raises ``hiredis.ProtocolError`` for bytes that are not valid RESP."""
+    """The parser of replies. Raises ``hiredis.ProtocolError`` for bytes that are not valid RESP.
+
+    Connections that carry the requests of locks use ``hiredis.Reader`` itself, which saves a call for each reply, and handle
+    the errors `MALFORMED`.
+    """
 
     def gets(self, *args: bool) -> Any:
         """Return the next complete reply, or False if it has not arrived completely."""
@@ -42,6 +49,14 @@ def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str
     # The token is found by its position, because the keys and arguments may be any text, and may contain as many NULs.
     after = command("EVALSHA", *rest).partition(b"EVALSHA")[2]
     return whole[: -len(after) - size], after
+
+
+def splice(frame: Frame, token: str) -> bytes:
+    """Return the bytes of a request with this token; encode the rest of the request at its first use."""
+    if frame.size != len(token):
+        frame.before, frame.after = _frame.__wrapped__(frame.script, frame.keys, frame.rest, len(token))
+        frame.size = len(token)
+    return frame.before + token.encode() + frame.after
 
 
 def in_full(call: Run[Any]) -> Command:

@@ -93,7 +93,7 @@ class Connection:
         self.address = endpoint.address
         self._polls = endpoint.tls is not None or os.name != "posix"
         self._timeout = 0.0 if self._polls else timeout
-        self._reader = protocol.Reader()
+        self._reader = hiredis.Reader()
         self._send = self.sock.sendall
         self._recv = self.sock.recv
         if not self._polls:
@@ -123,7 +123,7 @@ class Connection:
                 reply = reader.gets()
                 if reply is not False:
                     return reply
-        except (OSError, hiredis.ProtocolError) as error:
+        except (OSError, *protocol.MALFORMED) as error:
             raise self._unknown(error) from error
 
     def send(self, packed: bytes) -> None:
@@ -148,7 +148,7 @@ class Connection:
             while (reply := self._reader.gets()) is not False:
                 replies.append(reply)
             return replies
-        except (OSError, hiredis.ProtocolError) as error:
+        except (OSError, *protocol.MALFORMED) as error:
             raise self._unknown(error) from error
 
     def _later(self, size: int) -> bytes:
@@ -161,7 +161,7 @@ class Connection:
         return Unknown(f"{self.address} closed the connection before it answered", self.address)
 
     def _unknown(self, error: Exception) -> Unknown:
-        if isinstance(error, hiredis.ProtocolError):
+        if isinstance(error, protocol.MALFORMED):
             return Unknown(f"{self.address} is not a Redis or Valkey server: {error}", self.address)
         silent = isinstance(error, BlockingIOError | TimeoutError)
         return Unknown(f"{self.address}: {'no answer in time' if silent else error}", self.address, silent=silent)

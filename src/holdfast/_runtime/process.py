@@ -53,7 +53,10 @@ class Process:
         self.id = system.urandom(6).hex()
         self.label: str | None = None
         self.started = time.time()
-        self._tokens: list[str] = []
+        self.here = True
+        """False in a forked child, where the parent's registry is invalid."""
+        self.tokens: list[str] = []
+        """Tokens that were created in advance, and not used yet."""
         # Re-entrant, because a signal handler may use locks, too, in the middle of any line below.
         self._mutex = threading.RLock()
         self._pools: dict[Endpoint, Pool | ClientCalls] = {}
@@ -65,15 +68,10 @@ class Process:
         self.drivers: dict[asyncio.AbstractEventLoop, dict[Endpoint, LoopDriver]] = {}
         """Drivers of the asyncio API, with their connections, by event loop and endpoint."""
 
-    @property
-    def here(self) -> bool:
-        """Return False in a forked child, where the parent's registry is invalid."""
-        return self is _current
-
     def token(self) -> str:
         """Return a new token (random id of a lease): a public part that identifies this process, and a secret part."""
         try:
-            return self._tokens.pop()
+            return self.tokens.pop()
         except IndexError:
             return self._many_tokens()
 
@@ -84,7 +82,7 @@ class Process:
         """
         random = self.system.urandom(16 * 64).hex()
         tokens = [f"{self.id}.{random[at : at + 32]}" for at in range(0, len(random), 32)]
-        self._tokens.extend(tokens[1:])
+        self.tokens.extend(tokens[1:])
         return tokens[0]
 
     def set_label(self, label: str) -> None:
@@ -247,6 +245,10 @@ def current() -> Process:
 def _after_fork() -> None:
     global _current
     parent, _current = _current, Process()
+    parent.here = False
+    keeper = parent.running_keeper
+    if keeper is not None:
+        keeper.closing = True
     _current.label = parent.label
     parent.let_go()
 

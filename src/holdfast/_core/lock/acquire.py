@@ -60,11 +60,11 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
     replies with an error, and KeyConflict if a key of the lock holds other data. Unless a Grant is returned, everything that
     the attempt left on the server is removed, even after a cancellation.
     """
-    now = 0.0
-    if wait is not None:
-        now = await Now()
-        attempt.until = now + wait
     try:
+        now = attempt.began
+        if wait is not None and not attempt.led:
+            now = await Now()
+            attempt.until = now + wait
         return await acknowledged(await take(attempt, wait == 0, now))
     except BaseException:
         await give_up(attempt)
@@ -138,15 +138,19 @@ async def ask(
     script = scripts(spec).acquire
     pause = 0.02
     failures = 0
+    first, attempt.first = attempt.first, None
     while True:
         # The outcome is unknown while a request is under way, and afterwards if it gets no reply.
-        doubt, attempt.maybe_in_flight, attempt.may_be_on_server = attempt.maybe_in_flight, True, True
+        doubt, attempt.maybe_in_flight, attempt.may_be_on_server = attempt.maybe_in_flight and first is None, True, True
         timeout = max(0.05, min(spec.timeout, silent_until - now))
         try:
-            answer = await Run(script, spec.granting, (attempt.token, spec.first_ms, int(join), *extra), timeout)
+            if isinstance(first, WireError):  # `_core.lock.uncontended` has sent the first request
+                raise first
+            if first is None:
+                first = await Run(script, spec.granting, (attempt.token, spec.first_ms, int(join), *extra), timeout)
         except WireError as error:
             attempt.maybe_in_flight = doubt or isinstance(error, Unknown)
-            failures += 1
+            first, failures = None, failures + 1
             if attempt.local_queue is not None:
                 attempt.local_queue.trouble = error
             now = await Now()
@@ -163,7 +167,7 @@ async def ask(
             now = await Now()
         else:
             attempt.maybe_in_flight = doubt
-            return answer
+            return first
 
 
 async def _introduce(attempt: Attempt) -> None:

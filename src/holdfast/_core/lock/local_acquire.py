@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from holdfast._core.lock.acquire import RECALL_WITHIN_S, ask, take
 from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.node import Node
 from holdfast._core.lock.records import AskServer, Attempt, Failed, Grant, HeldLease, Turn, Waiter
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replication import acknowledged
@@ -59,19 +60,16 @@ async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy = ON_
     Return Busy if another client held the lock for that time. Raises WireError if the server is unreachable. ``strategy``:
     functions that ask the server or servers for the lock.
     """
-    now = 0.0
-    if wait is not None:
-        now = await Now()
-        attempt.until = now + wait
     try:
-        turn = _enter(attempt, wait == 0, now)
+        if attempt.led:  # `_core.lock.uncontended` has given it the turn, and has usually asked the server
+            return await _ask_server(attempt, AskServer(), wait == 0, attempt.began, strategy)
+        now = 0.0
+        if wait is not None or attempt.entered:
+            now = await Now()
+            attempt.until = attempt.until if attempt.entered or wait is None else now + wait
+        turn = None if attempt.entered else _enter(attempt, wait == 0, now)
         if turn is None:
-            if wait != 0:
-                attempt.waits()
-            while attempt.turn is None and (attempt.until is None or now < attempt.until):
-                await WaitLocally(attempt)
-                now = await Now()
-            turn = _look(attempt)
+            turn, now = await _wait_for_turn(attempt, wait != 0, now)
         while isinstance(turn, Grant):
             held_lease = turn.held_lease
             assert held_lease is not None
@@ -89,11 +87,22 @@ async def acquire(attempt: Attempt, wait: float | None, strategy: Strategy = ON_
         raise
 
 
+async def _wait_for_turn(attempt: Attempt, waits: bool, now: float) -> tuple[Turn | Busy, float]:
+    """Wait in the local queue until the attempt gets a turn, or its time is up. Return its turn, as `_look`, and the time."""
+    if waits:
+        attempt.waits()
+    while attempt.turn is None and (attempt.until is None or now < attempt.until):
+        await WaitLocally(attempt)
+        now = await Now()
+    return _look(attempt), now
+
+
 async def abandon(attempt: Attempt, strategy: Strategy = ON_ONE_SERVER) -> None:
     """Remove everything that an attempt left in the queue of its process and on the server.
 
     Release the lock if it was acquired.
     """
+    _unregister(attempt)
     local_queue = attempt.local_queue
     if local_queue is None:
         return await strategy.give_up(attempt)
@@ -106,6 +115,16 @@ async def abandon(attempt: Attempt, strategy: Strategy = ON_ONE_SERVER) -> None:
             await strategy.give_up(attempt)
     finally:
         local_queue.withdraw(attempt)  # even if nothing can be awaited any more: the next waiter depends on it
+
+
+def _unregister(attempt: Attempt) -> None:
+    """Stop renewing the lease that `_core.lock.uncontended` has registered, unless the local queue knows the lease already."""
+    held_lease, node = attempt.held_lease, attempt.node
+    if held_lease is not None and (attempt.local_queue is None or not attempt.local_queue.has_lease(attempt)):
+        assert isinstance(node, Node)
+        held_lease.end()
+        with node.mutex:
+            node.renewing.forget(held_lease.token)
 
 
 def local_queue_of(attempt: Attempt) -> LocalQueue:

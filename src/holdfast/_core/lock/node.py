@@ -62,7 +62,7 @@ class Node:
         self._looked_after: dict[Queue, float] = {}
         """Monotonic time, in seconds, at which to call `on_time` of each local queue; a queue without a timer is missing."""
         self._pending_undos: list[PendingUndo] = []
-        self._asked_early: dict[str, None] = {}
+        self.asked_early: dict[str, None] = {}
         self.listeners: dict[str, Subscriber] = {}
         """Listeners, each of which waits for a notification of the server, by `listener_id`."""
         self._needs_record = False
@@ -73,15 +73,14 @@ class Node:
         self._inbox_at: dict[bytes, float] = {}
         """Monotonic time, in seconds, of the next try to subscribe the inbox of each prefix; without an entry: at once."""
         self._ping_at = self._deaf_until = 0.0
-        self._record_at = float("inf")
+        self.record_at = float("inf")
         self._introduced: set[bytes] = set()
-        """Prefixes for which the process record must be written, because it is missing or will expire before its next update.
-        """
-        self._records: dict[bytes, float] = {}
+        """Prefixes under which the record of this process is missing or expires soon, and has to be written."""
+        self.records: dict[bytes, float] = {}
         """Monotonic time, in seconds, at which the process record of each prefix expires."""
         self._written_at = -LABELS_EVERY_S
-        self._labels: dict[bytes, dict[bytes, str]] = {}
-        """Labels of locks in the process records as last written, by prefix and key of the lock."""
+        self.labels: dict[bytes, dict[bytes, str]] = {}
+        """Labels of locks as last written to the process records (at `_written_at`), by prefix and key of the lock."""
         self._told: set[bytes] = set()
         """Prefixes whose process records, as last written, contained waits for locks."""
         self.wait_graph = WaitGraph(self)
@@ -127,9 +126,9 @@ class Node:
             again = [pending_undo for pending_undo in self._pending_undos if pending_undo.at <= now]
             self._pending_undos = [pending_undo for pending_undo in self._pending_undos if pending_undo.at > now]
             tend = now >= self._tend_at()
-            record = self.active() and now >= self._record_at
+            record = self.active() and now >= self.record_at
             if record:
-                self._record_at = now + RECORD_EVERY_S
+                self.record_at = now + RECORD_EVERY_S
         safely = self.keeper.safely
         for held_lease in lost:
             safely(self.keeper.report, held_lease)
@@ -172,7 +171,7 @@ class Node:
             self.renewing.next_at(), self.waiting.next_at(), self.commands.next_at(), self.inbox.next_at(), self.wait_graph.at
         )
         if self.active():
-            at = min(at, self._record_at)
+            at = min(at, self.record_at)
         at = min(at, *self._looked_after.values()) if self._looked_after else at
         at = min(at, *(pending_undo.at for pending_undo in self._pending_undos)) if self._pending_undos else at
         return min(at, self._tend_at())
@@ -252,8 +251,8 @@ class Node:
         self.keeper.call(lambda: self.commands.call(Command(("EXISTS", key), ANSWER_WITHIN_S), lambda _reply, _sent: None))
 
     def asked_for(self, token: str) -> bool:
-        if token in self._asked_early:
-            del self._asked_early[token]
+        if token in self.asked_early:
+            del self.asked_early[token]
             return True
         return False
 
@@ -466,9 +465,9 @@ class Node:
             if local_queue is not None:
                 local_queue.on_asked()
             return
-        self._asked_early[token] = None
-        if len(self._asked_early) > EARLY_HINTS_MAX:
-            del self._asked_early[next(iter(self._asked_early))]
+        self.asked_early[token] = None
+        if len(self.asked_early) > EARLY_HINTS_MAX:
+            del self.asked_early[next(iter(self.asked_early))]
 
     def _local_queue_of(self, held_lease: HeldLease) -> Queue | None:
         """Return the queue of this process for the lock of a lease; None if the lock was never shared.
@@ -492,9 +491,9 @@ class Node:
             used = self._introduced | self._prefixes_in_use() | told | self._told
             self._introduced = set()
             self._written_at = now = self.clock()
-            self._labels = labels = self.labels_in_use()
-            standing = {prefix: ends for prefix, ends in self._records.items() if ends > now}
-            self._records = {**standing, **dict.fromkeys(used, now + RECORD_LIVES_S)}
+            self.labels = labels = self.labels_in_use()
+            standing = {prefix: ends for prefix, ends in self.records.items() if ends > now}
+            self.records = {**standing, **dict.fromkeys(used, now + RECORD_LIVES_S)}
         keeper, self.wait_graph.untold = self.keeper, False
         for prefix in used:
             text = keeper.record([wait for wait in waits if prefix in wait.prefixes], labels.get(prefix, {}))
@@ -525,11 +524,11 @@ class Node:
         Because of labels, the record is written at most once in `LABELS_EVERY_S` seconds. Any thread may call this method,
         with the mutex held.
         """
-        if label == self._labels.get(spec.prefix, {}).get(spec.keys[0]):
+        if label == self.labels.get(spec.prefix, {}).get(spec.keys[0]):
             return
         at = max(now + RECORD_AFTER_S, self._written_at + LABELS_EVERY_S)
-        if at < self._record_at < float("inf"):
-            self._record_at = at
+        if at < self.record_at < float("inf"):
+            self.record_at = at
             self.keeper.wake_by(at)
 
     def want_record(self, now: float, prefix: bytes, *, needs_record: bool = False) -> None:
@@ -539,21 +538,21 @@ class Node:
         may call this method, with the mutex held.
         """
         self._needs_record = self._needs_record or needs_record
-        if self._records.get(prefix, 0.0) <= max(now, self._record_at):  # no record, or it expires before the next update
+        if self.records.get(prefix, 0.0) <= max(now, self.record_at):  # no record, or it expires before the next update
             self._introduced.add(prefix)
-            if self._record_at == float("inf"):
-                self._record_at = now + RECORD_AFTER_S
+            if self.record_at == float("inf"):
+                self.record_at = now + RECORD_AFTER_S
             else:
                 self.facts_changed(now)
-                self.keeper.wake_by(self._record_at)
+                self.keeper.wake_by(self.record_at)
 
     def facts_changed(self, now: float) -> None:
         """Have the process records written soon, because the waits or labels in them have changed.
 
         Any thread may call this method, with the mutex held.
         """
-        if self._record_at != float("inf"):
-            self._record_at = min(self._record_at, now + RECORD_AFTER_S)
+        if self.record_at != float("inf"):
+            self.record_at = min(self.record_at, now + RECORD_AFTER_S)
 
     def farewell(self) -> tuple[list[HeldLease], list[Call]]:
         """Mark all leases of this process as lost, because the process ends. Return these leases, and the calls to send.
@@ -563,5 +562,5 @@ class Node:
         """
         lost = [held_lease for held_lease in self.renewing.held_leases() if held_lease.lose("the process ends")]
         calls: list[Call] = [held_lease.giving_back(revoke=held_lease.maybe_in_flight, timeout=0.5) for held_lease in lost]
-        calls += [Command(("DEL", record_key(prefix, self.keeper.process_id)), 0.5) for prefix in self._records]
+        calls += [Command(("DEL", record_key(prefix, self.keeper.process_id)), 0.5) for prefix in self.records]
         return lost, calls

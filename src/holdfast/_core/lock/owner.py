@@ -1,8 +1,10 @@
-"""The protocol of the objects that own a lease and are notified of its loss."""
+"""The owner of a lease: the object that is notified of its loss, and the weak reference by which the lease knows it."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
 
 
 class Owner(Protocol):
@@ -23,3 +25,18 @@ class Owner(Protocol):
     def end_forsaken(self) -> None:
         """Release a lease whose event loop is closed, in the keeper (background thread)."""
         return
+
+
+def nobody() -> None:
+    return None
+
+
+class Reference(weakref.ref[Any]):
+    """A weak reference to the owner of a lease, with the function for the keeper to call when the owner is collected.
+
+    The reference is appended to `LeaseKeeper.collected` then, and no Python code runs.
+    """
+
+    __slots__ = ("on_collected",)
+
+    on_collected: Callable[[], None]

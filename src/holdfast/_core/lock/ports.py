@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from holdfast._core.lock.records import Attempt, Queue, Spec, scripts
+from holdfast._core.lock.renewal import LeaseKeeper
 from holdfast._core.lock.replies import Scripts
 from holdfast._core.requests import Call, Run
 
@@ -216,10 +217,12 @@ class Wait(NamedTuple):
     """
 
 
-class NodeKeeper(Protocol):
+class NodeKeeper(LeaseKeeper, Protocol):
     """The methods of the keeper (background thread) that its nodes call; a node is the keeper's state for one server."""
 
     process_id: str
+    closing: bool
+    """True once the keeper was told to stop: it may renew no further lease."""
 
     def call(self, what: Callable[[], None]) -> None:
         """Have the keeper thread call ``what`` soon. Any thread may call this method."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, overload
+from typing import Any, NamedTuple, Protocol
 
-from holdfast._core.lock.owner import Owner
+from holdfast._core.lock.owner import Owner, nobody
 from holdfast._core.lock.replies import MUTEX, Busy, Scripts
 from holdfast._core.names import guard_key, prefix_of
-from holdfast._core.requests import Outcome, Run, Slot, WireError
-from holdfast._core.struct import Struct
+from holdfast._core.requests import Answer, Frame, Outcome, Run, Slot, WireError
+from holdfast._core.struct import Struct, cached_property
 
 INFINITY = float("inf")
 
@@ -30,35 +30,6 @@ BOUNDED = "max_hold has passed"
 
 GRID = 16
 """Number of time slots per second into which renewals of leases longer than 8 s are put; one slot is sent in one request."""
-
-
-S = TypeVar("S")
-V = TypeVar("V")
-
-
-class cached_property(Generic[S, V]):  # noqa: N801 - as the one of functools
-    """A replacement for `functools.cached_property` that uses no mutex, like the one of Python 3.12.
-
-    The `cached_property` of Python 3.11 uses a mutex. If another thread holds this mutex during a fork, the child process
-    waits forever. Without the mutex, two threads may both compute the value, which is harmless.
-    """
-
-    def __init__(self, compute: Callable[[S], V]) -> None:
-        self._compute = compute
-        self._name = compute.__name__
-        self.__doc__ = compute.__doc__
-
-    @overload
-    def __get__(self, instance: None, owner: type[S]) -> Self: ...
-
-    @overload
-    def __get__(self, instance: S, owner: type[S]) -> V: ...
-
-    def __get__(self, instance: S | None, owner: type[S]) -> Self | V:
-        if instance is None:
-            return self
-        value = instance.__dict__[self._name] = self._compute(instance)
-        return value
 
 
 def margin(ttl: float) -> float:
@@ -186,6 +157,22 @@ class Spec(_Spec):
         return self.ttl if self.max_hold is None else min(self.ttl, self.max_hold)
 
     @cached_property
+    def first_valid(self) -> float:
+        """Return the seconds, from the sending of its request, for which a new lease can be relied on."""
+        return self.first_ttl - margin(self.first_ttl)
+
+    @cached_property
+    def acquire_frame(self) -> Frame:
+        """Return the request that acquires the lock if it is free, to be sent with a new token each time."""
+        extra = (0, *self.guarded) if self.guard else self.terms
+        return Frame(scripts(self).acquire, self.granting, (self.first_ms, 0, *extra), max(0.05, self.timeout))
+
+    @cached_property
+    def release_frame(self) -> Frame:
+        """Return the request that releases the lock, to be sent with the token of each lease."""
+        return Frame(scripts(self).release, self.granting, ("release", *self.guarded), self.timeout)
+
+    @cached_property
     def renew_grid(self) -> int:
         """Return the number of time slots per second to which renewal times are rounded, so that one request renews many
         leases."""
@@ -224,6 +211,8 @@ class Tally(Protocol):
     acquisitions: int
     losses: int
     ended: int
+    total_hold: float
+    longest_hold: float
 
     def waits(self, attempt: Attempt, /) -> None:
         """Count an attempt that begins to wait because another client holds the lock.
@@ -231,8 +220,13 @@ class Tally(Protocol):
         Later calls for this attempt count nothing.
         """
 
-    def held(self, seconds: float, /) -> None:
-        """Note that a lease has ended, which was held for ``seconds`` seconds."""
+
+def count_hold(tally: Tally, seconds: float) -> None:
+    """Count a lease that has ended after it was held for this many seconds."""
+    tally.ended += 1
+    tally.total_hold += seconds
+    if seconds > tally.longest_hold:  # noqa: PLR1730 - takes half the time of max(), and runs on every release
+        tally.longest_hold = seconds
 
 
 class Queue(Protocol):
@@ -366,10 +360,17 @@ class Attempt:
     """One try to acquire a lock, under a token of its own."""
 
     __slots__ = (
+        "began",
+        "entered",
+        "first",
         "hasty",
+        "held_lease",
+        "held_since",
+        "led",
         "local_queue",
         "may_be_on_server",
         "maybe_in_flight",
+        "node",
         "slot",
         "spec",
         "tally",
@@ -379,6 +380,40 @@ class Attempt:
         "until",
         "waited",
     )  # fmt: skip
+
+    may_be_on_server: bool
+    """True if the server may store the lock or a position in its queue for this attempt."""
+    maybe_in_flight: bool
+    """True if a copy of a request of this attempt may still be on its way to the server."""
+    until: float | None
+    """Monotonic time, in seconds, at which the wait ends; None: never."""
+    waited: bool
+    """True if the attempt has waited for other attempts of this process; an outage of the server is then tolerated."""
+    hasty: bool
+    """True if the attempt must never wait: it runs in a signal handler, and the interrupted code may hold the lock."""
+    local_queue: Queue | None
+    """Queue of all attempts of this process for the lock; None: this attempt is in the server's queue only."""
+    turn: Turn | None
+    """Turn that the attempt got in the local queue: a grant, an error or permission to ask the server; None: none yet."""
+    node: object
+    """The `Node` that renews the lease, for an attempt that may use `_core.lock.uncontended`; None: it may not."""
+    began: float
+    """Monotonic time, in seconds, at which `_core.lock.uncontended` began this attempt."""
+    led: bool
+    """True once `_core.lock.uncontended` has given the turn in the local queue to this attempt, to ask the server."""
+    entered: bool
+    """True once `_core.lock.uncontended` has put the attempt into the local queue."""
+    first: Answer[Any] | WireError | None
+    """Outcome of its request, from which an operation goes on; None: there is none, or an operation has used it."""
+    held_lease: HeldLease | None
+    """Lease that `_core.lock.uncontended` has registered for this attempt; an interrupted attempt removes it again."""
+    held_since: float | None
+    """Monotonic time, in seconds, of the acquisition; None before, and once the time for which the lock was held is counted."""
+    unclaimed: Any
+    """Lease that this attempt acquired, from its creation until the caller has received it; None: no lease.
+
+    Without this reference, an interrupt in between would drop the lease, and nobody could release the lock for its whole ttl.
+    """
 
     def __init__(
         self,
@@ -391,36 +426,20 @@ class Attempt:
         slot: Slot | None = None,
         local_queue: Queue | None = None,
         tally: Tally | None = None,
+        node: object = None,
     ) -> None:
-        self.spec = spec
-        self.token = token
-        self.may_be_on_server = may_be_on_server
-        """True if the server may store the lock, or a position in its queue, under the token of this attempt."""
-        self.maybe_in_flight = maybe_in_flight
-        """True if a copy of an earlier request of this attempt may still arrive at the server."""
-        self.until = until
-        """Monotonic time, in seconds, at which the attempt stops waiting; None: never."""
-        self.waited = False
-        """True if the attempt has waited for other attempts of this process.
+        self.spec, self.token, self.tally, self.node = spec, token, tally, node
+        self.may_be_on_server, self.maybe_in_flight = may_be_on_server, maybe_in_flight
+        self.until, self.slot, self.local_queue = until, slot, local_queue
+        self.began = 0.0
+        self.waited = self.hasty = self.led = self.entered = False
+        self.turn = self.first = self.held_lease = self.held_since = self.unclaimed = None
 
-        It then keeps trying while the server is unreachable.
-        """
-        self.hasty = False
-        """True if the attempt must never wait: it runs in a signal handler, and the interrupted code may hold the lock."""
-        self.slot = slot
-        self.local_queue = local_queue
-        """Queue of all attempts of this process for the lock; None: this attempt bypasses that queue, and asks the server
-        alone."""
-        self.turn: Turn | None = None
-        """Result that the attempt got in the queue of its process: a grant, an error, or permission to ask the server; None:
-        none yet."""
-        self.tally = tally
-        self.unclaimed: Any = None
-        """Lease that this attempt acquired, from its creation until the caller has received it; otherwise None.
-
-        The reference keeps the lease from being dropped if the caller is interrupted meanwhile: a dropped lease cannot be
-        released, and blocks the lock for its ``ttl``.
-        """
+    def count_hold(self, now: float) -> None:
+        """Add the seconds from the acquisition to monotonic time ``now`` to the statistics of the lock object, once."""
+        since, self.held_since = self.held_since, None
+        if since is not None and self.tally is not None:
+            count_hold(self.tally, now - since)
 
     def waits(self) -> None:
         """Count this attempt in the lock's statistics as one that waits because another client holds the lock."""
@@ -523,6 +542,18 @@ class Grant(Struct):
         "whole",
     )
 
+    in_claim_window: bool
+    """True if the last holder handed the lock over: the lease is only the short claim window until its first renewal."""
+    queued: bool
+    """True if the attempt waited in the server's queue, or may have."""
+    last: int
+    """Last of the fences that the server reserved with this grant."""
+    held_lease: HeldLease | None
+    """Lease that was registered with this grant, or that another attempt of this process acquired and handed on; None: none
+    was registered yet."""
+    whole: HeldLease | None
+    """Lease that consists of the votes of several servers; None: the lock is on one server."""
+
     def __init__(
         self,
         attempt: Attempt,
@@ -535,21 +566,9 @@ class Grant(Struct):
         last: int = 0,
         held_lease: HeldLease | None = None,
     ) -> None:
-        self.attempt = attempt
-        self.fence = fence
-        self.taken = taken
-        self.deadline = deadline
-        self.in_claim_window = in_claim_window
-        """True if the last holder handed the lock over: until the first renewal, the lease is only the short claim window."""
-        self.queued = queued
-        """True if the attempt waited in the server's queue, or may have waited there."""
-        self.last = last
-        """Highest of the fences that the server reserved for this process with the grant."""
-        self.held_lease = held_lease
-        """Lease that another attempt of this process acquired, and that is handed on with this grant; None: the lease is new.
-        """
-        self.whole: HeldLease | None = None
-        """The `QuorumLease`, if several servers granted the lock by their votes; None: the lock is on one server."""
+        self.attempt, self.fence, self.taken, self.deadline = attempt, fence, taken, deadline
+        self.in_claim_window, self.queued, self.last = in_claim_window, queued, last
+        self.held_lease, self.whole = held_lease, None
 
 
 class AskServer(Struct):
@@ -576,10 +595,6 @@ class Failed(Struct):
 
 Turn = Grant | AskServer | Failed
 """The result that an attempt gets in the queue of its process: a grant, the permission to ask the server, or an error."""
-
-
-def nobody() -> None:
-    return None
 
 
 class HeldLease:
@@ -611,58 +626,52 @@ class HeldLease:
         "ttl",
     )
 
+    spec: Spec
+    fence: int
+    """Fence of the grant. Each time the lease is handed on inside the process, the new holder gets a later fence."""
+    shares: int
+    """Number of permits that the lease holds, if the total number of permits is fixed; otherwise 0."""
+    since: float
+    """Monotonic time, in seconds, of the grant."""
+    asked_at: float
+    """Monotonic time, in seconds, at which the last renewal was requested (by the user or the keeper); also its number."""
+    stalled_at: float
+    """Monotonic time, in seconds, at which the holder counts as hung unless it reports progress before."""
+    local_queue: Queue | None
+    """Local queue of a lock on several servers; None: the lock is on one server, and its queue is found by the key."""
+    label: str | None
+    """Label of the lock object that holds the lease now; handing the lease on may change it."""
+    hint: str
+    """Name of the person that broke the lock, according to a message; used once the server confirms the loss.
+
+    Empty: none.
+    """
+    question_at: float
+    """Monotonic time, in seconds, at which to ask the server whether the lease still exists; infinity: never."""
+    questioned_at: float
+    """Monotonic time, in seconds, at which the server was last asked whether the lease still exists; -infinity: never."""
+    over: bool
+    """True once the lease is released, or is no longer renewed and watched for another reason."""
+    owner: Callable[[], Owner | None]
+    """Weak reference to the object that is notified of a loss: an owner that the program has dropped is not kept alive."""
+
     def __init__(self, grant: Grant) -> None:
-        spec = grant.attempt.spec
-        self.spec: Spec = spec
-        self.token = grant.attempt.token
-        self.maybe_in_flight = grant.attempt.maybe_in_flight
-        self.ttl = spec.ttl
-        self.fence = grant.fence
-        """Fence of the present holder. If the lock is handed on inside the process, the next holder gets a higher fence."""
+        attempt, spec = grant.attempt, grant.attempt.spec
+        self.spec, self.token, self.maybe_in_flight = spec, attempt.token, attempt.maybe_in_flight
+        self.ttl, self.label, self.fence = spec.ttl, spec.label, grant.fence
         self.shares = spec.permits.wanted if spec.permits is not None and spec.permits.fixed else 0
-        """Number of permits that this lease holds of a read-write lock; 0 for other kinds of locks."""
-        self.since = grant.taken
-        """Monotonic time, in seconds, at which the server granted the lease."""
-        self.deadline = grant.deadline
-        self.asked_at = 0.0
-        """Monotonic time, in seconds, of the last request to renew the lease, by the user or by the keeper; also its sequence
-        number."""
+        self.since, self.deadline, self.asked_at = grant.taken, grant.deadline, 0.0
         self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold
         self.stalled_at = INFINITY if spec.progress_within is None else grant.taken + spec.progress_within
-        """Monotonic time, in seconds, from which the holder counts as hung unless it calls ``progress()`` before; infinity:
-        never."""
         self.renew_at = INFINITY
         if spec.renew:
             after = (grant.deadline - grant.taken) * spec.renew_part
             if grant.in_claim_window:
                 after = min(after, CLAIM_AFTER_S + 1 / spec.renew_grid)
-            self.renew_at = self.due_at(grant.taken + after)
-        self.local_queue: Queue | None = None
-        """Queue inside this process for a lock on several servers; None: the lock is on one server, whose node finds the queue
-        by key."""
-        self.label = spec.label
-        """Label (text for people) of the lock object that holds the lease now.
-
-        The next holder in this process may have another label.
-        """
-        self.hint = ""
-        """Name of the person that broke the lock, according to an unconfirmed message; empty: no such message.
-
-        If the server confirms that the lease is lost, the reason of the loss contains this name.
-        """
-        self.question_at = INFINITY
-        """Monotonic time, in seconds, at which to renew the lease early, to check that it still exists; infinity: never."""
-        self.questioned_at = -INFINITY
-        """Monotonic time, in seconds, of the last early renewal, which checks that the lease still exists; -infinity: never.
-        """
-        self.lost = ""
-        self.over = False
-        """True once the lease is released, or for another reason is neither renewed nor watched any more."""
-        self.owner: Callable[[], Owner | None] = nobody
-        """Function that returns the object to notify of a loss of the lease; None if the program has dropped that object.
-
-        The reference to the object is weak, so that it does not keep the object alive.
-        """
+            self.renew_at = int((grant.taken + after) * spec.renew_grid) / spec.renew_grid  # as `due_at`
+        self.local_queue, self.owner, self.over = None, nobody, False
+        self.hint = self.lost = ""
+        self.question_at, self.questioned_at = INFINITY, -INFINITY
 
     def remaining(self, now: float) -> float:
         """Return the seconds for which the holder may still rely on the lease; 0 if the lease has ended."""
@@ -685,8 +694,7 @@ class HeldLease:
 
     @property
     def wants_at(self) -> float:
-        """Return the monotonic time, in seconds, at which the keeper (background thread) next has to renew or to end the
-        lease."""
+        """Return the monotonic time, in seconds, at which the keeper (background thread) has to look at the lease next."""
         return min(self.renew_at, self.question_at, self.good_until)
 
     def progressed(self, now: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast._core.lock.records import Attempt, Spec, scripts
 from holdfast._core.operation import Dropped
-from holdfast._core.requests import NotSent, Now, Refused, Run, SendUntilAnswered, Sleep, Unknown, WireError
+from holdfast._core.requests import Answer, NotSent, Now, Refused, Run, SendUntilAnswered, Sleep, Unknown, WireError
 
 
 async def give_up(attempt: Attempt) -> None:
@@ -43,24 +43,29 @@ def revocation(attempt: Attempt) -> Run[int]:
     return Run(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
 
 
-async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool) -> bool:
-    """Release the lock on the server, which hands it over to the first waiter in the queue.
+async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool, attempt: Attempt | None = None) -> bool:
+    """Release the lock and hand it over to the first waiter in the queue. Return False if it was no longer held.
 
-    Return False if it was not held.
-
-    ``in_time``: True if the lease had not ended when the release began. ``maybe_in_flight``: True if a copy of the acquire
-    request may still arrive: the server then refuses that copy. Raises NotSent or Unknown if the server is unreachable,
-    Refused if the server replies with an error.
+    ``in_time``: True if the lease's deadline has not passed. ``maybe_in_flight``: True if a copy of the acquire request may
+    still arrive, which must not acquire the lock again. ``attempt``: its `Attempt.first` is the outcome of a first request, if
+    there was one. Raises NotSent or Unknown if the server is unreachable, Refused if it refuses.
     """
     resent = False
     failures = 0
+    first: Answer[int] | WireError | None = None
+    if attempt is not None:
+        first, attempt.first = attempt.first, None
     try:
         while True:
             try:
                 timeout = spec.timeout if not failures else min(spec.timeout, 0.5)
                 how = "bury" if maybe_in_flight else "release"
-                answer = await Run(scripts(spec).release, spec.granting, (token, how, *spec.guarded), timeout)
+                if isinstance(first, WireError):
+                    raise first
+                if first is None:
+                    first = await Run(scripts(spec).release, spec.granting, (token, how, *spec.guarded), timeout)
             except WireError as error:
+                first = None
                 resent = resent or isinstance(error, Unknown)
                 failures += 1
                 if failures == 3 or (isinstance(error, Refused) and not error.transient):
@@ -68,7 +73,7 @@ async def release(spec: Spec, token: str, in_time: bool, maybe_in_flight: bool) 
                 await Sleep(0.02 * failures)
             else:
                 # If the first copy of this request released the lock, another client may hold it by now.
-                return answer.value == 1 or (resent and in_time)
+                return first.value == 1 or (resent and in_time)
     except WireError:
         raise
     except BaseException:

@@ -9,7 +9,8 @@ lock again, so a lost lease stays lost.
 from __future__ import annotations
 
 import heapq
-from typing import NamedTuple
+from collections.abc import Mapping, Sized
+from typing import NamedTuple, Protocol
 
 from holdfast._core.lock.records import GRID, INFINITY, HeldLease, Spec, answer_within, milliseconds, scripts, whole
 from holdfast._core.requests import Run
@@ -28,6 +29,10 @@ QUESTION_EVERY_S = 1.0
 Messages cause early renewals, and anybody may send such messages to flood the server. Waiting callers of this process cause
 them as well, and there may be thousands.
 """
+
+CLAIM_LEFT_S = 0.7
+"""Seconds before the end of a claim window (the short lease of a hand-over) at which the keeper wakes at the latest, to renew
+the lease."""
 
 BATCH = 100
 """Maximum number of leases that one script renews, because a longer script would block other clients of the server."""
@@ -83,6 +88,75 @@ def renewals(batch: list[Renew]) -> Run[list[int]]:
     return Run(scripts(batch[0].held_lease.spec).renew, tuple(keys), tuple(args), timeout)
 
 
+class LeaseKeeper(Protocol):
+    """The interface of the keeper (background thread) for the registration of a lease."""
+
+    @property
+    def wake_at(self) -> float:
+        """Return the monotonic time, in seconds, at which the thread wakes next."""
+
+    @property
+    def looks(self) -> bool:
+        """Return True while a check for long leases is scheduled."""
+
+    @property
+    def collected(self) -> Sized:
+        """Return the references to garbage-collected owners of leases that the thread has not handled yet."""
+
+    def attend(self, at: float) -> None:
+        """Have the thread wake at monotonic time ``at``, in seconds, at the latest, and check for long leases.
+
+        The caller holds the mutex.
+        """
+
+
+class Registry(Protocol):
+    """The interface of a node for the registration of a lease; see `_core.lock.node`."""
+
+    renewing: Renewing
+
+    @property
+    def keeper(self) -> LeaseKeeper:
+        """Return the keeper of the node."""
+
+    @property
+    def labels(self) -> Sized:
+        """Return the labels that are written in the process record."""
+
+    @property
+    def record_at(self) -> float:
+        """Return the monotonic time, in seconds, at which the process record is written next."""
+
+    @property
+    def records(self) -> Mapping[bytes, float]:
+        """Return the monotonic time, in seconds, at which the process record of each prefix expires."""
+
+    def want_record(self, now: float, prefix: bytes) -> None:
+        """Have the process record for this prefix written soon."""
+
+    def want_label(self, now: float, spec: Spec, label: str | None) -> None:
+        """Have a new label of the lock's user written soon."""
+
+
+def register(node: Registry, held_lease: HeldLease, now: float, *, hurry: bool = True) -> list[HeldLease]:
+    """Renew a lease from monotonic time ``now`` on, until it is forgotten. The caller holds the mutex.
+
+    Return the older leases that the new one proves to be lost, to be reported without the mutex. ``hurry``: False for a lease
+    that was just handed over: waking the keeper now would delay its holder, and the keeper wakes in time by itself.
+    """
+    spec, renewing, keeper = held_lease.spec, node.renewing, node.keeper
+    known_until = node.records.get(spec.prefix, 0.0)
+    if known_until <= now or known_until <= node.record_at:
+        node.want_record(now, spec.prefix)
+    if held_lease.label is not None or node.labels:
+        node.want_label(now, spec, held_lease.label)
+    outdated = renewing.outdated_by(held_lease) if spec.permits or spec.keys[0] in renewing.holders else []
+    at = max(renewing.watch(held_lease), 0.0 if hurry else held_lease.deadline - CLAIM_LEFT_S)
+    if at < keeper.wake_at or keeper.collected or not keeper.looks:
+        keeper.attend(at)
+    return outdated
+
+
 class Renewing:
     """All leases of one process on one server, ordered by the time of their next renewal."""
 
@@ -100,8 +174,8 @@ class Renewing:
         The time may be too early, never too late.
         """
         self._where: dict[str, int] = {}
-        self._holders: dict[bytes, HeldLease] = {}
-        """For the key of each plain lock, the lease that this process was granted last."""
+        self.holders: dict[bytes, HeldLease] = {}
+        """The lease that this process was granted last, for the key of each lock with a single holder."""
         self._sharers: dict[bytes, dict[str, HeldLease]] = {}
         """Leases of read-write locks that this process holds, by key of the lock and token of the lease."""
         self._hints: dict[str, str] = {}
@@ -130,14 +204,13 @@ class Renewing:
         at = held_lease.wants_at
         number = int(at * GRID)
         slot: dict[str, HeldLease] | None = self._slots.get(number)
-        before = self._where.get(token)
-        if before == number and slot and token in slot:
-            self._first[number] = min(self._first[number], at)
-            return at
-        if before is not None:
+        if token in self._where:
+            if self._where[token] == number and slot and token in slot:
+                self._first[number] = min(self._first[number], at)
+                return at
             self.forget(token)
-        # An interrupt may come between any two of these steps: it leaves an empty slot, which `next_at` removes. A signal
-        # handler that acquires a lock here may have created the slot: its lease must stay.
+        # An interrupt between these steps leaves an empty slot, which `next_at` removes. A signal handler that acquires a lock
+        # here may have created the slot.
         if slot is None:
             heapq.heappush(self._numbers, number)
         self._first[number] = min(self._first.get(number, at), at)
@@ -145,7 +218,7 @@ class Renewing:
         self._where[token] = number
         slot[token] = held_lease
         if held_lease.spec.permits is None and held_lease.fence:
-            self._holders[held_lease.spec.keys[0]] = held_lease
+            self.holders[held_lease.spec.keys[0]] = held_lease
         elif held_lease.shares:
             self._sharers.setdefault(held_lease.spec.keys[0], {})[token] = held_lease
         return at
@@ -160,7 +233,7 @@ class Renewing:
         """
         key, permits = held_lease.spec.keys[0], held_lease.spec.permits
         if permits is None:
-            other = self._holders.get(key)
+            other = self.holders.get(key)
             others = [] if other is None or not held_lease.fence else [other]
         else:
             sharers, limit = [*self._sharers.get(key, {}).values()], permits.limit or 0
@@ -176,7 +249,7 @@ class Renewing:
         Return the lease, whose owner the caller has to notify. Return None if there is no such lease, if it was granted after
         ``sent``, or if it is being released.
         """
-        held_lease = self._holders.get(key)
+        held_lease = self.holders.get(key)
         if held_lease is None or held_lease.since >= sent:
             return None
         return self._lost(held_lease, "its key is gone: expired, deleted or flushed")
@@ -213,14 +286,12 @@ class Renewing:
 
     def forget(self, token: str) -> None:
         number = self._where.pop(token, None)
-        if number is None:
-            return
-        held_lease = self._slots.get(number, {}).pop(token, None)
+        held_lease = None if number is None else self._slots.get(number, {}).pop(token, None)
         if held_lease is None:
             return
         key = held_lease.spec.keys[0]
-        if self._holders.get(key) is held_lease:
-            self._holders.pop(key, None)
+        if self.holders.get(key) is held_lease:
+            self.holders.pop(key, None)
         sharers = self._sharers.get(key)
         if sharers is not None:
             sharers.pop(token, None)

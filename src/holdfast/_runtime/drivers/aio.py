@@ -9,6 +9,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from holdfast._clock import wall
+from holdfast._core.lock.local_acquire import abandon
+from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.replies import GRACE_S
+from holdfast._core.lock.uncontended import lead, leave, left, park, took, woken
 from holdfast._core.operation import UNDONE, drop
 from holdfast._core.requests import (
     Answer,
@@ -36,16 +40,18 @@ from holdfast._core.requests import (
     Unsubscribe,
     Wait,
     WaitLocally,
+    WireError,
 )
+from holdfast._net.aio_connection import AioConnection
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.protocol import ReplyError, check, is_noscript, pack, parsed
+from holdfast._net.protocol import ReplyError, check, is_noscript, pack, parsed, splice
 from holdfast._net.transport import stream_to
 from holdfast._runtime.drivers import keep_alive
 from holdfast._runtime.drivers.replication import replicate
 from holdfast._runtime.process import Process, current
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.records import Attempt, Waiter
+    from holdfast._core.lock.records import Grant, HeldLease, Waiter
     from holdfast._core.requests import ServerAwaited, ServerInstant, Subscriber
 
 T = TypeVar("T")
@@ -65,13 +71,13 @@ class AioSlot:
 
     __slots__ = ("_clock", "_loop", "_outcomes", "_thread", "_woken", "waits")
 
+    _outcomes: list[Outcome] | None
+    _woken: asyncio.Future[None] | None
+    waits: tuple[int, float] | None
+
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
-        self._loop = loop
-        self._clock = clock
-        self._thread = threading.get_ident()
-        self._outcomes: list[Outcome] | None = None
-        self._woken: asyncio.Future[None] | None = None
-        self.waits: tuple[int, float] | None = None
+        self._loop, self._clock, self._thread = loop, clock, threading.get_ident()
+        self._outcomes = self._woken = self.waits = None
 
     def put(self, outcome: Outcome | None, /) -> bool:
         """Add an outcome, wake the waiting task, and return True.
@@ -101,7 +107,7 @@ class AioSlot:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
-    def wait_locally(self, until: float | None) -> Awaitable[None]:
+    def wait_locally(self, until: float | None) -> asyncio.Future[None]:
         """Return a future that is done when the waiting task is woken, or at monotonic time ``until`` (None: no time limit)."""
         self._woken = woken = self._loop.create_future()
         self.waits = self.waits or (id(asyncio.current_task()), self._clock())
@@ -133,10 +139,13 @@ class Runner:
     loop: asyncio.AbstractEventLoop
     stream: Any
     """The driver's connection to the server, which is closed with the loop."""
-    running: set[Coroutine[Any, Any, Any]]
-    """The operations (coroutines) that have begun and have not ended yet."""
+    running: set[Any]
+    """The operations that have begun and have not ended yet, and the attempts and leases that wait for a reply without an
+    operation."""
     unwatched = False
     """True while no periodic check is scheduled whether this driver's event loop was closed."""
+    is_direct: bool = False
+    """True if requests go over a connection of our own to one server, so that `begin` and `release` may succeed."""
 
     def at_once(self, request: Any) -> Any:
         """Carry out an `Instant` (a request that needs no waiting), and return its reply."""
@@ -145,6 +154,28 @@ class Runner:
     def awaited(self, request: Any) -> Awaitable[Any]:
         """Start to carry out a request that may have to wait, and return an awaitable of its reply."""
         raise NotImplementedError
+
+    def begin(self, attempt: Attempt, wait: float | None) -> asyncio.Future[Any] | None:  # noqa: ARG002 - see `Driver`
+        """Ask the server for a lock that nobody else wants, or wait in the queue of this process.
+
+        Return a future to await before `finish`; None: only an operation can acquire the lock. ``wait``: as in
+        `_core.lock.uncontended.lead`. After an exception, the caller runs the operation `_core.lock.local_acquire.abandon`, or
+        calls `leave` with the attempt if it can await nothing.
+        """
+        return None
+
+    def finish(self, attempt: Attempt, asked: asyncio.Future[Any]) -> Grant | None:
+        """Return the grant of the lock, once the future of `begin` is done; None for any other outcome, from which the
+        operation goes on."""
+        raise NotImplementedError
+
+    async def release(self, attempt: Attempt, held_lease: HeldLease, lease: object) -> bool | None:  # noqa: ARG002 - see `Driver`
+        """Release a lock that nobody else wants. Return True once it is released, and False if nothing was begun.
+
+        Return None for any other outcome: the lease's operation goes on with the release, from the outcome in `Attempt.first`.
+        ``lease``: the user's lease, which is abandoned if the task is cancelled, or its event loop closed, meanwhile.
+        """
+        return False
 
     def slot(self) -> AioSlot:
         """Return a new object in which a task waits for the outcome of its attempt."""
@@ -165,10 +196,10 @@ class Runner:
                 try:
                     reply = self.at_once(request) if isinstance(request, Instant) else await self.awaited(request)
                 except asyncio.CancelledError as cancelled:
-                    await self._finish(operation, cancelled)
+                    await self._finish(operation, functools.partial(operation.throw, cancelled))
                     raise
                 except GeneratorExit:
-                    self._leave(operation)  # the task was dropped, not cancelled
+                    self.leave(operation)  # the task was dropped, not cancelled
                     raise
                 except BaseException as error:  # noqa: BLE001 - the operation decides which errors it handles
                     request = operation.throw(error)
@@ -185,8 +216,8 @@ class Runner:
     def _be_watched(self) -> None:
         self.process.keeper.loops.watch(self)
 
-    def _leave(self, operation: Coroutine[Any, Any, Any]) -> None:
-        """Have the keeper (background thread) end an operation that cannot await any more.
+    def leave(self, operation: Any) -> None:
+        """Have the keeper (background thread) end an operation, or abandon an attempt or a lease, that cannot await any more.
 
         The calling thread must not do so, because a finaliser may call this in the middle of other code.
         """
@@ -196,14 +227,20 @@ class Runner:
         else:
             keeper.call(functools.partial(self.end, operation))
 
-    def end(self, operation: Coroutine[Any, Any, Any], *, begun: bool = True) -> None:
+    def end(self, operation: Any, *, begun: bool = True) -> None:
         """End an operation that no task drives any more: run its clean-up, as far as that is possible without awaiting.
 
         The keeper (background thread) sends the requests of the clean-up. ``begun``: False if the operation has not begun to
-        run; it then runs from its start, because it is itself a clean-up.
+        run; it then runs from its start, because it is itself a clean-up. An attempt, or a lease, that waits for a reply
+        without an operation is abandoned.
         """
         try:
-            drop(operation, self._at_last, begun=begun)
+            if isinstance(operation, Attempt):
+                drop(abandon(operation), self._at_last, begun=False)
+            elif isinstance(operation, Coroutine):
+                drop(operation, self._at_last, begun=begun)
+            else:
+                drop(operation.finish_release(), self._at_last, begun=False)
         except Exception:  # noqa: BLE001, S110 - ignored like the exception of a task that nobody awaits
             pass
         finally:
@@ -218,10 +255,27 @@ class Runner:
             return request.home.end(request.operation, begun=False)
         return None if isinstance(request, Poll) else UNDONE  # a poll without answers
 
-    async def _finish(self, operation: Coroutine[Any, Any, Any], cancelled: asyncio.CancelledError) -> None:
+    async def clean_up(self, operation: Coroutine[Any, Any, Any]) -> None:
+        """Run the clean-up of a task that was cancelled or failed. If the task is cancelled meanwhile, the clean-up goes on.
+
+        It runs in a task of its own. This returns when it is done, or after CLEAN_UP seconds.
+        """
+        self.running.add(operation)
+        if self.unwatched:
+            self._be_watched()
+        try:
+            request = operation.send(None)
+        except StopIteration:
+            self.running.discard(operation)
+        else:
+            await self._finish(operation, lambda: request)
+
+    async def _finish(self, operation: Coroutine[Any, Any, Any], step: Callable[[], Any]) -> None:
+        """Drive an operation from ``step``, which returns its next request, to its end, in a task of its own."""
+
         async def rest() -> None:
             try:
-                request = operation.throw(cancelled)
+                request = step()
                 while True:
                     try:
                         reply = self.at_once(request) if isinstance(request, Instant) else await self.awaited(request)
@@ -234,7 +288,7 @@ class Runner:
             finally:
                 self.running.discard(operation)
                 if operation.cr_frame is not None:  # type: ignore[attr-defined]
-                    self._leave(operation)  # this clean-up task was itself dropped or cancelled
+                    self.leave(operation)  # this clean-up task was itself dropped or cancelled
 
         task = self.loop.create_task(rest())
         _background.add(task)
@@ -273,6 +327,97 @@ class Driver(Runner):
         self.running = set()
         self._clock = process.clock
         self.stream = stream_to(endpoint, process.system)
+        self.is_direct = type(self) is Driver and isinstance(self.stream, AioConnection)
+
+    def begin(self, attempt: Attempt, wait: float | None) -> asyncio.Future[Any] | None:
+        if attempt.node is None:
+            return None
+        now = self._clock()
+        attempt.slot = AioSlot(self.loop, self._clock)
+        frame = lead(attempt, self.process.tokens, now, wait)
+        if frame is None:
+            return self._park(attempt, now, wait)
+        token, timeout = attempt.token, frame.timeout if wait is None else min(frame.timeout, wait + GRACE_S)
+        packed = frame.before + token.encode() + frame.after if frame.size == len(token) else splice(frame, token)
+        asked: asyncio.Future[Any] | None = self.stream.send(packed, timeout)
+        if asked is None:  # there is no connection, or too many requests are in flight: the operation waits
+            attempt.may_be_on_server = attempt.maybe_in_flight = False
+            return None
+        self._watch(attempt)
+        return asked
+
+    def _watch(self, waits: object) -> None:
+        """Have an attempt or a lease that waits without an operation abandoned if the event loop is closed."""
+        self.running.add(waits)
+        if self.unwatched:
+            self._be_watched()
+
+    def _park(self, attempt: Attempt, now: float, wait: float | None) -> asyncio.Future[None] | None:
+        """Return a future to await in the queue of this process; None if the attempt cannot wait there."""
+        assert isinstance(attempt.slot, AioSlot)
+        if not park(attempt, now, wait):
+            return None
+        asked = attempt.slot.wait_locally(attempt.until)
+        if attempt.turn is not None:
+            asked.set_result(None)
+        self._watch(attempt)
+        return asked
+
+    def finish(self, attempt: Attempt, asked: asyncio.Future[Any]) -> Grant | None:
+        self.running.discard(attempt)
+        if attempt.entered:
+            return woken(attempt, self._clock())
+        attempt.first = asked.exception()  # type: ignore[assignment]  # a WireError
+        if attempt.first is not None:
+            return None
+        grant = took(attempt, asked.result(), attempt.began, self._clock())
+        if grant is None:
+            self._note_first(attempt, attempt.spec.acquire_frame.run(attempt.token), asked.result(), attempt.began)
+        return grant
+
+    def _note_first(self, attempt: Attempt, call: Run[Any], reply: object, sent: float) -> None:
+        """Note the answer or error that a reply stands for as the attempt's first outcome, unless the script has to be sent."""
+        if is_noscript(reply):
+            attempt.may_be_on_server = attempt.maybe_in_flight = False
+            return
+        try:
+            check(reply, self.endpoint, self.stream.drop)
+            attempt.first = Answer(parsed(call, reply), sent, self._clock())
+        except WireError as error:
+            attempt.first = error
+
+    async def release(self, attempt: Attempt, held_lease: HeldLease, lease: Any) -> bool | None:
+        sent, token = self._clock(), held_lease.token
+        here = attempt.node is not None and asyncio.get_running_loop() is self.loop
+        frame = leave(attempt, held_lease, sent) if here else None
+        if frame is None:
+            return False
+        packed = frame.before + token.encode() + frame.after if frame.size == len(token) else splice(frame, token)
+        asked = self.stream.send(packed, frame.timeout)
+        if asked is None:
+            return None  # there is no connection, or too many requests are in flight
+        self._watch(lease)
+        try:
+            reply = await asked
+        except WireError as error:
+            attempt.first = error
+            return None
+        except BaseException as error:
+            await self._interrupted(lease, error)
+            raise
+        finally:
+            self.running.discard(lease)
+        if left(attempt, held_lease, reply):
+            return True
+        self._note_first(attempt, frame.run(token), reply, sent)
+        return None
+
+    async def _interrupted(self, lease: Any, error: BaseException) -> None:
+        """Abandon a lease whose release was interrupted by this error."""
+        if isinstance(error, GeneratorExit):
+            self.leave(lease)  # the task is dropped, and can await nothing
+        else:
+            await self.clean_up(lease.finish_release())
 
     def at_once(self, request: ServerInstant) -> Any:  # noqa: PLR0911 - one for each kind of request
         match request:

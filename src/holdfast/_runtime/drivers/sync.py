@@ -6,6 +6,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from holdfast._clock import wall
+from holdfast._core.lock.replies import GRACE_S
+from holdfast._core.lock.uncontended import lead, leave, left, park, took, woken
 from holdfast._core.operation import drop
 from holdfast._core.requests import (
     Answer,
@@ -31,9 +33,11 @@ from holdfast._core.requests import (
     Unsubscribe,
     Wait,
     WaitLocally,
+    WireError,
 )
 from holdfast._net.endpoint import Endpoint
-from holdfast._net.protocol import ReplyError, check, is_noscript, pack, parsed
+from holdfast._net.protocol import ReplyError, check, is_noscript, pack, parsed, splice
+from holdfast._net.sync_pool import Pool
 from holdfast._runtime.drivers import keep_alive
 from holdfast._runtime.drivers.replication import replicate
 from holdfast._runtime.keeper import inbox_wait
@@ -41,7 +45,7 @@ from holdfast._runtime.keeper.inbox_wait import Slot
 from holdfast._runtime.process import Process
 
 if TYPE_CHECKING:
-    from holdfast._core.lock.records import Attempt, Waiter
+    from holdfast._core.lock.records import Attempt, Grant, HeldLease, Waiter
     from holdfast._core.requests import ServerRequest, Subscriber
 
 T = TypeVar("T")
@@ -55,10 +59,28 @@ class Runner:
     endpoint: Any
     """The server that requests go to; a tuple if there are several."""
     servers: tuple[Endpoint, ...]
+    is_direct: bool = False
+    """True if requests go over connections of our own to one server, so that `acquire` and `release` may succeed."""
 
     def do(self, request: Any) -> Any:
         """Carry out one request of an operation, and return its reply."""
         raise NotImplementedError
+
+    def acquire(self, attempt: Attempt, wait: float | None) -> Grant | None:  # noqa: ARG002 - for drivers that can
+        """Acquire a lock that nobody else wants. Return None for any other outcome, from which the operation goes on.
+
+        ``wait``: as in `_core.lock.uncontended.lead`. After an exception, the caller runs the operation
+        `_core.lock.local_acquire.abandon`.
+        """
+        return None
+
+    def release(self, attempt: Attempt, held_lease: HeldLease, lease: object) -> bool | None:  # noqa: ARG002 - for drivers that can
+        """Release a lock that nobody else wants. Return True once it is released, and False if nothing was begun.
+
+        Return None for any other outcome: the lease's operation goes on with the release, from the outcome in `Attempt.first`.
+        After an exception, the caller revokes the token of the lease. ``lease``: the user's lease.
+        """
+        return False
 
     def slot(self) -> Slot:
         """Return a new object in which a thread waits for the outcome of its attempt."""
@@ -101,11 +123,11 @@ class Runner:
                 "the lock meanwhile. In a signal handler, pass wait=0, or leave the work to another thread"
             )
 
-    def _wait_locally(self, request: WaitLocally[Attempt]) -> None:
+    def _wait_locally(self, attempt: Attempt) -> None:
         self.may_wait()
-        slot = request.attempt.slot
+        slot = attempt.slot
         assert isinstance(slot, Slot)
-        outcome = slot.take(request.attempt.until)
+        outcome = slot.take(attempt.until)
         if not (outcome is None or isinstance(outcome, TimedOut)):
             # The attempt has inherited a place in the queue, and the keeper was quicker than the waiter that left it: `_wait`
             # reads this.
@@ -134,6 +156,53 @@ class Driver(Runner):
         self.servers = (endpoint,)
         self._pool = process.pool(endpoint)
         self._clock = process.clock
+        self.is_direct = type(self) is Driver and isinstance(self._pool, Pool)
+
+    def acquire(self, attempt: Attempt, wait: float | None) -> Grant | None:
+        sent = self._clock()
+        frame = lead(attempt, self.process.tokens, sent, wait)
+        if frame is None:
+            attempt.slot = attempt.slot or self.slot()
+            if not park(attempt, sent, wait):
+                return None
+            if attempt.turn is None:
+                self._wait_locally(attempt)
+            return woken(attempt, self._clock())
+        timeout = frame.timeout if wait is None else min(frame.timeout, wait + GRACE_S)
+        token = attempt.token
+        packed = frame.before + token.encode() + frame.after if frame.size == len(token) else splice(frame, token)
+        try:
+            reply = self._pool.exchange(packed, timeout)
+        except WireError as error:
+            attempt.first = error
+            return None
+        grant = took(attempt, reply, sent, self._clock())
+        if grant is None:
+            attempt.first = self._outcome(frame.run(attempt.token), reply, sent)
+        return grant
+
+    def release(self, attempt: Attempt, held_lease: HeldLease, lease: object) -> bool | None:  # noqa: ARG002 - for asyncio
+        frame = leave(attempt, held_lease, self._clock()) if attempt.node is not None else None
+        if frame is None:
+            return False
+        sent, token = self._clock(), held_lease.token
+        packed = frame.before + token.encode() + frame.after if frame.size == len(token) else splice(frame, token)
+        try:
+            reply = self._pool.exchange(packed, frame.timeout)
+        except WireError as error:
+            attempt.first = error
+            return None
+        if left(attempt, held_lease, reply):
+            return True
+        attempt.first = self._outcome(frame.run(held_lease.token), reply, sent)
+        return None
+
+    def _outcome(self, call: Run[Any], reply: object, sent: float) -> Answer[Any] | WireError:
+        """Return the answer or the error that a reply stands for; send the script's text if the server does not have it."""
+        try:
+            return self._answer(call, reply, sent)
+        except WireError as error:
+            return error
 
     def do(self, request: ServerRequest) -> Any:  # noqa: C901, PLR0911, PLR0912 - one for each kind of request
         match request:
@@ -144,7 +213,7 @@ class Driver(Runner):
             case Now():
                 return self._clock()
             case WaitLocally():
-                return self._wait_locally(request)
+                return self._wait_locally(request.attempt)
             case RegisterWaiter():
                 return self._register_waiter(request)
             case Wait():
@@ -183,7 +252,11 @@ class Driver(Runner):
     def call(self, call: Call) -> Answer[Any]:
         """Send a call to the server, and return its reply with the times of the request. Raises WireError."""
         sent = self._clock()
-        reply = self._pool.exchange(pack(call), call.timeout)
+        return self._answer(call, self._pool.exchange(pack(call), call.timeout), sent)
+
+    def _answer(self, call: Call, reply: object, sent: float) -> Answer[Any]:
+        """Return the answer that a reply stands for; send the script's text if the server does not have it. Raises
+        WireError."""
         if type(reply) is ReplyError:
             if is_noscript(reply):
                 reply = self._pool.exchange(pack(call, whole=True), call.timeout)

@@ -42,7 +42,7 @@ class Driver(Runner):
             case Now():
                 return self.process.clock()
             case WaitLocally():
-                return self._wait_locally(request)
+                return self._wait_locally(request.attempt)
             case Sleep():
                 return self.process.system.sleep(request.seconds)
             case Subscribe():

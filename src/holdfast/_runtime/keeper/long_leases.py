@@ -29,16 +29,15 @@ class LongLeases:
     def __init__(self, keeper: KeeperThread, nodes: Collection[Node]) -> None:
         self._keeper = keeper
         self._nodes = nodes
-        self._looks = False
         self._connected: set[Node] = set()
         """States of the servers with a long lease, for which the connections have been requested."""
 
     def look_later(self) -> None:
         """Schedule the next check, unless one is scheduled, because a lease was granted. The caller holds the keeper's
         mutex."""
-        if not self._looks:
+        if not self._keeper.looks:
             self._keeper.later(LONG_S, self._look)
-            self._looks = True
+            self._keeper.looks = True
 
     def _look(self) -> None:
         holders: list[Any] = []
@@ -55,8 +54,8 @@ class LongLeases:
                         node.be_reachable(prefix)
                     if node not in self._connected:
                         node.connect(long[0].spec.keys[0])
-            self._connected, self._looks = connected, bool(connected or young)
-            if self._looks:
+            self._connected, self._keeper.looks = connected, bool(connected or young)
+            if self._keeper.looks:
                 self._keeper.later(max(PAUSE_S, min(young, default=now) + LONG_S - now), self._look)
         for holder in holders:
             if holder is not None and holder.forsaken():  # a lease of an event loop that is closed

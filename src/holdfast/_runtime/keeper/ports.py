@@ -10,6 +10,9 @@ from typing import Any, Protocol
 class KeeperThread(Protocol):
     """The keeper's thread, its clock, and the mutex of its state."""
 
+    looks: bool
+    """True while a check for long leases is scheduled."""
+
     @property
     def mutex(self) -> AbstractContextManager[object]:
         """Return the lock that protects the keeper's state."""

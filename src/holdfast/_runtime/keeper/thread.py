@@ -11,7 +11,6 @@ import functools
 import selectors
 import socket
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,10 @@ from holdfast._core.deadlock.abort_wait import abort_wait
 from holdfast._core.lock.idle_queues import Loose
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import RECORD_AFTER_S, Node
+from holdfast._core.lock.owner import Reference, nobody
 from holdfast._core.lock.ports import Line
 from holdfast._core.lock.records import Attempt, HeldLease, Spec, Waiter
+from holdfast._core.lock.renewal import register
 from holdfast._core.requests import Answer, Command, NotSent, Run, Subscriber
 from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint
@@ -37,20 +38,6 @@ if TYPE_CHECKING:
     from holdfast._core.single_flight.coalesce import Coalescer
 
 log = logger("holdfast.keeper")
-
-CLAIM_LEFT = 0.7
-"""Seconds before the end of a claim window at which the keeper (background thread) wakes to renew the lease.
-
-A claim window is the short first lease of a waiter to which a lock was handed over.
-"""
-
-
-class _Reference(weakref.ref[Any]):
-    """A weak reference to the owner of a lease, with a function to call when the owner is garbage-collected."""
-
-    __slots__ = ("on_collected",)
-
-    on_collected: Callable[[], None]
 
 
 class Keeper:
@@ -77,13 +64,18 @@ class Keeper:
         self._coalescers: Loose[tuple[Endpoint, bytes, int], Coalescer] = Loose()
         self._links: list[lines.AnyLine] = []
         self._calls: deque[Callable[[], None]] = deque()
-        self._collected: deque[_Reference] = deque()
+        self.collected: deque[Reference] = deque()
         """References to owners that were garbage-collected, and that the thread has not handled yet."""
-        self._wake_at = 0.0
+        self.wake_at = 0.0
+        """Monotonic time, in seconds, at which the thread wakes next."""
         self._later: list[tuple[float, Callable[[], None]]] = []
         """Functions to call later, each with its monotonic time in seconds."""
+        self.looks = False
+        """True while a check for long leases is scheduled."""
         self._long_leases = LongLeases(self, self._nodes.values())
         self.loops = Loops(self)
+        self.closing = False
+        """True once `stop` was called, or the process was forked: this keeper may renew no further lease."""
         self._stopping = False
         self.ended = False
         self._poke_out, self._poke_in = system.socketpair()
@@ -95,22 +87,20 @@ class Keeper:
     def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:
         """Renew a lease until `forget` is called for it.
 
-        ``hurry``: False: do not wake the keeper thread now, because that would delay the waiter to which the lease was just
-        handed over; the keeper wakes in time by itself. If the grant of this lease shows that an older lease of this process is
+        ``hurry``: as in `_core.lock.renewal.register`. If the grant of this lease shows that an older lease of this process is
         lost, the older lease's owner is notified before the method returns.
         """
         with self.mutex:
-            node = self._node(endpoint)
-            node.want_record(self.clock(), held_lease.spec.prefix)
-            node.want_label(self.clock(), held_lease.spec, held_lease.label)
-            outdated = node.renewing.outdated_by(held_lease)
-            at = node.renewing.watch(held_lease)
-            self._long_leases.look_later()
-            if self._collected:
-                self._poke()
-            self.wake_by(at if hurry else max(at, held_lease.deadline - CLAIM_LEFT))
+            outdated = register(self._node(endpoint), held_lease, self.clock(), hurry=hurry)
         for lost in outdated:
             self.safely(self.report, lost)
+
+    def attend(self, at: float) -> None:
+        """Have the thread look after a new lease by monotonic time ``at``, in seconds. The caller holds the mutex."""
+        self._long_leases.look_later()
+        if self.collected:
+            self._poke()
+        self.wake_by(at)
 
     def gone(self, endpoint: Endpoint, key: bytes, sent: float) -> None:
         """Handle the information that a server does not have this lock's key, from the reply to a request sent at monotonic
@@ -277,7 +267,7 @@ class Keeper:
         The thread is not woken at the moment of the collection, because that needs Python code. CPython could run a signal
         handler in such code and then ignore its exception, such as a KeyboardInterrupt.
         """
-        reference = _Reference(owner, self._collected.append)
+        reference = Reference(owner, self.collected.append)
         reference.on_collected = on_collected
         return reference
 
@@ -300,7 +290,13 @@ class Keeper:
 
     def stop(self, timeout: float) -> None:
         """Have the thread release all locks, close all connections and end, after at most ``timeout`` seconds."""
+        self.closing = True
         self.call(lambda: self._farewell(timeout))
+
+    def node(self, endpoint: Endpoint) -> Node:
+        """Return the keeper's state for a server."""
+        with self.mutex:
+            return self._node(endpoint)
 
     # The thread
 
@@ -356,8 +352,8 @@ class Keeper:
 
         Usually the thread is due to wake earlier anyway, for another lease. Then this method does nothing.
         """
-        if at < self._wake_at:
-            self._wake_at = at
+        if at < self.wake_at:
+            self.wake_at = at
             self._poke()
 
     def _poke(self) -> None:
@@ -434,9 +430,9 @@ class Keeper:
         with self.mutex:
             # A planned wake-up stays even if its lease was released meanwhile, because otherwise the next lease would have to
             # wake the thread.
-            planned = self._wake_at if self._wake_at > now else float("inf")
+            planned = self.wake_at if self.wake_at > now else float("inf")
             wanted = [*(node.next_at() for node in self._nodes.values()), *(at for at, _ in self._later)]
-            self._wake_at = wake_at = now if self._collected else min([planned, *wanted])
+            self.wake_at = wake_at = now if self.collected else min([planned, *wanted])
         return None if wake_at == float("inf") else max(0.0, wake_at - self.clock())
 
     def after_wait(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> None:
@@ -457,8 +453,9 @@ class Keeper:
     def _do_what_is_left_to_it(self) -> None:
         while self._calls:  # calls first, because one may release a lease that was dropped together with its task
             self.safely(self._calls.popleft())
-        while self._collected:
-            self.safely(self._collected.popleft().on_collected)
+        while self.collected:
+            reference = self.collected.popleft()
+            self.safely(getattr(reference, "on_collected", nobody))  # an interrupt came before the function was set
 
     def _do_what_is_due(self, now: float) -> None:
         for due in [due for due in list(self._later) if due[0] <= now]:

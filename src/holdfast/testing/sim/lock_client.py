@@ -11,9 +11,10 @@ from holdfast._core.lock.acquire import KeyConflict, acquire
 from holdfast._core.lock.local_acquire import ON_ONE_SERVER, abandon
 from holdfast._core.lock.local_acquire import acquire as acquire_shared
 from holdfast._core.lock.records import BOUNDED, INFINITY, Attempt, Grant, HeldLease, Spec, answer_within, milliseconds
-from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.replies import GRACE_S, Busy, Held
+from holdfast._core.lock.uncontended import lead, leave, left, park, took, woken
 from holdfast._core.names import lock_keys
-from holdfast._core.requests import ConfigMismatch, TooFew, WireError
+from holdfast._core.requests import ConfigMismatch, TooFew, WaitLocally, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast.errors import HoldfastError
 from holdfast.fencing import FENCE_CHECK, KEEP_FENCE
@@ -52,9 +53,10 @@ class Lease(LeaseCore):
         self._key = grant.attempt.spec.key
         if held_lease is not None and held_lease.spec is not grant.attempt.spec and held_lease.spec != grant.attempt.spec:
             self._world.rare["rare handed on to other options"] += 1
-        lost = held_lease.lost if held_lease else ""
+        # A lease that was handed on must not be lost. One that is new may be, if its reply was late: then its loss follows.
+        lost = held_lease.lost if held_lease is not None and held_lease is not grant.attempt.held_lease else ""
         self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
-        super().__init__(process, endpoint, grant, None)
+        super().__init__(process, endpoint, grant)
 
     def _note(self, kind: str, **facts: Any) -> None:
         self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
@@ -108,6 +110,8 @@ class Lock:
     """
 
     _strategy = ON_ONE_SERVER
+    _is_direct = True
+    """True if the lock is on one server, so that a lock that nobody else wants is acquired and released as by the drivers."""
 
     def __init__(self, worker: Worker, described: Spec, *, fair: bool = False) -> None:
         self.worker = worker
@@ -145,8 +149,10 @@ class Lock:
         slot = Slot(worker)
         attempt = slot.attempt = self._attempt(slot)
         try:
-            retaken = self.local_queue.retake(attempt) if self.local_queue is not None else None
-            result = retaken or await self._take(attempt, wait)
+            result: Grant | Busy | None = await self._lead(attempt, wait) if attempt.node is not None else None
+            if result is None and not (attempt.led or attempt.entered) and self.local_queue is not None:
+                result = self.local_queue.retake(attempt)
+            result = result or await self._take(attempt, wait)
             if isinstance(result, Busy):
                 self._note("busy")
                 return None
@@ -166,12 +172,54 @@ class Lock:
             attempt.unclaimed = None
             return lease
 
+    async def _lead(self, attempt: Attempt, wait: float | None) -> Grant | None:
+        """Acquire a lock that nobody else wants, as the drivers do. Return None for any other outcome."""
+        process = self.worker.process
+        frame = lead(attempt, self.worker, process.clock(), wait)
+        if frame is None:
+            if not park(attempt, process.clock(), wait):
+                return None
+            if attempt.turn is None:
+                await WaitLocally(attempt)
+            return woken(attempt, process.clock())
+        timeout = frame.timeout if wait is None else min(frame.timeout, wait + GRACE_S)
+        run = frame.run(attempt.token)
+        run.timeout = timeout
+        try:
+            answer = await run
+        except WireError as error:
+            attempt.first = error
+            return None
+        held = answer.value
+        # The simulated connections carry typed replies; `took` gets the raw one.
+        grant = took(attempt, [1, held.fence, held.last] if isinstance(held, Held) else held, answer.sent, answer.came)
+        if grant is None:
+            attempt.first = answer
+        return grant
+
+    async def _leave(self, lease: Lease) -> bool | None:
+        """Release a lock that nobody else wants, as the drivers do. Return False if nothing was begun, None otherwise."""
+        attempt, held_lease = lease.attempt, lease.held_lease
+        frame = leave(attempt, held_lease, self.worker.process.clock())
+        if frame is None:
+            return False
+        try:
+            answer = await frame.run(held_lease.token)
+        except WireError as error:
+            attempt.first = error
+            return None
+        if left(attempt, held_lease, answer.value):
+            return True
+        attempt.first = answer
+        return None
+
     async def abandon(self, attempt: Attempt) -> None:
         """Undo an attempt to acquire the lock, so that neither a lease nor a position in the queue is left behind."""
         await abandon(attempt, self._strategy)
 
     def _attempt(self, slot: Slot) -> Attempt:
-        return Attempt(self.spec, slot=slot, local_queue=self.local_queue)
+        plain = self.spec.permits is None and self._is_direct
+        return Attempt(self.spec, slot=slot, local_queue=self.local_queue, node=self.worker.process.node if plain else None)
 
     def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
         return (acquire_shared if self.local_queue is not None else acquire)(attempt, wait)
@@ -208,6 +256,7 @@ class Lock:
         try:
             with self.worker.operation():
                 self._note("downgraded")
+                lease.held_lease.shares = 1  # as the public API does
                 await permit.change(lease.held_lease.spec, lease.held_lease.token, 1, lease.fence)
         except WireError:
             pass
@@ -220,8 +269,7 @@ class Lock:
     async def _release(self, lease: Lease) -> None:
         lease.leave()
         try:
-            if not lease.hand_on():
-                await lease.release_on_server()
+            await self._give_back(lease)
             lease.left()
         except HoldfastError as error:
             lease.left(type(error).__name__)
@@ -236,11 +284,17 @@ class Lock:
         """Release the lease a second time, as another thread may do. Record "twice" if this release reports success."""
         with self.worker.operation():
             try:
-                if not lease.hand_on():
-                    await lease.release_on_server()
+                await self._give_back(lease)
             except HoldfastError:
                 return
         lease.left("twice")
+
+    async def _give_back(self, lease: Lease) -> None:
+        """Release the lease, as the public API does."""
+        attempt = lease.attempt
+        done = attempt.node is not None and not lease.is_over() and await self._leave(lease)
+        if not done and (done is None or not lease.hand_on()):
+            await lease.release_on_server()
 
     def write(self, lease: Lease) -> None:
         """Write to the protected store. Production's fence check refuses the write if its fence is lower than an earlier

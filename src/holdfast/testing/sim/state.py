@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast._core.election import Candidacy, ElectionKeys
 from holdfast._core.lock.local_queue import KEEPER_TURN, LocalQueue
 from holdfast._core.lock.node import Node
+from holdfast._core.lock.owner import nobody
 from holdfast._core.lock.ports import PendingUndo
-from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease, Spec, Waiter, nobody
+from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease, Spec, Waiter
 from holdfast._core.quorum.lease import NodeLease, QuorumLease
 from holdfast._core.quorum.votes import (
     AllAnswered,
@@ -39,7 +40,7 @@ from holdfast._core.quorum.votes import (
 from holdfast._core.rendezvous.barrier import ActionLease as Action
 from holdfast._core.rendezvous.barrier import Duty, Participant
 from holdfast._core.rendezvous.latch import LatchWaiter
-from holdfast._core.requests import Answer
+from holdfast._core.requests import Answer, Frame
 from holdfast._core.single_flight.coalesce import CoalescedWaiter, Coalescer
 from holdfast._core.single_flight.flight import EntrySpec, Load, LoadLease
 from holdfast._core.struct import Struct
@@ -74,9 +75,9 @@ be smaller.
 _NUMBER = re.compile(rb"\d{12,}")
 
 WAITER = attrgetter(*(name for name in Waiter.__slots__ if name != "asked_under"))
-ATTEMPT = attrgetter(*(name for name in Attempt.__slots__ if name not in {"spec", "local_queue", "unclaimed"}))
+ATTEMPT = attrgetter(*(name for name in Attempt.__slots__ if name not in {"spec", "local_queue", "unclaimed", "node"}))
 HELD_LEASE = attrgetter(*(name for name in HeldLease.__slots__ if name not in {"spec", "owner"}))
-NODE = attrgetter("_inbox_at", "_ping_at", "_record_at", "_reachable_prefixes", "_asked_early", "_pending_undos")
+NODE = attrgetter("_inbox_at", "_ping_at", "record_at", "_reachable_prefixes", "asked_early", "_pending_undos")
 LOCAL_QUEUE = attrgetter(
     "held_lease", "fence", "passes", "taken", "asked", "linger_until", "last_reply", "late_at", "trouble", "crowded"
 )
@@ -480,6 +481,7 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
 same_in_all_states(
+    Frame,
     type,
     CoroutineType,
     FunctionType,

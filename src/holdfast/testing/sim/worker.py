@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.world import Process
 
 
+STOCK = 8
+"""Number of tokens after which a process's stock of tokens is empty, and the next attempt draws a token by itself."""
+
 TAKING = (ACQUIRE, permit.ACQUIRE)
 """The scripts that acquire a lock or permits, or join the queue for them."""
 
@@ -203,10 +206,17 @@ class Worker:
 
     # The requests of operations
 
-    def _new_token(self, _request: NewToken) -> str:
+    def _new_token(self, _request: NewToken | None = None) -> str:
         token = self.process.token()
         self.process.world.acquisitions[token] = self.acquisition
         return token
+
+    def pop(self) -> str:
+        """Return a new token for `_core.lock.uncontended.lead`. Raise IndexError now and then, as an empty stock of tokens
+        does."""
+        if self.process.tokens % STOCK == STOCK - 1:
+            raise IndexError
+        return self._new_token()
 
     def _at(self, request: At) -> Any:
         return self._call(request.call, self.process.world.servers[request.server])

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from holdfast._core.deadlock.wait_graph import WaitGraph
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import Node
+from holdfast._core.lock.owner import Reference
 from holdfast._core.lock.ports import Wait
 from holdfast._core.lock.records import Held, HeldLease, Waiter
+from holdfast._core.lock.renewal import register
 from holdfast._core.names import PREFIX
 from holdfast._core.quorum.nodes import QuorumNodes
 from holdfast._core.requests import (
@@ -208,11 +210,27 @@ class World:
                 worker.discard()
 
 
+class _Collected:
+    """A list that stays empty: it has the keeper handle each reference to a garbage-collected owner of a lease."""
+
+    def __init__(self, call: Callable[[Callable[[], None]], None]) -> None:
+        self._call = call
+
+    def __len__(self) -> int:
+        return 0
+
+    def append(self, reference: Reference) -> None:
+        self._call(reference.on_collected)
+
+
 class Process:
     """A simulated client process with its keeper (background thread). The process uses one server, or several servers that
     vote."""
 
     mutex = NO_MUTEX
+    looks = True
+    """True, because no check for long leases is simulated: the connections of a keeper are always open."""
+    closing = False
 
     def __init__(
         self,
@@ -248,7 +266,8 @@ class Process:
         self._rate = rate
         self.ahead = ahead
         """Seconds by which the process's wall clock is ahead of virtual time."""
-        self._wake_at = INFINITY
+        self.wake_at = INFINITY
+        self.collected = _Collected(self.call)
         self._wake: Entry | None = None
         self._shared: dict[Server, Wire] = {}
         self.leases: dict[Told, float] = {}
@@ -386,9 +405,11 @@ class Process:
         return self.node_on(self.world.servers[endpoint.port]) if endpoint.port else self.node
 
     def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:  # noqa: ARG002 - no hurry here
-        node = self._node(endpoint)
-        node.want_record(self.clock(), held_lease.spec.prefix)
-        self.wake_by(node.renewing.watch(held_lease))
+        for lost in register(self._node(endpoint), held_lease, self.clock()):
+            self.report(lost)
+
+    def attend(self, at: float) -> None:
+        self.wake_by(at)
 
     def _keep_alive(self, held: Held) -> None:
         held.held_lease.owner = weakref.ref(held)
@@ -400,9 +421,6 @@ class Process:
 
     def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
         self._node(endpoint).send_until_answered(call, until)
-
-    def refer(self, owner: Any, on_collected: Callable[[], None]) -> Callable[[], Any]:
-        return weakref.ref(owner, lambda _: self.call(on_collected))
 
     def call(self, what: Callable[[], None]) -> None:
         self.calls.append(what)
@@ -483,7 +501,7 @@ class Process:
         """Prepare the keeper (background thread) as if it had run for a while: subscribed, and with its process record
         written."""
         node = self.node
-        node._record_at = EPOCH + 1e6  # noqa: SLF001
+        node.record_at = EPOCH + 1e6
         node._reachable_prefixes.add(PREFIX)  # noqa: SLF001
         node._tend_inboxes(self.clock())  # noqa: SLF001
 
@@ -498,14 +516,14 @@ class Process:
             lease.tell()
 
     def wake_by(self, local: float) -> None:
-        if local < self._wake_at:
-            self._wake_at = local
+        if local < self.wake_at:
+            self.wake_at = local
             if self._wake is not None:
                 self._wake[2] = None
             self._wake = self.at(local, self._turn) if local > self.clock() else self.soon(self._turn)
 
     def _turn(self) -> None:
-        self._wake, self._wake_at = None, INFINITY
+        self._wake, self.wake_at = None, INFINITY
         if self.keeper_hangs:
             return
         for node in list(self.nodes.values()):

@@ -27,6 +27,7 @@ from typing import Any, Literal, TypeVar
 from holdfast._api.lease import LeaseCore
 from holdfast._api.redlock import BaseQuorumCore
 from holdfast._core.lock.acquire import acquire
+from holdfast._core.lock.local_acquire import abandon
 from holdfast._core.lock.records import Attempt, Grant, Spec, answer_within
 from holdfast._core.lock.replies import Busy
 from holdfast._core.names import lock_keys, side_key
@@ -140,18 +141,32 @@ class _Threads:
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self._process = process
-        self._driver = sync.Driver(process, endpoint)
-        self.slot = self._driver.slot
+        self.driver = sync.Driver(process, endpoint)
+        self.slot = self.driver.slot
 
     def use(self, calls: ClientCalls) -> None:
         """Send all requests by a client of the user."""
-        self._driver._pool = calls  # noqa: SLF001
+        self.driver._pool = calls  # noqa: SLF001
+        self.driver.is_direct = False
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:
-        return self._driver.run(operation)
+        return self.driver.run(operation)
 
     async def ask(self, command: Command) -> Any:
-        return self._driver.ask(command)
+        return self.driver.ask(command)
+
+    async def acquire(self, attempt: Attempt, wait: float, operation: Coroutine[Any, Any, Grant | Busy]) -> Grant | Busy:
+        """Acquire the lock as the public API does: by an operation only if it is not free."""
+        grant = self.driver.acquire(attempt, wait) if attempt.node is not None else None
+        if grant is None:
+            return self.driver.run(operation)
+        operation.close()
+        return grant
+
+    async def release(self, lease: Lease, *, tidy: bool) -> None:
+        done = lease.try_release()
+        if not done:
+            self.driver.run(lease.let_go(begun=done is None) if tidy else lease.release_on_server())
 
     async def sleep(self, seconds: float) -> None:
         self._process.system.sleep(seconds)
@@ -164,6 +179,36 @@ class _Tasks:
         self.driver = aio.kept(process, endpoint, aio.Driver) if kept else aio.Driver(process, endpoint)
         self.slot, self.run, self.ask = self.driver.slot, self.driver.run, self.driver.ask
         self.sleep = asyncio.sleep
+
+    async def acquire(self, attempt: Attempt, wait: float, operation: Coroutine[Any, Any, Grant | Busy]) -> Grant | Busy:
+        """Acquire the lock as the public API does: by an operation only if it is not free."""
+        driver, grant = self.driver, None
+        try:
+            asked = driver.begin(attempt, wait)
+            if asked is not None:
+                try:
+                    await asked
+                except WireError:
+                    pass  # `finish` finds it in the future
+                grant = driver.finish(attempt, asked)
+            if grant is None:
+                return await driver.run(operation)
+        except GeneratorExit:
+            if attempt in driver.running:
+                driver.leave(attempt)
+            raise
+        except asyncio.CancelledError:
+            driver.running.discard(attempt)
+            operation.close()
+            await driver.clean_up(abandon(attempt))
+            raise
+        operation.close()
+        return grant
+
+    async def release(self, lease: Lease, *, tidy: bool) -> None:
+        done = await lease.try_release()
+        if not done:
+            await self.driver.run(lease.let_go(begun=done is None) if tidy else lease.release_on_server())
 
     async def close(self) -> None:
         await self.driver.stream.close()
@@ -179,6 +224,12 @@ class _Voters:
         self._rng = rng
         self.slot, self.run = self.driver.slot, self.driver.run
         self.sleep = asyncio.sleep
+
+    async def acquire(self, _attempt: Attempt, _wait: float, operation: Coroutine[Any, Any, Grant | Busy]) -> Grant | Busy:
+        return await self.driver.run(operation)
+
+    async def release(self, lease: Lease, *, tidy: bool) -> None:
+        await self.driver.run(lease.let_go() if tidy else lease.release_on_server())
 
     async def ask(self, command: Command) -> Any:
         return await self._rng.choice(self._drivers).ask(command)
@@ -395,16 +446,18 @@ class History:
         taken: list[Lease] = []
         slot = face.slot()
         if len(self.servers) == 1:
-            attempt = Attempt(spec, slot=slot)
+            attempt = Attempt(
+                spec, slot=slot, node=(face.driver.is_direct and self.process.keeper.node(self.endpoints[0])) or None
+            )
             operation = acquire(attempt, wait)
         else:
             attempt = voted = self._voted(spec, slot)
             operation = quorum_acquire.acquire(voted, wait)
 
         async def take() -> Grant | Busy:
-            grant = await face.run(operation)
+            grant = await face.acquire(attempt, wait, operation)
             if isinstance(grant, Grant) and self.profile.tidy:  # a cancellation may come before the caller has the grant
-                taken.append(self._lease(attempt, grant))
+                taken.append(self._lease(face, attempt, grant))
             return grant
 
         grant = await self._try("asked", take())
@@ -413,7 +466,7 @@ class History:
                 self._held[lease] = 0.0
                 await self._release(face, lease)
             return None
-        return taken[0] if taken else self._lease(attempt, grant)
+        return taken[0] if taken else self._lease(face, attempt, grant)
 
     def _voted(self, spec: Spec, slot: Any) -> QuorumAttempt:
         return QuorumAttempt(
@@ -424,11 +477,11 @@ class History:
             clock_estimate=self.clock_estimate,
         )
 
-    def _lease(self, attempt: Attempt, grant: Grant) -> Lease:
+    def _lease(self, face: Face, attempt: Attempt, grant: Grant) -> Lease:
         if len(self.servers) > 1:
-            lease: Lease = Voted(self.process, self.endpoints, grant, None)
+            lease: Lease = Voted(self.process, self.endpoints, grant, driver=face.driver)
         else:
-            lease = Lease(self.process, self.endpoints[0], grant, None)
+            lease = Lease(self.process, self.endpoints[0], grant, driver=face.driver)
         attempt.unclaimed = None
         self._held[lease] = 0.0
         self.counts["wired taken"] += 1
@@ -439,7 +492,7 @@ class History:
         del self._held[lease]
         self.world.note("release", WORKERS, lease.key)
         # As the end of a `with` block: what fails is left to the keeper.
-        await self._try("released", face.run(lease.let_go() if self.profile.tidy else lease.release_on_server()))
+        await self._try("released", face.release(lease, tidy=self.profile.tidy))
 
     async def _try(self, what: str, doing: Awaitable[T]) -> T | None:
         """Await an action, count its outcome and return its result. Return None if a fault made it fail, or if it was

@@ -143,8 +143,6 @@ class Turns:
 class Process(RealProcess):
     """Production's registry of a process (its connections and its keeper), on a simulated machine."""
 
-    here = True  # production checks whether the process was forked
-
     def facts(self) -> dict[str, Any]:
         """Return facts about the process, such as its process id, that are the same everywhere.
 

@@ -1,0 +1,173 @@
+"""Acquire and release a lock that nobody else wants: plain functions for the common outcome, without an operation.
+
+Every driver calls them: `lead`, then `took` with the reply of the server; `leave`, then `left`. If another attempt of the
+process is ahead: `park`, then `woken`. They return None or False whenever the outcome is another one. The operation then goes
+on (`_core.lock.local_acquire.acquire`, `_core.lock.acquire.acquire` or `_core.lock.release.release`), with the outcome of the
+request that was sent, so that nothing is sent twice.
+
+An exception, as of a signal handler or a cancellation, may end the caller at any point: after `lead`, the caller runs
+`_core.lock.local_acquire.abandon`; after `leave`, it revokes the token of the lease.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast._core.lock.acquire import RECALL_WITHIN_S
+from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.node import Node
+from holdfast._core.lock.owner import nobody
+from holdfast._core.lock.records import Attempt, Grant, HeldLease
+from holdfast._core.lock.renewal import register
+from holdfast._core.requests import Frame
+
+
+class Tokens(Protocol):
+    """The tokens that a process has drawn in advance, usually a list."""
+
+    def pop(self) -> str:
+        """Return an unused token and remove it. Raises IndexError if none is left."""
+
+
+def lead(attempt: Attempt, tokens: Tokens, now: float, wait: float | None) -> Frame | None:
+    """Give the turn in the local queue to an attempt, and return the request that acquires the lock under its token.
+
+    Return None, with nothing changed, if the process holds or asks for the lock, if other clients waited for it before, or if
+    no token is left. ``wait``: seconds to wait from ``now``, a monotonic time; None: without limit.
+    """
+    spec, queue = attempt.spec, attempt.local_queue
+    try:
+        if queue is None:
+            token, recall = tokens.pop(), 0.0
+        else:
+            assert isinstance(queue, LocalQueue)
+            recall = RECALL_WITHIN_S
+            # Looked at before the mutex is acquired, because in a crowd this is the usual case.
+            if queue.turn_of is not None or queue.held_lease is not None or queue.crowded or queue.in_change():
+                return None
+            with queue.mutex:
+                if queue.turn_of is not None or queue.held_lease is not None:
+                    return None
+                token = tokens.pop()
+                queue.turn_of, queue.asked = attempt, False
+    except IndexError:
+        return None
+    attempt.led, attempt.began = True, now
+    if wait is not None:
+        attempt.until = now + (wait or recall)
+    attempt.token = (spec.signed(token) if spec.home else token) + spec.token_suffix
+    # Set before the request is sent: from then on, its outcome is unknown.
+    attempt.may_be_on_server = attempt.maybe_in_flight = True
+    return spec.acquire_frame
+
+
+def park(attempt: Attempt, now: float, wait: float | None) -> bool:
+    """Put an attempt for which `lead` has returned None into the local queue, if another attempt of this process has the turn.
+
+    Return True once the caller may wait in `Attempt.slot` until monotonic time `Attempt.until`, and then call `woken`. Return
+    False, with nothing changed, if the attempt does not wait, or if no other attempt has the turn. ``wait``: as in `lead`.
+    """
+    queue = attempt.local_queue
+    if queue is None or wait == 0 or not isinstance(queue.turn_of, Attempt):
+        return False
+    assert isinstance(queue, LocalQueue)
+    if queue.in_change():
+        return False
+    attempt.began = now
+    if wait is not None:
+        attempt.until = now + wait
+    attempt.waits()
+    attempt.entered = True
+    turn = queue.enter(attempt)
+    if turn is not None:  # the other attempt has just handed on its turn
+        attempt.turn = turn
+    return True
+
+
+def woken(attempt: Attempt, now: float) -> Grant | None:
+    """Return the grant of a lease that was handed on to a parked attempt, and is valid at ``now``; None for other turns."""
+    queue, turn = attempt.local_queue, attempt.turn
+    if type(turn) is not Grant or not turn.fence:
+        return None
+    held_lease = turn.held_lease
+    assert isinstance(queue, LocalQueue)
+    assert held_lease is not None
+    with queue.mutex:
+        first = queue.queue[0] if queue.queue else None
+        if queue.turn_of is not attempt or first is attempt or held_lease.lost or now >= held_lease.deadline:
+            return None
+        attempt.turn = None
+    attempt.waited = True
+    return turn
+
+
+def took(attempt: Attempt, reply: object, sent: float, came: float) -> Grant | None:
+    """Return the grant for a raw reply that grants the lock, with its lease registered for renewal; None for other replies."""
+    spec, node, queue = attempt.spec, attempt.node, attempt.local_queue
+    assert isinstance(node, Node)
+    deadline = sent + spec.first_valid
+    if type(reply) is not list or len(reply) != 3 or reply[0] != 1 or came >= deadline or node.keeper.closing:
+        return None
+    attempt.maybe_in_flight = False
+    grant = Grant(attempt, reply[1], came, deadline, last=reply[2])
+    grant.held_lease = held_lease = HeldLease(grant)
+    with node.mutex:
+        # An interrupt may come between any two of these steps: `abandon` finds the lease here, whatever else was done.
+        attempt.held_lease = held_lease
+        outdated = register(node, held_lease, came)
+        early = bool(node.asked_early) and node.asked_for(attempt.token)  # by a message before the reply
+        if queue is not None and queue.turn_of is attempt:
+            assert isinstance(queue, LocalQueue)
+            queue.fence, queue.last, queue.taken, queue.passes, queue.trouble = grant.fence, grant.last, came, 0, None
+            queue.crowded, queue.asked = early, queue.asked or early
+            queue.held_lease = held_lease
+    for lost in outdated:
+        node.keeper.safely(node.keeper.report, lost)
+    return grant
+
+
+def leave(attempt: Attempt, held_lease: HeldLease, now: float) -> Frame | None:
+    """Begin the release of a lease at monotonic time ``now``, and return the request that releases the lock under its token.
+
+    Return None, with nothing changed, if the lease is over, lost or may linger, or if anybody in this process wants the lock.
+    """
+    spec, queue = held_lease.spec, attempt.local_queue
+    if held_lease.over or held_lease.lost or held_lease.maybe_in_flight or spec.linger or now >= held_lease.good_until:
+        return None
+    if queue is None:
+        over, held_lease.over = held_lease.over, True
+        if over:
+            return None  # a signal handler has just released it
+    else:
+        assert isinstance(queue, LocalQueue)
+        if queue.queue or queue.in_change():
+            return None
+        with queue.mutex:
+            earlier, queue.passing = queue.passing, attempt  # first of all, see `LocalQueue.pass_on`
+            leaves = not (held_lease.over or held_lease.lost or earlier is attempt or queue.queue) and queue.turn_of is attempt
+            held_lease.over = held_lease.over or leaves
+            queue.passing = earlier
+        if not leaves:
+            return None
+    held_lease.owner = nobody
+    attempt.count_hold(now)
+    return spec.release_frame
+
+
+def left(attempt: Attempt, held_lease: HeldLease, reply: object) -> bool:
+    """End the release of a lease after the reply of the server, and return True; return False if the reply does not confirm it.
+
+    The lease is forgotten after the round trip only, because other callers wait for its outcome.
+    """
+    node, queue = attempt.node, attempt.local_queue
+    if reply != 1:
+        return False
+    assert isinstance(node, Node)
+    with node.mutex:
+        node.renewing.forget(held_lease.token)
+        if isinstance(queue, LocalQueue) and queue.turn_of is attempt and not queue.queue:
+            queue.held_lease, queue.turn_of, queue.asked = None, None, False
+            return True
+    if queue is not None:
+        queue.on_released(attempt)
+    return True
