@@ -77,7 +77,7 @@ ENDING = (
         "crashed-while-it-runs",
         "_lua/schedule/serve.lua",
         "serve",
-        Nth("operand dropped", 12),
+        Instead("slots[i].token and slots[i].token ~= slots[i].holder", "slots[i].token"),
         "a run counts as crashed although its lease has not run out",
     ),
     _defect(

@@ -363,6 +363,9 @@ def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Vi
         for event, ask in scene.lined:
             if ask is None or process_of(event.who) != process or event.at >= left:
                 continue
+            # If messages are slow, a waiter that failed with the others may wake up long after it has left the queue.
+            if ask.outcome == "failed" and any(fault.weather for fault in case.touching(process)):
+                continue
             still = owner.ended < min(ask.ended, ask.event.until)
             served = any(e.kind == "granted" and e.at >= place.event.since for e in said)
             if still and not served and event.at < _last_loss(case, owner):

@@ -138,25 +138,27 @@ def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterat
         case.docket.decide("K1")
         if (event.lease or event.attempt) not in seen:
             yield Violation("K1", f"{event.who} lost {event.lock!r}, but no operator saw this lease", (event,))
+    # A process that has not noticed yet that its lease was taken away may still hand the lease on, under earlier fences.
+    taken = {attack.lease for attack in attacks if attack.answer is None or isinstance(attack.answer, TakenAway | WireError)}
     done: set[int] = set()
     for attack in attacks:
         # Of two attacks on the same lease, the later one gets the answer of the earlier one: judge each fence once.
         if isinstance(attack.answer, TakenAway) and attack.lock in case.scenes and attack.answer.fence not in done:
             done.add(attack.answer.fence)
             for hold in case.scenes[attack.lock].holds:
-                yield from _fences(case, attack, attack.answer.fence, hold)
+                yield from _fences(case, attack, attack.answer.fence, hold, taken)
                 if attack.answer.told and hold.lease == attack.lease:
                     yield from _told(case, attack, hold)
 
 
-def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold) -> Iterator[Violation]:
+def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold, taken: set[str]) -> Iterator[Violation]:
     asked = hold.ask.event.at if hold.ask is not None else float("-inf")
     since, until = min(attack.sent, case.granted(hold) or hold.since), max(attack.came, hold.since)
     if case.docket.decide("K2", case.disturbed(since, until, attack.lock, ("amnesia", "clock"))):
         return
     if hold.lease == attack.lease and hold.fence >= fence and _was_meant(case, attack, hold):
         yield Violation("K2", f"{hold.who} lost its lease with fence {hold.fence}, not below {fence}", (hold.taken,))
-    if asked > attack.came and hold.lease != attack.lease and hold.fence <= fence:
+    if asked > attack.came and hold.lease not in taken and hold.fence <= fence:
         yield Violation("K2", f"{hold.who} asked after the attack with fence {fence}, but has {hold.fence}", (hold.taken,))
 
 

@@ -273,13 +273,19 @@ def judge_seen(
     return found
 
 
+LATE = 0.2
+"""Seconds after a hand-over within which the next leader has learned of it, if there are no faults."""
+
+
 def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
     """Judge rule E7 in a history without faults: if a leader hands over to a candidate, this candidate is elected next."""
     found = []
     for number, event in enumerate(history):
         if event.kind == "over" and event.note.startswith("to "):
-            docket.decide("E7")
             to = event.note[3:]
+            asked = [e for e in history[:number] if e.kind == "ask" and e.who.rpartition("/")[2] == to[1:]]
+            if docket.decide("E7", bool(asked) and asked[-1].until < event.at + LATE):
+                continue  # the candidate had stopped waiting by the time it could learn of its election
             after = next((later for later in history[number:] if later.kind == "leads" and later.fence > event.fence), None)
             # The next candidate may have been elected before the leader got the reply to its hand-over.
             mine = next((e for e in history if e.kind == "leads" and e.fence > event.fence), after)
