@@ -233,6 +233,15 @@ def test_a_writer_becomes_a_reader_and_lets_the_readers_in(box: Box) -> None:
     assert change(box, token("a", ALL)) == 0
 
 
+def test_who_released_its_permit_may_acquire_with_the_same_token(box: Box) -> None:
+    for _ in range(2):
+        box.listen("b")
+        assert acquire(box, token("a", 2))[0] == 1
+        acquire(box, token("b"), join=True)  # now there is a queue
+        assert release(box, token("a", 2)) == 1
+        assert release(box, token("b")) == 1
+
+
 def test_a_writer_that_becomes_a_reader_keeps_its_longer_lease(box: Box) -> None:
     read(box, token("a", ALL), ttl=4 * LEASE)
     assert change(box, token("a", ALL)) == 1

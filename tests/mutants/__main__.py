@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> None:
     known, until = results(), time.monotonic() + args.minutes * 60
     todo = [mutant for mutant in islice(drawing.drawn(args.seed, args.areas), args.count) if mutant.name not in known]
     if args.again:
-        todo = [by_name()[each["name"]] for each in alive() if each["layers"] and not each["again"]]
+        todo = [by_name()[each["name"]] for each in alive() if not each["again"]]
         layers.QUICK, layers.SWARM_CPU, isolation.CPU = 3 * layers.QUICK, 3 * layers.SWARM_CPU, 3 * isolation.CPU
 
     def campaign(trials: Trials) -> None:

@@ -12,6 +12,7 @@ from holdfast._core.requests import RegisterWaiter
 from holdfast._net.aio_connection import _Protocol
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.system import SYSTEM
+from holdfast._runtime.drivers import keep_alive
 from holdfast._runtime.drivers.aio import AioSlot, Driver, _close_with_loop, _finalisers
 from unit.waiters import waiter
 
@@ -72,3 +73,8 @@ def test_a_server_has_its_time_to_greet() -> None:
         protocol._set_timer(float("inf"))
 
     asyncio.run(main())
+
+
+def test_a_wait_may_end_when_the_keeper_has_ended() -> None:
+    process: Any = SimpleNamespace(running_keeper=None)
+    keep_alive.unregister_waiter(process, Endpoint(), waiter())

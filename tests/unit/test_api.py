@@ -67,6 +67,10 @@ def test_a_lock_that_was_free_is_free_since_the_question_was_sent() -> None:
     assert free == [1.0]
 
 
+def test_clients_agree_on_a_list_of_servers_by_sixteen_digits() -> None:
+    assert len(Redlock([f"redis://{name}" for name in "abc"], "x")._server_set.digest) == 16, "all releases write as many"
+
+
 def test_a_lock_of_several_servers_was_free_since_each_was_asked() -> None:
     lock, free = Redlock([f"redis://{name}" for name in "abc"], "x"), list[float]()
     lock._found_free = lambda _endpoint, sent: free.append(sent)  # type: ignore[method-assign,assignment]

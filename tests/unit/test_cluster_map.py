@@ -107,6 +107,14 @@ def test_to_the_owner() -> None:
     assert nodes.go(Command(("EXISTS", KEYS[0]), 0.2), 1) == (["EXISTS b:2"], 1)
 
 
+def test_the_slot_of_a_command_is_that_of_its_key_in_bytes_or_text() -> None:
+    nodes = Map()
+    slot = slot_of(b"plain")
+    nodes.learn((0, slot - 1, "a", 1), (slot, slot, "b", 2), (slot + 1, SLOTS - 1, "a", 1))
+    for key in (b"plain", "plain"):
+        assert nodes.go(Command(("EXISTS", key), 0.2), 1) == (["EXISTS b:2"], 1)
+
+
 def test_ranges_in_any_order() -> None:
     nodes = Map()
     nodes.learn((SLOT + 1, SLOTS - 1, "b", 2), (SLOT, SLOT, "c", 3), (0, SLOT - 1, "a", 1))
@@ -168,6 +176,9 @@ def test_nobody_is_known_to_serve_anything_before_somebody_was_asked() -> None:
     steps, error = nodes.go(acquire(), False)
     assert steps == ["who owns what?"]
     assert isinstance(error, Refused)
+    nodes.cluster.stale = False
+    assert isinstance(nodes.go(acquire())[1], Refused)
+    assert nodes.cluster.stale, "the next request asks first"
 
 
 def test_a_request_has_its_time_and_to_find_out_who_answers_leaves_a_part_of_it() -> None:

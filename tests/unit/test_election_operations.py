@@ -126,3 +126,24 @@ def test_a_leader_is_known_since_the_question_was_sent() -> None:
     with pytest.raises(StopIteration) as ended:
         looking.send(Answer(View(ONE, 25.0), 100.0, 101.0))
     assert ended.value.value == Answer(View(ONE, 25.0), 100.0, 101.0)
+
+
+@pytest.mark.parametrize(("later", "goes_on"), [(29.0, True), (59.0, True), (61.0, False)])
+def test_an_outage_is_borne_for_half_a_minute_or_a_lease(later: float, goes_on: bool) -> None:
+    operation = change(ElectionKeys(spec(ttl=60.0), LOCK + b":observers"), LeaderWatch(seen=ONE, highest=ONE.term))
+    operation.send(None)
+    operation.send(100.0)
+    operation.send(Answer(View(ONE, 25.0), 100.0, 100.0))  # a token is drawn, and its listener subscribed
+    operation.send("aaaaaaaaaaaa.1")
+    step = operation.send(None)
+    while not isinstance(step, Now):
+        step = operation.throw(NotSent("away")) if isinstance(step, Run) else operation.send(None)
+    if goes_on:
+        assert isinstance(operation.send(100.0 + later), Sleep)
+        assert isinstance(operation.throw(KeyboardInterrupt), Unsubscribe)
+        with pytest.raises(KeyboardInterrupt):
+            operation.send(None)
+    else:
+        assert isinstance(operation.send(100.0 + later), Unsubscribe)
+        with pytest.raises(NotSent):
+            operation.send(None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._api.multilock import BaseMultiCore
+from holdfast._api.multilock import BaseMultiCore, Whole
 from holdfast._core.lock.multilock import multi_acquire, multi_release
 from holdfast._core.lock.records import Attempt, Spec
 from holdfast._core.names import lock_keys
@@ -78,3 +78,7 @@ def test_the_loss_of_several_is_told_once() -> None:
     core = object.__new__(BaseMultiCore)
     core.told_loss, core._tally = False, None
     assert [core.first_to_tell() for _ in range(3)] == [True, False, False]
+
+
+def test_a_loss_between_two_locks_ends_no_wait() -> None:
+    Whole(1).on_loss()

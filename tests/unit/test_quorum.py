@@ -435,6 +435,14 @@ def test_hints_of_a_majority_end_the_wait() -> None:
     assert servers.listener_ids() == [[], [], []]
 
 
+@pytest.mark.parametrize("hints", [2, 3])
+def test_who_has_the_hints_of_a_majority_asks_at_once(hints: int) -> None:
+    attempt = Servers(3).attempt()
+    attempt.hints.update(range(hints))
+    with pytest.raises(StopIteration):
+        acquire._await_hint(attempt, 2000.0).send(None)
+
+
 def test_who_listeners_is_known_to_the_servers_until_the_wait_ends() -> None:
     servers = Servers(3)
     for number in range(3):

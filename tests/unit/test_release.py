@@ -13,7 +13,8 @@ from holdfast._core.lock.records import Attempt, margin
 from holdfast._core.lock.release import give_up, release
 from holdfast._core.lock.renewal import renew
 from holdfast._core.lock.replies import Revoked
-from holdfast._core.requests import NotSent, Refused, Run, Unknown, WireError
+from holdfast._core.operation import Dropped
+from holdfast._core.requests import NotSent, Now, Refused, Run, SendUntilAnswered, Unknown, WireError
 from unit.driver import ME, OTHER, Driver, Fault, always, first, kind_of, never, some, spec
 from unit.server import Server
 
@@ -331,3 +332,14 @@ WRAPPED = "ERR Error running script (call to f_1c): @user_script:90: @user_scrip
 def test_errors_from_inside_a_script_are_known_in_every_servers_words(said: str, message: str, code: str) -> None:
     error = Refused(said, "here:1")
     assert (str(error), error.code) == (message, code)
+
+
+def test_what_is_given_up_without_waiting_is_revoked_until_its_lease_would_have_ended() -> None:
+    trying = attempt()
+    giving = give_up(trying)
+    giving.send(None)
+    assert isinstance(giving.throw(Dropped()), Now)
+    request = giving.send(1000.0)
+    assert isinstance(request, SendUntilAnswered)
+    assert request.until == 1000.0 + trying.spec.timeout + trying.spec.first_ttl
+    giving.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from holdfast._core.schedule.records import AbandonRun, ActiveRun, CancelRun, St
 from holdfast.errors import LeaseLost
 from holdfast.schedule.engine import Engine
 from holdfast.schedule.run import Run
+from holdfast.schedule.stopping import Stopping
 from unit.driver import Driver, spec
 from unit.server import Server
 from unit.stage import Process
@@ -82,3 +84,12 @@ def test_a_run_that_is_abandoned_has_lost_its_lease() -> None:
     assert lease.remaining() == 0.0
     with pytest.raises(LeaseLost, match="max_runtime=1 has passed"):
         runs[0].check()
+
+
+def test_a_second_signal_ends_the_runs_at_once() -> None:
+    for number, waits in ((signal.SIGTERM, [9.0, 0.0]), (signal.SIGHUP, [9.0])):  # shell and kernel may both send the latter
+        asked = list[float]()
+        stopping = Stopping(asked.append, 9.0)
+        stopping.heard(number)
+        stopping.heard(number)
+        assert asked == waits

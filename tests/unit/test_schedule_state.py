@@ -117,6 +117,7 @@ def test_each_end_is_reported_where_two_runs_of_a_job_end_at_once(state: Schedul
     assert reported == ["t0", "t1"]
     assert [todo.run for todo in state.todo if isinstance(todo, ForgetRun)] == runs
     assert not state.runs
+    assert job.runs == 0
 
 
 def test_a_job_that_was_registered_anew_is_asked_about_at_once(state: ScheduleState) -> None:

@@ -10,8 +10,9 @@ import pytest
 from holdfast._core.lock.records import Attempt, Grant, margin
 from holdfast._core.requests import Answer, KeepAlive, Now, Refused, Request, Run
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.entry import Granted, LookupPolicy, fresh
+from holdfast._core.single_flight.entry import GET_OR_LEASE, Found, Granted, LookupPolicy, fresh
 from holdfast._core.single_flight.flight import RETRY_AFTER_S, Load
+from holdfast._lua import codes
 from unit.driver import Driver, Fault, always
 from unit.server import Server
 
@@ -65,3 +66,12 @@ def test_a_load_that_may_have_been_asked_for_twice_refuses_late_copies(doubt: bo
     load = Load(SITE, Grant(attempt, 7, 1000.0, 1002.0), None)
     (landing,) = [each for each in requests_of(flight.store_loaded(load, "v", b"data", ttl=60.0)) if isinstance(each, Run)]
     assert landing.args[:3] == ("0123456789ab.0", 7, how)
+
+
+def test_how_long_a_stored_value_lasts_is_read_in_seconds() -> None:
+    value = b"1 v 100 200 0 1\ndata"
+    granted, found = (GET_OR_LEASE.parse(raw) for raw in ([codes.LEASED, 7, value, 1500], [1, value, 1500]))
+    assert isinstance(granted, Granted)
+    assert isinstance(found, Found)
+    assert granted.record == found.record
+    assert found.record.left == 1.5
