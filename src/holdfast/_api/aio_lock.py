@@ -102,7 +102,7 @@ class BaseAioLock(lock.BaseLock[L]):
         core = self._live()
         if core is None:
             raise self._not_held()
-        done = await core.try_release()
+        done = not self._spec.linger and await core.try_release()  # a lease that may linger is never uncontended
         if not done:
             await core.go_on_releasing(done is None)
 

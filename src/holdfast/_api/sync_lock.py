@@ -92,7 +92,7 @@ class BaseSyncLock(lock.BaseLock[L]):
             core = self._live()
             if core is None:
                 raise self._not_held()
-            done = core.try_release()
+            done = not self._spec.linger and core.try_release()  # a lease that may linger is never uncontended
             if not done:
                 core.go_on_releasing(done is None)
         except HoldfastError:
@@ -195,7 +195,9 @@ class BaseSyncLock(lock.BaseLock[L]):
         return driver_for(current(), self._endpoint)
 
     def _take(self, driver: Runner, attempt: Attempt, wait: float | None) -> LeaseCore | Busy:
-        result: Grant | Busy | None = driver.acquire(attempt, wait) if attempt.node is not None else None
+        result: Grant | Busy | None = self._at_once(attempt) if self._spec.linger else None
+        if result is None and attempt.node is not None:
+            result = driver.acquire(attempt, wait)
         if result is None:
             driver, result = self._operate(driver, attempt, wait)
             if isinstance(result, Busy):
