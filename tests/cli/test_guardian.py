@@ -6,14 +6,17 @@ import contextlib
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast._local.guardian import descendants, parent
 from holdfast._local.guardian import program as guardian_program
 
 if TYPE_CHECKING:
@@ -401,7 +404,6 @@ print("left", os.read(said, 100).decode(), end="")
     @pytest.mark.parametrize("numbers", ["small", "large"])
     def test_a_child_that_proc_hides_is_a_child(self, monkeypatch: pytest.MonkeyPatch, listed: str, numbers: str) -> None:
         """As with hidepid, where it belongs to another user (su): nothing but the kernel tells whose child it is."""
-        from holdfast._local.guardian import descendants
 
         def hidden(path: str, mode: str) -> object:
             if path.endswith("/stat"):
@@ -596,17 +598,47 @@ guard.close()
 
 
 def test_where_there_is_no_prctl_nobody_becomes_a_subreaper(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast._local.guardian import descendants
-
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not descendants.become_subreaper()
 
 
 def test_processes_that_end_are_looked_at_less_and_less_often() -> None:
-    from holdfast._local.guardian.parent import _Guardian
-
-    guardian = _Guardian(-1, -1, [], {}, ())
+    guardian = parent._Guardian(-1, -1, [], {}, ())
     guardian.group.pid, guardian.killed_at = 1, 0.0
     pauses = [guardian._timeout() for _ in range(12)]
     assert pauses[:3] == pytest.approx([0.0045, 0.00675, 0.010125])
     assert pauses[-1] == 0.1
+
+
+@pytest.mark.parametrize(("lease", "margin"), [(30.0, 0.5), (5.0, 0.5), (2.0, 0.2)])
+def test_a_command_is_killed_a_tenth_of_its_lease_before_the_end(lease: float, margin: float) -> None:
+    assert guardian_program.kill_margin(lease) == margin
+
+
+def test_a_report_names_a_process_that_may_have_blanks_in_its_name() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        guard = parent.Guard(ours.fileno(), -1, None)
+        theirs.sendall(b"pong\nexited 256\nrefused 7 tmux: server\n")
+        assert guard.reports() == [("exited", 256, ""), ("refused", 7, "tmux: server")]
+
+
+def test_who_stands_outside_the_group_is_sent_term_half_way_to_the_kill() -> None:
+    guardian = parent._Guardian(-1, -1, [], {}, ())
+    guardian.group = SimpleNamespace(send=lambda _signum: None)  # type: ignore[assignment]
+    guardian._tell_of_refusals = lambda: None  # type: ignore[method-assign]
+    guardian._term_outsiders = lambda _now: None  # type: ignore[method-assign,assignment]
+    before = guardian_program.clock()
+    guardian._term(10.0)
+    assert before + 10 <= guardian.doom <= guardian_program.clock() + 10
+    assert guardian.half == pytest.approx(guardian.doom - 5)
+
+
+def test_without_a_proc_of_its_own_only_the_children_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [descendants.Process(7, 1, 7, 7, 1)]
+    monkeypatch.setattr(descendants, "children", lambda: found)
+    monkeypatch.setattr(descendants, "own_proc", lambda: False)
+    monkeypatch.setattr(descendants, "look", None)
+    monkeypatch.setattr(descendants, "_children_of", lambda: lambda _pid: [8])
+    assert descendants.descendants() == found

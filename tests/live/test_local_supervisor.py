@@ -91,3 +91,11 @@ def test_why_a_server_did_not_start_is_said_though_it_has_written_little(tmp_pat
             failing.start(str(server))
     finally:
         os.close(failing.lock)
+
+
+def test_a_server_that_cannot_be_reached_is_not_watched(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when its directory was deleted."""
+    monkeypatch.setattr(supervisor, "ended", lambda: False)
+    monkeypatch.setattr(supervisor, "reachable", lambda: False)
+    monkeypatch.setattr(supervisor, "in_use", None)
+    supervisor.watch()
