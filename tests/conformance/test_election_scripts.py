@@ -9,6 +9,7 @@ import redis
 
 from conformance.box import LOCK, QUEUE, STATE, Box, token
 from holdfast._core.election import JOIN_ELECTION, NOTIFY_OBSERVERS, OBSERVE, PROCLAIM, TRANSFER
+from holdfast._core.inspect.scan import SCAN
 from holdfast._lua import Script, codes
 
 A, B, C = (token(process) for process in "abc")
@@ -179,3 +180,18 @@ def test_a_full_server_answers_observers_all_the_same(box: Box) -> None:
             proclaim(box, A, term)
     finally:
         box.redis.config_set("maxmemory", 0)
+
+
+def test_a_scan_names_the_leader_only_while_it_holds_the_lock(box: Box) -> None:
+    def look() -> Any:
+        return run(box, SCAN, (LOCK, STATE, f"{LOCK}:queue", f"{LOCK}:listeners"), 10)[1]
+
+    proclaim(box, A, box.acquire(A, 5000)[1], "n")
+    assert look()[8] == b"n"
+    box.release(A)
+    box.acquire(B)
+    for process in (C, token("d")):
+        box.acquire(process, join=True)
+    seen = look()
+    assert seen[8] == b""
+    assert [waiter[0] for waiter in seen[5]] == [b"c" * 12, b"d" * 12]

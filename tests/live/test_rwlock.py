@@ -82,9 +82,9 @@ def test_a_writer_becomes_a_reader_and_not_the_other_way(
     face.do(lease.downgrade)
     face.do(lease.renew)
     assert lease.fence == fence
+    face.do(other.read.release)
     assert not face.do(other.write.acquire, blocking=False)
     face.do(lease.release)
-    face.do(other.read.release)
     assert face.do(other.write.acquire, timeout=1)
     with pytest.raises(holdfast.NotHeld):
         face.do(lease.downgrade)
