@@ -355,6 +355,14 @@ def test_a_value_that_is_too_long_is_not_read(box: Box) -> None:
     assert granted(look(box, A))
 
 
+def test_a_value_that_may_be_stale_is_marked_while_it_is_fresh(box: Box) -> None:
+    land(box, C, 0, ttl=60_000, stale=60_000)
+    assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is not None
+    assert 50_000 < box.redis.pttl(FRESH) <= 60_000
+    land(box, C, 0)
+    assert not box.redis.exists(FRESH)
+
+
 def test_a_floor_that_is_no_number_is_repaired(box: Box) -> None:
     land(box, C, 0)
     for theirs in ("theirs", "-1", "1e3", "9" * 400, ""):

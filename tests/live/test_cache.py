@@ -67,7 +67,7 @@ def keys(look: redis.Redis, name: str) -> set[str]:
 
 
 def test_a_value_that_is_too_large_is_given_and_not_stored(
-    server: PrivateServer, name: str, make: Make, caplog: pytest.LogCaptureFixture
+    server: PrivateServer, name: str, look: redis.Redis, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache, calls = make(server.url, name, max_size=100), []
 
@@ -86,6 +86,8 @@ def test_a_value_that_is_too_large_is_given_and_not_stored(
     assert len(calls) == 5, "each for itself: nobody waits for what nobody can store"
     assert cache.get("a", "none") == "none"
     assert cache.statistics().refused_writes == 1
+    (mark,) = (str(look.get(key)) for key in look.scan_iter(f"hf:cache:{{{name}}}:value*"))
+    assert int(mark.split()[5]) < 60_000_000, "microseconds that the load has taken"
     with pytest.raises(ConfigError, match="max_size") as caught:
         cache.set("a", "x" * 99)
     assert caught.value.parameter == "max_size"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast._api.inspect import LockInfo
 from holdfast._core.inspect.scan import PAGE, Survey, page
 from holdfast._core.requests import AskPlace, NotSent
 
@@ -47,3 +48,9 @@ def test_a_minority_that_is_away_hides_no_lock() -> None:
         with pytest.raises(outcome):
             while True:
                 request = scan.throw(away) if isinstance(request, AskPlace) else scan.send(None)
+
+
+@pytest.mark.parametrize(("votes", "held"), [(0, False), (1, False), (2, True)])
+def test_a_lock_of_several_servers_is_held_when_a_majority_says_so(votes: int, held: bool) -> None:
+    info: Any = SimpleNamespace(holders=("holder",), votes=votes, servers=3)
+    assert LockInfo.held.fget(info) is held  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ import pytest
 import holdfast
 from holdfast import aio, fencing, locked
 from holdfast._api.sync_lock import FairLock, Lock
+from holdfast._core.lock.records import answer_within
 from holdfast._runtime import process
 from holdfast.errors import ConfigError, HoldfastWarning
 from unit.stage import Stage, stage
@@ -289,3 +290,14 @@ def test_a_lock_whose_options_were_refused_can_be_shown() -> None:
             cls = getattr(face, kind)
             shown = repr(object.__new__(cls))
             assert shown in {f"<{prefix}{kind}, not made>", f"<holdfast {kind}, not made>"}
+
+
+@pytest.mark.parametrize("timeout", [-0.5, -2])
+def test_a_negative_timeout_is_refused(timeout: float) -> None:
+    with pytest.raises(ValueError, match="timeout value must be a non-negative number"):
+        Lock("redis://localhost", "x").acquire(timeout=timeout)
+
+
+@pytest.mark.parametrize(("ttl", "seconds"), [(30.0, 3.0), (1.0, 0.2), (0.3, 0.1)])
+def test_an_answer_about_a_lease_is_waited_for_as_long_as_that_leaves_time_to_ask_again(ttl: float, seconds: float) -> None:
+    assert answer_within(ttl) == pytest.approx(seconds)

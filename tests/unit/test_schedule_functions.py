@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, cast
@@ -101,3 +102,20 @@ def test_a_definition_is_as_long_as_it_may_be() -> None:
     assert len(definition.write(cast("Any", Named("x" * longest)), definition.DEFAULTS)) == control_records.LONGEST
     with pytest.raises(holdfast.ConfigError, match="4097 bytes"):
         definition.write(cast("Any", Named("x" * (longest + 1))), definition.DEFAULTS)
+
+
+def test_the_end_of_the_block_stops_a_schedule() -> None:
+    stopped = list[str]()
+
+    async def main() -> None:
+        schedule = holdfast.aio.Schedule(URL, "jobs")
+
+        async def stop(*_: object) -> bool:
+            stopped.append("stopped")
+            return True
+
+        schedule.stop = stop  # type: ignore[method-assign,assignment]
+        await schedule.__aexit__(None, None, None)
+
+    asyncio.run(main())
+    assert stopped == ["stopped"]

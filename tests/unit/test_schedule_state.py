@@ -93,11 +93,12 @@ def test_a_run_that_is_granted_begins_at_once(state: ScheduleState) -> None:
     turn.send(None)  # asks for the time
     turn.send(0.5)
     turn.send("token")
-    granted = Answered(1_000_000, 0, 0, "", False, slot=0, fence=7, scheduled=1_000_000)
+    granted = Answered(1_000_000, 0, 1, "", False, slot=0, fence=7, scheduled=1_000_000)
     assert isinstance(turn.send(Answer(Served(1_500_000, 1, [granted]), 0.5, 0.6)), Now)
     with pytest.raises(StopIteration) as ended:
         turn.send(0.6)
     assert [todo.run.fence for todo in ended.value.value if isinstance(todo, Start)] == [7]
+    assert not state.next_request(0.6), "another run is queued, and waits for the end of this one"
 
 
 def test_each_end_is_reported_where_two_runs_of_a_job_end_at_once(state: ScheduleState) -> None:
