@@ -342,7 +342,7 @@ def test_interrupted_while_they_are_given_back(
     locks = [Lock(server.url, f"{name}-{number}") for number in range(3)]
     with Session(file.engine) as session:
         leases = [hold(session, lock) for lock in locks]
-        monkeypatch.setattr(core_of(leases[1]), "hand_on", interrupt)
+        monkeypatch.setattr(core_of(leases[1]), "try_release", interrupt)
         with pytest.raises(KeyboardInterrupt):
             session.commit()
         assert not look.exists(*(lock.key for lock in locks))

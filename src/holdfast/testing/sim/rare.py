@@ -461,7 +461,7 @@ class Lowered(Theme):
 
     name = "lowered"
     unjudged: ClassVar[frozenset[str]] = frozenset()
-    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"permit": {"rare lowered": 1000, "rare broken together": 500}}
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"permit": {"rare lowered": 1000, "rare broken together": 300}}
 
     def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
         rng = self._rng(seed)

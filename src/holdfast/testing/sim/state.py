@@ -17,7 +17,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache, partial
 from operator import attrgetter
 from types import CodeType, CoroutineType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast._core.election import Candidacy, ElectionKeys
 from holdfast._core.lock.local_queue import KEEPER_TURN, LocalQueue
@@ -483,6 +483,7 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
 same_in_all_states(
     Frame,
     type,
+    type(Protocol),
     CoroutineType,
     FunctionType,
     Lock,
