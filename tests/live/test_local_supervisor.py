@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -99,3 +100,15 @@ def test_a_server_that_cannot_be_reached_is_not_watched(supervisor: Supervisor, 
     monkeypatch.setattr(supervisor, "reachable", lambda: False)
     monkeypatch.setattr(supervisor, "in_use", None)
     supervisor.watch()
+
+
+@pytest.mark.parametrize(("idle", "pause"), [(600, 5), (10, 1.0), (0.05, 0.02)])
+def test_how_often_a_server_is_looked_at(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, idle: float, pause: float
+) -> None:
+    pauses, looks = list[float](), [False, True]
+    monkeypatch.setattr(supervisor, "idle", idle)
+    monkeypatch.setattr(supervisor, "ended", lambda: looks.pop(0))
+    monkeypatch.setattr(select, "select", lambda *args: pauses.append(args[3]))
+    supervisor.watch()
+    assert pauses == [pause]

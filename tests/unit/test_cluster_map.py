@@ -170,6 +170,12 @@ def test_nobody_is_asked_when_there_is_no_time_left() -> None:
         nodes.cluster._ask(clock() - 0.001)
 
 
+def test_nobody_is_asked_in_the_very_moment_in_which_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast._net.cluster.clock", lambda: 5.0)
+    with pytest.raises(NotSent, match="the last error: None"):
+        Map().cluster._ask(5.0)
+
+
 def test_nobody_is_known_to_serve_anything_before_somebody_was_asked() -> None:
     nodes = Map()
     nodes.cluster = Cluster((("a", 1),), {}, None)

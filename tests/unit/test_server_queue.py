@@ -258,3 +258,11 @@ def test_delisting_twice_or_unknown_does_nothing() -> None:
     waiting.unregister_waiter(waiter("p.2"))
     assert len(waiting) == 0
     assert waiting.on_message("p.2", 6, 0.0) is None
+
+
+def test_each_subscription_of_an_inbox_has_the_next_number() -> None:
+    waiting, numbers = Waiting(), list[int]()
+    for _ in range(3):
+        numbers.append(waiting.subscription(b"hf:"))
+        waiting.on_listening(1.0, b"hf:")
+    assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]

@@ -62,7 +62,7 @@ class Fanout:
         self._poke_in.setblocking(False)
         self.selector.register(self._poke_out, selectors.EVENT_READ)
         self._links = [self._line(endpoint) for endpoint in endpoints]
-        self._looked_at = 0.0
+        self._looked_at = float("-inf")
         self._closed = False
 
     def _line(self, endpoint: Endpoint) -> Any:

@@ -107,7 +107,7 @@ class ScheduleState:
         self._stops: deque[float] = deque()
         self._number = 0
         self._server, self._came = 0, 0.0
-        self._changes = -1
+        self._changes: int | None = None
         self._ticks: list[tuple[int, str]] = []
         self._looks: list[tuple[float, str]] = []
         self._look_now: dict[str, None] = {}
@@ -350,7 +350,7 @@ class ScheduleState:
             self.todo.append(Log("the server is back, and jobs go on", bad=False))
         self.learn(value.now, answer.came)
         if value.changes != self._changes:
-            if self._changes >= 0:
+            if self._changes is not None:
                 self._look_now.update(dict.fromkeys(self.jobs))
             self._changes = value.changes
         for item, said in zip(items, value.answers, strict=True):
