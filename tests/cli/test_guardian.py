@@ -642,3 +642,14 @@ def test_without_a_proc_of_its_own_only_the_children_are_listed(monkeypatch: pyt
     monkeypatch.setattr(descendants, "look", None)
     monkeypatch.setattr(descendants, "_children_of", lambda: lambda _pid: [8])
     assert descendants.descendants() == found
+
+
+def test_a_chain_of_forks_is_followed_for_twenty_links_in_one_go() -> None:
+    guardian, pids = parent._Guardian(-1, -1, [], {}, ()), iter(range(100, 200))
+    guardian.group = SimpleNamespace(send=lambda _signum: None, status=0, pid=1)  # type: ignore[assignment]
+    killed = list[int]()
+    guardian._others = lambda: [SimpleNamespace(pid=next(pids), send=killed.append)]  # type: ignore[method-assign,list-item]
+    guardian._tell_of_refusals = lambda: None  # type: ignore[method-assign]
+    guardian._tell_of = lambda *_: None  # type: ignore[method-assign]
+    guardian._kill_all(0.0)
+    assert len(killed) == 20

@@ -6,10 +6,12 @@ import ctypes
 import json
 import math
 import os
+import select
 import signal
 import sys
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -132,6 +134,65 @@ def test_a_pause_while_the_lease_is_looked_at_makes_the_deadline_early_and_never
     [(term_at, kill_at)] = guard.deadlines
     assert term_at <= lease.end - terms.kill_after
     assert kill_at <= lease.end - terms.margin
+
+
+class Poll:
+    """A poll that notes what it waits for, and for how long, and ends the watch."""
+
+    def __init__(self, watch: SimpleNamespace) -> None:
+        self.watch = watch
+        self.registered = list[object]()
+        self.timeouts = list[float]()
+
+    def register(self, what: object, _events: int) -> None:
+        self.registered.append(what)
+
+    def poll(self, timeout: float) -> list[object]:
+        self.timeouts.append(timeout)
+        self.watch.over = True
+        return []
+
+
+@pytest.mark.parametrize(("left", "timeout"), [(60.0, 251.0), (0.1, 101.0), (0.0, 11.0), (-5.0, 251.0)])
+def test_the_guardian_is_listened_to_until_this_process_would_have_to_kill(
+    monkeypatch: pytest.MonkeyPatch, left: float, timeout: float
+) -> None:
+    guard = SimpleNamespace(reports=list, dead=False)
+    watch: Any = SimpleNamespace(
+        signals=SimpleNamespace(wake=5, take=lambda: b""),
+        guard=guard,
+        terms=SimpleNamespace(ttl=10.0),
+        over=False,
+        _second_line=lambda: program.clock() + left,
+        _forward=lambda _signals: None,
+    )
+    poll = Poll(watch)
+    monkeypatch.setattr(select, "poll", lambda: poll)
+    monkeypatch.setattr(program, "empty_hands", lambda *_: None)
+    Supervisor._watch(watch)
+    assert poll.registered == [5, guard]
+    assert poll.timeouts == [pytest.approx(timeout, abs=5.0)]
+
+
+def test_what_cannot_be_ended_is_tried_again_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries, pauses = [OSError("no memory"), None], list[float]()
+
+    def take_over(_told: object) -> None:
+        if (error := tries.pop(0)) is not None:
+            raise error
+
+    supervisor: Any = SimpleNamespace(
+        guard=SimpleNamespace(take_over=take_over),
+        lease=SimpleNamespace(lost=threading.Event()),
+        result=SimpleNamespace(lost=False),
+        over=False,
+        error=lambda _why: None,
+        _end=lambda *_: None,
+        _told_of=None,
+    )
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    Supervisor._unguarded(supervisor)
+    assert (pauses, supervisor.over) == ([1], True)
 
 
 class TestServerGone:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from conformance.box import KEYS, Box, token
+from conformance.box import KEYS, STATE, Box, token
 from conformance.test_multilock_scripts import BOTH
 from conformance.test_quorum_scripts import declare, give, vote
 from holdfast._core import permit
 from holdfast._core.lock.multilock import MULTI_RELEASE
 from holdfast._lua import Script
 
+MOST = 2**53 - 1
+"""The highest fence, as in `shared/_constants.lua`."""
 A, B = (token(process) for process in "ab")
 
 
@@ -25,6 +27,14 @@ def commands(box: Box, work: Callable[[], Any]) -> set[str]:
 
 def run(box: Box, script: Script[Any], keys: tuple[str, ...], *args: object) -> Any:
     return box.redis.eval(script.body, len(keys), *keys, *args)
+
+
+def test_a_lock_is_acquired_by_the_short_way_whatever_its_last_fence(box: Box) -> None:
+    box.acquire(A)
+    box.release(A)
+    box.redis.hset(STATE, "fence", MOST)
+    assert commands(box, lambda: box.acquire(A)) == {"exists"}
+    box.redis.flushall()
 
 
 def test_a_permit_is_released_by_the_short_way(box: Box) -> None:

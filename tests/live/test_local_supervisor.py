@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -112,3 +113,16 @@ def test_how_often_a_server_is_looked_at(
     monkeypatch.setattr(select, "select", lambda *args: pauses.append(args[3]))
     supervisor.watch()
     assert pauses == [pause]
+
+
+@pytest.mark.parametrize("lock", [0, 5])
+def test_whoever_has_the_lock_of_the_directory_removes_the_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: int
+) -> None:
+    ending = Supervisor(str(tmp_path), 600, -1)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(ending, "owned", lambda: True)
+    for ending.lock, left in ((-1, [SOCKET]), (lock, [])):
+        (tmp_path / SOCKET).touch()
+        ending.end()
+        assert [path.name for path in tmp_path.iterdir()] == left

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 from holdfast._clock import clock
 from holdfast._core.requests import RegisterWaiter
-from holdfast._net.aio_connection import _Protocol
+from holdfast._net.aio_connection import MAX_IN_FLIGHT, AioConnection, _Protocol
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.system import SYSTEM
 from holdfast._runtime.drivers import keep_alive
@@ -78,3 +79,18 @@ def test_a_server_has_its_time_to_greet() -> None:
 def test_a_wait_may_end_when_the_keeper_has_ended() -> None:
     process: Any = SimpleNamespace(running_keeper=None)
     keep_alive.unregister_waiter(process, Endpoint(), waiter())
+
+
+def test_no_more_requests_are_in_flight_than_may_be() -> None:
+    async def main() -> None:
+        protocol = SimpleNamespace(in_flight=[None] * (MAX_IN_FLIGHT - 1))
+        protocol.send = lambda *_: protocol.in_flight.append(None)
+        loop = asyncio.get_running_loop()
+        waiting = deque(
+            SimpleNamespace(future=loop.create_future(), limit=None, connects=False, packed=b"", timeout=1.0) for _ in range(3)
+        )
+        connection: Any = SimpleNamespace(_waiting=waiting, _clock=clock)
+        AioConnection._send_waiting(connection, waiting, protocol)  # type: ignore[arg-type]
+        assert (len(protocol.in_flight), len(waiting)) == (MAX_IN_FLIGHT, 2)
+
+    asyncio.run(main())

@@ -76,6 +76,11 @@ def test_a_hint_that_comes_while_they_are_read_is_not_lost(state: ScheduleState)
     assert state.beat_at == 0.0, "asks the server what it was about"
 
 
+def test_a_job_of_which_the_server_knows_nothing_has_no_tick() -> None:
+    job = ServedJob("job", KEYS.job("job"), Every(1), Options(), b"d", b"w")
+    assert (job.last, job.next, job.revision) == (0, None, 0)
+
+
 def test_each_request_names_what_may_fall_due_on_its_way(state: ScheduleState) -> None:
     """Something that waits is not to be begun in the place of a later tick, so the server has to know which ticks there are."""
     asked = loop.ask(state, 0.5)

@@ -57,7 +57,7 @@ class _Request:
     def __init__(self, packed: bytes, timeout: float, bell: Any) -> None:
         self.packed = packed
         self.timeout = timeout
-        self.sent = 0.0
+        self.sent = float("-inf")
         self.reply: Any = None
         self.error: WireError | None = None
         self.answered = False
