@@ -43,8 +43,10 @@ soak: $(READY)
 
 # Small changes of the code that some test has to notice: see docs/design/mutations.md. Goes on where it was stopped.
 mutants: $(READY)
-	test -e .mutants/swarms.json || PYTHONPATH=tests $(BIN)/python -m mutants cover
+	test -e .mutants/swarms.json || { PYTHONPATH=tests $(BIN)/python -m mutants cover; \
+		PYTHONPATH=tests $(BIN)/python -m mutants cover --children; }
 	PYTHONPATH=tests $(BIN)/python -m mutants run
+	PYTHONPATH=tests $(BIN)/python -m mutants run --again
 	PYTHONPATH=tests $(BIN)/python -m mutants report
 
 # A real cron in a mount namespace of its own, for two minutes. Needs root, and Debian's cron with a sendmail.

@@ -21,6 +21,12 @@ __all__ = ["merge", "noting", "pytest_runtest_logreport"]
 RAN, CURRENT = STATE / "ran", STATE / "current"
 """Files: what ran, a line for each statement; and the name of the test that runs."""
 
+TESTS = (
+    *("cli/test_guardian.py", "cli/test_run*.py", "cli/test_start.py", "cli/test_server_command.py"),
+    *("cli/test_command_jobs.py", "cli/test_schedule_command.py", "live/test_local*.py"),
+)
+"""The tests of what runs in such processes."""
+
 NOTE = f"""
 _ran_already = set()
 
