@@ -30,6 +30,7 @@ from cli.commands import (
     wait_until,
 )
 from holdfast._local.guardian import program
+from holdfast.cli import supervise
 from holdfast.cli.output import EX_LOST
 from holdfast.cli.supervise import Supervisor, Terms
 
@@ -193,6 +194,23 @@ def test_what_cannot_be_ended_is_tried_again_once_a_second(monkeypatch: pytest.M
     monkeypatch.setattr(time, "sleep", pauses.append)
     Supervisor._unguarded(supervisor)
     assert (pauses, supervisor.over) == ([1], True)
+
+
+@pytest.mark.parametrize("lent_to", [7, 0])
+def test_a_command_that_goes_on_after_ctrl_z_has_the_terminal_again_if_it_had_it(
+    monkeypatch: pytest.MonkeyPatch, lent_to: int
+) -> None:
+    lent, sent = list[int](), list[int]()
+    supervisor: Any = SimpleNamespace(
+        terminal=SimpleNamespace(lent_to=lent_to, take_back=lambda: None, lend=lent.append),
+        signals=SimpleNamespace(take_continued=lambda: bytes([signal.SIGCONT])),
+        guard=SimpleNamespace(signal=sent.append),
+        pid=7,
+        _forward=sent.extend,
+    )
+    monkeypatch.setattr(supervise, "stop_job", lambda _signum: None)
+    Supervisor._heard_stopped(supervisor, signal.SIGTSTP)
+    assert (lent, sent) == ([7] if lent_to else [], [signal.SIGCONT])
 
 
 class TestServerGone:

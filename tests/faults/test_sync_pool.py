@@ -7,9 +7,10 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -22,7 +23,7 @@ from holdfast._local.server.process import PrivateServer
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import command
 from holdfast._net.sync_connection import Connection
-from holdfast._net.sync_pool import OWN, Pool, _Request, _SharedConnection
+from holdfast._net.sync_pool import OWN, READ_WITHIN_S, Pool, _Request, _SharedConnection
 from holdfast._net.system import System
 from holdfast._net.url import from_url
 
@@ -180,6 +181,29 @@ def test_a_connection_with_an_answer_to_nothing_is_not_used_again() -> None:
         assert server.recv(100) == PING
         assert server.recv(100) == b"", "it is closed"
     assert lane.over
+
+
+def test_a_request_has_its_time_from_when_it_was_sent() -> None:
+    """Not from when its thread began to wait for the connection: others were served first."""
+    now = [100.0]
+
+    def wait(_blocking: bool = True, seconds: float = 0.0) -> bool:
+        now[0] += seconds
+        return False
+
+    mine = _Request(PING, 5.0, SimpleNamespace(acquire=wait))
+    mine.sent = 103.0
+    lane: Any = SimpleNamespace(
+        _clock=lambda: now[0],
+        _waiting={},
+        _queue=deque(),
+        _turn=SimpleNamespace(acquire=lambda _blocking: False),
+        _too_late=TimeoutError,
+        _leave=lambda _error: None,
+    )
+    with pytest.raises(TimeoutError):
+        _SharedConnection._follow(lane, mine)
+    assert now[0] == pytest.approx(108.0 + READ_WITHIN_S)
 
 
 def test_who_reads_for_others_waits_as_long_as_the_oldest_request_may() -> None:

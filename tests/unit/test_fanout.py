@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -105,3 +105,35 @@ def test_what_fails_when_its_task_waits_no_more_is_repeated_by_the_keeper(
 
     asyncio.run(main())
     assert repeated == [(endpoints, number) for number in range(answered, 2)]
+
+
+@pytest.mark.parametrize(("begins", "timers"), [(False, 1), (True, 2)])
+def test_only_a_request_for_votes_waits_for_a_connection_that_is_being_opened(
+    monkeypatch: pytest.MonkeyPatch, begins: bool, timers: int
+) -> None:
+    opening, started = [True, False], list[float]()
+
+    class Stream:
+        begins = property(lambda _: opening.pop(0) if opening else False)
+        send = staticmethod(lambda *_: asyncio.get_running_loop().create_future())
+
+        def silent_for(self) -> float:
+            return 0.0
+
+    async def main() -> None:
+        loop, stream = asyncio.get_running_loop(), Stream()
+        call_later: Any = loop.call_later
+
+        def counted(seconds: float, *args: Any) -> asyncio.TimerHandle:
+            started.append(seconds)
+            return cast("asyncio.TimerHandle", call_later(seconds, *args))
+
+        monkeypatch.setattr(loop, "call_later", counted)
+        monkeypatch.setattr(aio_quorum, "kept", lambda *_: SimpleNamespace(stream=stream))
+        driver = aio_quorum.Driver(cast("Any", SimpleNamespace(clock=clock)), (Endpoint(),))
+        opening[:] = [True]
+        votes = SimpleNamespace(on_answer=lambda *_: False)
+        await driver._poll(cast("Any", SimpleNamespace(calls=[], counter=votes, within=0.0, begins=begins, otherwise=None)))
+
+    asyncio.run(main())
+    assert len(started) == timers
