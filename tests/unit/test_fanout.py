@@ -38,9 +38,12 @@ def test_the_keeper_looks_again_after_each_poll_that_leaves_something_owed() -> 
 @pytest.mark.parametrize(("owed_for", "is_asked"), [(0.5, True), (1.5, False)])
 def test_a_server_that_owes_an_answer_for_longer_than_a_poll_is_not_asked(owed_for: float, is_asked: bool) -> None:
     fanout, asked = Fanout((Endpoint(),), lambda _give_back: None), list[object]()
-    link = SimpleNamespace(
-        begins=False, overdue=lambda _now: None, owes_since=lambda: clock() - owed_for, call=lambda *_: asked.append(True)
-    )
+
+    def call(_call: object, then: Callable[[object, float], None], _packed: object) -> None:
+        asked.append(then)
+        then(1, 0.0)
+
+    link = SimpleNamespace(begins=False, overdue=lambda _now: None, owes_since=lambda: clock() - owed_for, call=call)
     fanout._links = [link]
     fanout._look = lambda _wait: None  # type: ignore[method-assign,assignment]
     votes = YesCount(1, 1)
