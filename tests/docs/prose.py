@@ -15,6 +15,7 @@ from docs.pages import ROOT
 SOURCES = ROOT / "src" / "holdfast"
 
 _LUA_COMMENT = re.compile(r"(?:^|\s)--(?!\[)[ -]*(.*)")
+_SENTENCE = re.compile(r"(?<=\.)\s+(?=[A-Z`])|\n\n")
 _Scope = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -28,15 +29,17 @@ class Prose(NamedTuple):
     text: str
     context: str = ""
     """The code that the text belongs to: a signature, or the line of the error or option."""
+    inside: tuple[str, ...] = ()
+    """The first sentences of the docstrings of the module and the classes that enclose the text."""
 
     def __str__(self) -> str:
         return f"{self.path.relative_to(ROOT)}:{self.line}: {self.text}"
 
 
-def read() -> list[Prose]:
+def read(sources: Path = SOURCES) -> list[Prose]:
     """Collect all prose of the sources, in the order of files and kinds."""
     found: list[Prose] = []
-    for path in sorted(SOURCES.rglob("*")):
+    for path in sorted(sources.rglob("*")):
         if path.suffix == ".py":
             source = path.read_text(encoding="utf-8")
             found += [*_python(path, source), *_comments(path, source)]
@@ -47,15 +50,30 @@ def read() -> list[Prose]:
 
 def _python(path: Path, source: str) -> Iterator[Prose]:
     lines = source.splitlines()
-    for node in ast.walk(ast.parse(source)):
+    for node, inside in _nodes(ast.parse(source)):
         for kind, docstring, context in _docstrings(node, lines):
-            yield Prose(kind, path, docstring.lineno, " ".join(str(docstring.value).split()), context)
+            around = _around(node, inside) if kind == "attribute" else inside
+            yield Prose(kind, path, docstring.lineno, " ".join(str(docstring.value).split()), context, around)
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             for argument in node.exc.args:
                 if (text := _text(argument)).count(" ") > 1:
-                    yield Prose("error", path, argument.lineno, text, lines[node.lineno - 1].strip())
+                    yield Prose("error", path, argument.lineno, text, lines[node.lineno - 1].strip(), inside)
         if isinstance(node, ast.keyword) and node.arg in {"help", "description", "epilog"} and (text := _text(node.value)):
-            yield Prose("help", path, node.value.lineno, text, lines[node.lineno - 1].strip())
+            yield Prose("help", path, node.value.lineno, text, lines[node.lineno - 1].strip(), inside)
+
+
+def _nodes(node: ast.AST, inside: tuple[str, ...] = ()) -> Iterator[tuple[ast.AST, tuple[str, ...]]]:
+    """Walk a tree; yield each node with the first sentences of the docstrings around it."""
+    yield node, inside
+    around = _around(node, inside)
+    for child in ast.iter_child_nodes(node):
+        yield from _nodes(child, around)
+
+
+def _around(node: ast.AST, inside: tuple[str, ...]) -> tuple[str, ...]:
+    if isinstance(node, (ast.Module, ast.ClassDef)) and (docstring := ast.get_docstring(node)):
+        return (*inside, " ".join(_SENTENCE.split(docstring)[0].split()))
+    return inside
 
 
 def _docstrings(node: ast.AST, lines: list[str]) -> Iterator[tuple[str, ast.Constant, str]]:

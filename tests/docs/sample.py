@@ -1,6 +1,7 @@
 """A sample of the prose in the sources, to be read by a stranger: ``PYTHONPATH=tests python -m docs.sample [COMMIT]``.
 
-The digest of the commit chooses the texts, so nobody can choose them; ``--round 2`` chooses others.
+The digest of the commit chooses the texts, so nobody can choose them; ``--round 2`` chooses others. Beside each text stand the
+first sentences of the docstrings of its module and class, which whoever meets it has read.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def main() -> None:
     print(f"commit {commit}, round {chosen.round}")
     for number, text in enumerate(sample(commit, chosen.round), 1):
         print(f"\n{number:2} {text.kind}  {text}")
+        for sentence in text.inside:
+            print(f"     inside: {sentence}")
         if text.context:
             print(f"     {text.context}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +63,31 @@ def test_the_sources_are_written_so() -> None:
     assert {text.path.suffix for text in texts} == {".py", ".lua"}
     assert len(texts) > 5000
     assert [str(text) for text in texts if refused(text.text)] == []
+
+
+def test_a_text_has_the_first_sentences_around_it(tmp_path: Path) -> None:
+    source = tmp_path / "queue.py"
+    source.write_text(
+        '''"""A queue of waiters.
+
+Only one thread uses it.
+"""
+COLOUR = 1
+"""Its colour."""
+class Queue:
+    """The waiters, in order. More follows."""
+    first: int
+    """The first one."""
+    def push(self):
+        """Add a waiter."""
+        raise ValueError("the queue is full")
+'''
+    )
+    assert {text.text: text.inside for text in read(tmp_path) if text.kind != "comment"} == {
+        "A queue of waiters. Only one thread uses it.": (),
+        "Its colour.": ("A queue of waiters.",),
+        "The waiters, in order. More follows.": ("A queue of waiters.",),
+        "The first one.": ("A queue of waiters.", "The waiters, in order."),
+        "Add a waiter.": ("A queue of waiters.", "The waiters, in order."),
+        "the queue is full": ("A queue of waiters.", "The waiters, in order."),
+    }
