@@ -43,7 +43,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._monotonic = system.monotonic
         self.address = endpoint.address
         self.why: Callable[[BaseException], str] = endpoint.why
-        """Function that explains why the connection was lost."""
+        """Function that describes the exception which ended the connection, for error messages."""
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()
@@ -56,8 +56,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._flushing = False
         self.quiet_since = 0.0
-        """Time since which the server has been silent, in seconds of the loop's clock: the last reply, or the first request
-        sent while none was unanswered, if that is later."""
+        """Time since which the server has sent nothing although a reply is due, in seconds of the loop's clock."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
 
@@ -84,7 +83,7 @@ class _Protocol(asyncio.BufferedProtocol):
             self._flush_soon()
         else:
             self.quiet_since = now
-            self.transport.write(packed)  # no other request could share this write
+            self.transport.write(packed)  # at once, because no other request is under way that could share the write
         self.in_flight.append((future, deadline))
         return future
 
@@ -127,7 +126,7 @@ class _Protocol(asyncio.BufferedProtocol):
         except (*resp.MALFORMED, IndexError):
             self.abort("the reply cannot be parsed")
         if asked - len(self.in_flight) > 1 and not self._flushing:
-            self._flush_soon()  # behind the tasks that wake now, so that their next requests leave together
+            self._flush_soon()  # after the tasks that these replies wake, so that their next requests leave in one write
         self._on_room()
 
     def _set_timer(self, at: float) -> None:
@@ -142,8 +141,8 @@ class _Protocol(asyncio.BufferedProtocol):
             return
         first = min(deadline for _, deadline in self.in_flight)
         if first <= self._monotonic():
-            # A server that has not answered one request in time gets no more on this connection. All open requests are sent
-            # again.
+            # After a missing reply the connection is not used any more. Its unanswered requests fail with Unknown, and their
+            # operations repeat them on the next connection.
             self.abort("no answer in time")
         else:
             self._set_timer(first)
@@ -208,9 +207,9 @@ class AioConnection:
     def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any] | None:
         """Send one command now, and return a future of its reply.
 
-        An error reply is a result of the future, too. The future fails with Unknown if no reply arrives within ``timeout``
-        seconds. Return None, without sending, if no connection is open or MAX_IN_FLIGHT requests are unanswered; the caller
-        then uses `exchange`, which waits.
+        The future's result may be an error reply. Its exception is Unknown if no reply arrives within ``timeout`` seconds.
+        Return None, without sending, if no connection is open or MAX_IN_FLIGHT requests are unanswered; the caller then uses
+        `exchange`, which waits.
         """
         protocol = self._protocol
         if protocol is None or self._waiting or len(protocol.in_flight) >= MAX_IN_FLIGHT:
@@ -218,7 +217,7 @@ class AioConnection:
         return protocol.send(packed, timeout)
 
     def silent_for(self) -> float:
-        """Return the seconds for which the connection has waited for a reply or for being opened; 0 if it waits for neither."""
+        """Return how long, in seconds, the connection has been opening, or waiting for a reply; 0 if it does neither."""
         if self._opening is not None:
             return self._monotonic() - self._opening_since
         protocol = self._protocol
@@ -226,7 +225,7 @@ class AioConnection:
 
     @property
     def begins(self) -> bool:
-        """Return True while the first connection is being opened."""
+        """Return True while the connection is being opened for the first time."""
         return self._opening is not None and not self._tried
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
@@ -276,10 +275,7 @@ class AioConnection:
                 protocol.send(request.packed, request.timeout, request.future)
 
     def _lost(self, protocol: _Protocol) -> None:
-        """Handle the loss of a connection: fail the requests that were sent and not answered with Unknown.
-
-        Requests that still wait are sent over the next connection.
-        """
+        """Handle the loss of a connection: send the requests that are not sent yet over a new one."""
         if self._protocol is protocol:
             self._protocol = None
             self.told.clear()
@@ -287,8 +283,10 @@ class AioConnection:
                 self._open()
 
     def _open(self) -> None:
-        """Begin to open the connection, unless that is under way. All callers wait for the same opening, and the cancellation
-        of one caller does not stop it."""
+        """Begin to open the connection, unless that has begun already.
+
+        All callers wait for the same opening. The cancellation of one caller does not stop it.
+        """
         if self._protocol is None and self._opening is None:
             self._opening_since = self._monotonic()
             self._opening = asyncio.create_task(self._connect(min(CONNECT_TIMEOUT, self.endpoint.timeout)))
@@ -308,8 +306,8 @@ class AioConnection:
         self._refuse(error)
 
     def _refuse(self, error: BaseException) -> None:
-        """Fail all waiting requests with an error."""
-        self.told.clear()  # the scripts that they announced were not sent
+        """Fail all requests that are not sent yet with a copy of ``error``."""
+        self.told.clear()  # the requests that contain the texts of these scripts are not sent
         address = self.endpoint.address
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:

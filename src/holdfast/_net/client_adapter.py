@@ -43,7 +43,7 @@ _CODES = {
     "TryAgainError": "TRYAGAIN",
     "ResponseError": "ERR",
 }
-"""Error code for each exception class of redis-py, which removes the code from the text of some errors."""
+"""First word of the server's error reply for each exception class of redis-py, which removes the word from some messages."""
 
 
 def _parts(packed: bytes) -> list[bytes]:
@@ -55,8 +55,10 @@ def _parts(packed: bytes) -> list[bytes]:
 
 
 def _error_reply(error: Exception, address: str) -> hiredis.ReplyError:
-    """Convert an exception of the client back to the server's error reply. Raises Unknown if the exception means that no reply
-    came."""
+    """Convert an exception of the client back to the server's error reply.
+
+    Raises Unknown if the exception means that no reply came.
+    """
     kinds = {cls.__name__ for cls in type(error).__mro__}
     for kind, code in _CODES.items():
         if kind in kinds:
@@ -74,7 +76,7 @@ class ClientCalls:
         self.endpoint = endpoint
 
     def exchange(self, packed: bytes, timeout: float) -> Any:  # noqa: ARG002 - the client's own time limits apply
-        """Send one command and return its reply. An error reply is returned, not raised. Raises Unknown."""
+        """Send one command and return its reply, which may be an error reply. Raises Unknown if the client gets no reply."""
         try:
             return self.endpoint.client.execute_command(*_parts(packed), NEVER_DECODE=True)
         except Exception as error:  # noqa: BLE001 - every client has its own exceptions
@@ -99,14 +101,16 @@ class AioClientCalls(AioConnection):
         """Return None, because a client's call must be awaited: the caller uses `exchange` instead."""
 
     def silent_for(self) -> float:
-        """Return 0, because it is unknown how long the server has been silent: the client may be waiting for a connection from
-        its pool."""
+        """Return 0, because it is unknown how long the server has been silent.
+
+        The client may be waiting for a connection from its own pool.
+        """
         return 0.0
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
-        """Send one command, and return its reply and the monotonic time at which it was sent. Raises Unknown.
+        """Send one command, and return its reply and the monotonic time, in seconds, at which it was sent.
 
-        An error reply is returned, not raised.
+        The reply may be an error reply. Raises Unknown if no reply comes within ``timeout`` seconds.
         """
         sent = self._clock()
         # The call is a task of its own: a cancelled client closes its connection, and redis-py 8 sometimes swallows the
@@ -126,8 +130,10 @@ class AioClientCalls(AioConnection):
             task.exception()  # otherwise the loop would warn of an exception that was never retrieved
 
     async def close(self) -> None:
-        """Cancel the tasks in this loop that wait for the keeper's notifications, because the loop ends. The client closes its
-        connections itself."""
+        """Cancel the tasks of this loop that wait for the keeper's notifications, because the loop ends.
+
+        The client closes its connections itself.
+        """
         if _loops.get(self.endpoint) is self._loop:
             del _loops[self.endpoint]
         # Removed first, because the listening thread would otherwise drop them unclosed.
@@ -149,7 +155,7 @@ _loops: dict[Endpoint, asyncio.AbstractEventLoop] = {}
 _subscriptions: dict[asyncio.AbstractEventLoop, list[Any]] = {}
 
 _listening: dict[asyncio.AbstractEventLoop, set[asyncio.Task[Any]]] = {}
-"""Tasks of each event loop in which the keeper waits for notifications."""
+"""For each event loop, its tasks in which the keeper (background thread) waits for notifications."""
 
 
 async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:
@@ -169,13 +175,13 @@ async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:
 
 
 class ClientLineKeeper(Protocol):
-    """The methods of the keeper (background thread) that its connections through a user's client call."""
+    """The part of the keeper (background thread) that a `ClientLine` uses."""
 
     def call(self, what: Callable[[], None]) -> None:
         """Call ``what`` soon, in the keeper thread."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Run an action whose failure must not affect other leases: log an exception and return False."""
+        """Call ``action``; if it fails, log the exception and return False, so that other leases are not affected."""
 
 
 class _Job:
@@ -190,8 +196,10 @@ class _Job:
 
 
 class ClientLine:
-    """A replacement for a connection of the keeper (background thread): a thread that sends calls through the user's client,
-    one by one."""
+    """A connection of the keeper (background thread) that uses the user's client:
+
+    a helper thread makes the calls one by one.
+    """
 
     sock: socket.socket | None = None
     begins = False
@@ -248,7 +256,7 @@ class ClientLine:
         """Do nothing: a socket of this connection is never lent to a waiter, so there is none to reclaim."""
 
     def overdue(self, now: float) -> None:
-        """Call back with an error for each call whose deadline has passed, even if the client still waits for the reply."""
+        """Fail each call whose deadline has passed, even if the client still waits for the reply."""
         for job in [job for job in self._pending if now >= job.deadline]:
             self._settle(job, self._unknown("no answer in time"))
 
@@ -300,8 +308,10 @@ class ClientLine:
             return _error_reply(error, self._endpoint.address)
 
     def _result(self, result: Any, *, listens: bool = False) -> Any:
-        """Return the result of a call of the client. If the client is an asyncio client, first wait for the result in its event
-        loop. ``listens``: True: the call waits for notifications, and `AioClientCalls.close` may cancel it."""
+        """Return the result of a call of the client; await it first, in the client's event loop, if the client is asynchronous.
+
+        ``listens``: True: the call waits for notifications, and `AioClientCalls.close` may cancel it.
+        """
         if not inspect.iscoroutine(result):
             return result
         loop = _loops.get(self._endpoint)
@@ -339,8 +349,10 @@ class ClientLine:
         self._keeper.call(lambda: self._settle(job, answer))
 
     def _listen(self) -> None:
-        """Subscribe to the channels that the keeper (background thread) requests, and pass it the published messages, until the
-        connection is closed."""
+        """Receive the published messages and pass them to the keeper (background thread), until the connection is closed.
+
+        The keeper determines the channels, to which this method subscribes.
+        """
         pubsub: Any = None
         subscribing: _Job | None = None
         while not self._closed:

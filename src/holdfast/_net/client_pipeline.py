@@ -30,7 +30,7 @@ _NOT_FOR_USERS = {"watch", "unwatch", "multi", "exec", "execute", "discard", "re
 
 
 def check_word(command: str | bytes) -> None:
-    """Raise AttributeError if the first word of a command is one that a transaction does not allow, such as MULTI."""
+    """Raise AttributeError if the first word of ``command`` is not allowed in a transaction, such as MULTI."""
     word = command.decode(errors="replace") if isinstance(command, bytes) else str(command)
     if word.strip().lower() in _NOT_FOR_USERS:
         _refuse(word)
@@ -95,20 +95,23 @@ class Tripwire:
 
 
 def unread(connection: Any) -> Any:
-    """Return True if a connection has unread data: usually the end of file, because the server has closed the connection. For
-    an asyncio connection, return an awaitable of that."""
+    """Return True if a connection has unread data, which usually means that the server has closed it (end of file).
+
+    For an asyncio connection, return an awaitable of the result.
+    """
     return (getattr(connection, "can_read", None) or connection.can_read_destructive)()
 
 
 def kinds(error: BaseException) -> set[str]:
-    """Return the names of an exception's class and its base classes, because redis-py and valkey-py have different
-    classes."""
+    """Return the names of an exception's class and of its base classes, which are the same in redis-py and valkey-py."""
     return {cls.__name__ for cls in type(error).__mro__}
 
 
 def chain(error: BaseException, before: BaseException | None) -> list[BaseException]:
-    """Return an error and the errors during whose handling it was raised, the newest first. The chain ends before ``before``,
-    an error that was already being handled when the call began; None: the chain is not cut."""
+    """Return an error, and the errors that were being handled when it was raised (its ``__context__``), newest first.
+
+    The list ends before ``before``, the error that was already being handled when the call began; None: there was none.
+    """
     found: list[BaseException] = []
     at: BaseException | None = error
     while at is not None and at is not before and at not in found:
@@ -124,8 +127,7 @@ def named(command: Any) -> str:
 
 
 def brief(error: BaseException) -> str:
-    """Return the text of a server's error without the arguments of the command, which clients and servers repeat in the
-    text."""
+    """Return the text of a server's error without the arguments of the command, which may be secret."""
     text = str(error).partition(", with args beginning with")[0]
     found = re.search(r"^Command # (\d+) .* of pipeline caused error: (?:\(['\"])?(.*?)(?:['\"],\))?$", text, re.DOTALL)
     return f"command {found[1]}: {found[2]}" if found else text

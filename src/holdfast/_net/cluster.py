@@ -36,7 +36,7 @@ LEAST_TIMEOUT_S = 0.05
 timeout."""
 
 _HALF_MOVED = "access a non local key"
-"""Part of a server's error message: while a slot is being moved, a script may not write a key that it has deleted before."""
+"""Part of the error for a script that writes a key which it has deleted before, while the key's slot is being moved."""
 
 HOPS = 8
 """Maximum number of times that one request is redirected."""
@@ -60,7 +60,10 @@ class Part(Endpoint):
         return self.cluster.address
 
     def find(self, timeout: float) -> Endpoint:
-        """Return any server of the Cluster that answers. Raises NotSent or Refused."""
+        """Return any server of the Cluster that answers.
+
+        Raises NotSent if none answers within ``timeout`` seconds, and Refused if the servers refuse CLUSTER SLOTS.
+        """
         return self.cluster.some(timeout)
 
 
@@ -76,7 +79,7 @@ class Shard(Part):
         super().__init__(cluster)
         self.anchor = anchor
         self.sharded = sharded
-        """True if the process receives its notifications by sharded pub/sub."""
+        """True if the servers of this shard send notifications by sharded pub/sub (SPUBLISH)."""
 
     @property
     def address(self) -> str:
@@ -84,7 +87,11 @@ class Shard(Part):
         return owner.address if owner is not None else self.cluster.address
 
     def find(self, timeout: float) -> Endpoint:
-        """Return the server that now owns slot ``anchor``, where the process receives notifications. Raises NotSent."""
+        """Return the server that now owns slot ``anchor``, and so publishes the notifications for this shard.
+
+        Raises NotSent if no server answers within ``timeout`` seconds or none owns the slot, Refused if they refuse CLUSTER
+        SLOTS.
+        """
         self.cluster.refresh(timeout)
         owner = self.cluster.owner(self.anchor)
         if owner is None:
@@ -194,7 +201,10 @@ class Cluster:
             return near[0]
 
     def some(self, timeout: float) -> Endpoint:
-        """Return a server of the Cluster that answers. Raises NotSent or Refused."""
+        """Return a server of the Cluster that answers.
+
+        Raises NotSent if none answers within ``timeout`` seconds, and Refused if the servers refuse CLUSTER SLOTS.
+        """
         self.refresh(timeout)
         return self._last
 

@@ -29,7 +29,7 @@ def open_client(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode:
 
 
 def closable(client: Any) -> list[Any]:
-    """Return the client and the clients of its Sentinels, which the client's own ``close`` leaves open."""
+    """Return the clients to close: ``client``, and those for its Sentinels, which ``client.close()`` leaves open."""
     manager = getattr(client.connection_pool, "sentinel_manager", None)
     return [client, *(manager.sentinels if manager is not None else ())]
 

@@ -46,7 +46,7 @@ class ConnectionKeeper(Protocol):
         """Call ``what`` soon, in the thread that runs the connection."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Run an action whose failure must not affect other leases: log an exception and return False."""
+        """Call ``action``. If it raises an exception, the keeper logs it and returns False; a `Fanout` lets it pass."""
 
     def moved(self, endpoint: Endpoint, where: object) -> None:
         """Close the other connections to ``endpoint`` that do not lead to the address ``where``; if ``where`` is None, close
@@ -64,7 +64,7 @@ class _Request:
         self.then = then
         self.sent = self.deadline = 0.0
         self.whole = False
-        """True if the request was sent with the script's text, because the server does not have the script cached."""
+        """True if the request was sent with the script's text, because the server may not have the script cached."""
 
 
 class PipelinedConnection:
@@ -127,8 +127,10 @@ class PipelinedConnection:
         self._send(request)
 
     def _settle(self, request: _Request, reply: Any) -> None:
-        """Pass the reply of a request to its caller. If the reply is NOSCRIPT (the server does not know the script), send the
-        request again with the script's text instead."""
+        """Pass the reply of a request to its caller.
+
+        After the reply NOSCRIPT (the server does not have the script), send the request again with the script's text instead.
+        """
         if type(reply) is not hiredis.ReplyError:
             try:
                 answer = parsed(request.call, reply)
@@ -151,7 +153,7 @@ class PipelinedConnection:
 
     @property
     def begins(self) -> bool:
-        """Return True while the first connection is being opened."""
+        """Return True while the connection is being opened for the first time."""
         return self._opening and self._tries == 1
 
     @property
@@ -185,7 +187,9 @@ class PipelinedConnection:
 
     def _open(self, number: int) -> None:
         """Open the socket, in a helper thread, because a server that hangs must not delay renewals on other servers.
-        ``number``: count of openings, to ignore an outdated one."""
+
+        ``number``: number of this try to open it; if a later try has begun meanwhile, the socket is closed again.
+        """
         try:
             result: socket.socket | WireError = open_socket(self._endpoint, CONNECT_TIMEOUT, self._system)
         except WireError as error:

@@ -14,7 +14,7 @@ from holdfast._lua import Script
 from holdfast._net.endpoint import Endpoint
 
 MALFORMED = (hiredis.ProtocolError, TypeError)
-"""Errors of ``hiredis.Reader.gets`` for bytes that are no RESP, or that `Reader` explains."""
+"""Exceptions of ``hiredis.Reader.gets`` for a malformed reply. `Reader.gets` says when the second one is raised."""
 
 
 class Reader(hiredis.Reader):
@@ -25,7 +25,11 @@ class Reader(hiredis.Reader):
     """
 
     def gets(self, *args: bool) -> Any:
-        """Return the next complete reply, or False if it has not arrived completely."""
+        """Return the next reply, or False if it has not arrived completely.
+
+        Raises ``hiredis.ProtocolError`` for invalid bytes, and for a map whose key is an array or a map: the base class raises
+        TypeError for it.
+        """
         try:
             return super().gets(*args)
         except TypeError as error:

@@ -48,7 +48,9 @@ def _is_foreign(thing: type) -> bool:
 
 def from_client(client: Any) -> Endpoint:
     """Return the endpoint of a client of redis-py or valkey-py: sync or asyncio, of one server or of a Cluster.
-    Raises ConfigError."""
+
+    Raises ConfigError if ``client`` is none of these, or if its servers cannot be used for locks.
+    """
     pool = getattr(client, "connection_pool", None)
     options = getattr(pool, "connection_kwargs", None)
     if hasattr(client, "nodes_manager"):
@@ -83,8 +85,10 @@ def _login(options: dict[str, Any], *, is_tls: bool) -> dict[str, Any]:
 
 
 def _of_cluster(client: Any) -> Endpoint:
-    """Return the endpoint of a Cluster, from the startup nodes of a client of redis-py or valkey-py. Raises
-    ConfigError."""
+    """Return the endpoint of a Cluster, from the startup nodes of a client of redis-py or valkey-py.
+
+    Raises ConfigError if the class of the client, or of its connections, is not one of these libraries' own.
+    """
     from holdfast._net.cluster import cluster_at
 
     nodes = client.nodes_manager
@@ -102,8 +106,10 @@ def _of_cluster(client: Any) -> Endpoint:
 
 
 def _of_sentinel(client: Any, facts: dict[str, Any]) -> Endpoint:
-    """Return the endpoint of a client that ``Sentinel.master_for`` has created. Raises ConfigError if the client reads from
-    replicas. ``facts``: settings of its connections."""
+    """Return the endpoint of a client that ``Sentinel.master_for`` has created. ``facts``: settings of its connections.
+
+    Raises ConfigError if the client reads from replicas.
+    """
     from holdfast._net import sentinel  # imported here, because most programs use no Sentinel
 
     pool = client.connection_pool
@@ -116,8 +122,7 @@ def _of_sentinel(client: Any, facts: dict[str, Any]) -> Endpoint:
 
 
 def check_face(client: object, face: Literal["sync", "asyncio"]) -> None:
-    """Raise ConfigError for an asyncio client passed to the sync API, or a synchronous client passed to the asyncio
-    API."""
+    """Raise ConfigError for an asyncio client passed to the sync API, or a sync client passed to the asyncio API."""
     import inspect  # imported here, because the command line passes a URL, and does not need it
 
     call = getattr(client, "execute_command", None)
@@ -136,17 +141,19 @@ def are_several(client: object) -> TypeGuard[Sequence[object] | Mapping[str, obj
 
 
 def on_one_server(what: str, why: str, instead: str, parameter: str = "client") -> ConfigError:
-    """Return the error to raise if several servers are passed to a class that works on one server only."""
+    """Return the error to raise if several servers are passed to a class that works on one server only.
+
+    The message contains the class (``what``), the reason (``why``), and what to use instead (``instead``).
+    """
     return ConfigError(
         f"{parameter}: {what} needs one server, not several independent ones: {why}; {instead}", parameter=parameter
     )
 
 
 def one_place(client: object, what: str = "this object") -> object:
-    """Return the client unchanged. Raises ConfigError if it is a list of independent servers, because their answers could
-    contradict each other.
+    """Return ``client`` unchanged, unless it is a list or mapping of independent servers: then raise ConfigError.
 
-    ``what``: the subject of the error message.
+    The answers of independent servers could contradict each other. ``what``: subject of the error message.
     """
     if are_several(client):
         raise on_one_server(

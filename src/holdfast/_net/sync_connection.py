@@ -28,7 +28,10 @@ signal. So while signals arrive more often than this, the request's time limit i
 
 
 def open_socket(endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> socket.socket:
-    """Return a connected socket, logged in to the server. Raises NotSent or Refused."""
+    """Return a connected socket, logged in to the server.
+
+    Raises NotSent if the server cannot be reached or does not answer in time, and Refused if it refuses the login.
+    """
     timeout = min(timeout, endpoint.timeout)
     if endpoint.finder is not None:
         endpoint = endpoint.finder.find(timeout)
@@ -108,7 +111,10 @@ class Connection:
         self._timeout = seconds
 
     def exchange(self, packed: bytes) -> Any:
-        """Send one command and return its reply. An error reply is returned, not raised. Raises Unknown."""
+        """Send one command and return its reply, which may be an error reply.
+
+        Raises Unknown if the connection is lost or the time limit passes before the reply.
+        """
         try:
             self._send(packed)
             reader, recv = self._reader, self._recv
@@ -127,15 +133,17 @@ class Connection:
             raise self._unknown(error) from error
 
     def send(self, packed: bytes) -> None:
-        """Send commands without waiting for their replies. Raises Unknown."""
+        """Send encoded commands without waiting for their replies. Raises Unknown if the connection is lost meanwhile."""
         try:
             self._send(packed)
         except OSError as error:
             raise self._unknown(error) from error
 
     def receive(self) -> list[Any]:
-        """Wait until some bytes arrive, and return the replies that are complete, perhaps none. Raises Unknown if the
-        connection is lost or the time limit passes."""
+        """Wait until some bytes arrive, and return the replies that are complete, perhaps none.
+
+        Raises Unknown if the connection is lost or the time limit passes.
+        """
         try:
             try:
                 data = self._recv(READ_SIZE)
@@ -192,8 +200,11 @@ class ConnectionPool:
         self._idle: list[Connection | None] = [None] * (limit or 0)  # None: a connection that may be opened
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
-        """Send one command on an idle or a new connection, and return its reply. Return FULL if all connections of the pool are
-        in use. Raises NotSent, Unknown or Refused."""
+        """Send one command on an idle or a new connection, and return its reply, which may be an error reply.
+
+        Return FULL if all connections of the pool are in use. Raises NotSent if no connection can be opened, Unknown if no
+        reply comes within ``timeout`` seconds, and Refused if the server refuses the login.
+        """
         try:
             connection = self._idle.pop()
         except IndexError:

@@ -103,8 +103,12 @@ class _SharedConnection:
         self._made = self._clock()
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
-        """Send a request and return its reply. Return `_AGAIN` if it was not sent, because the connection was lost, and
-        `_ELSEWHERE` if this thread is already in a request. Raises NotSent, Unknown or Refused."""
+        """Send a request and return its reply, which may be an error reply.
+
+        Return `_AGAIN` if the request was not sent because the connection was lost, and `_ELSEWHERE` if this thread is already
+        sending a request. Raises NotSent if no connection can be opened, Unknown if no reply comes within ``timeout`` seconds,
+        and Refused if the server refuses the login.
+        """
         turn = self._turn
         try:
             if turn.acquire(False):
@@ -330,8 +334,11 @@ class Pool:
         self.dedicated = Dedicated(endpoint)
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
-        """Send one command and return its reply. An error reply is returned, not raised. Raises NotSent, Unknown or
-        Refused."""
+        """Send one command and return its reply, which may be an error reply.
+
+        Raises NotSent if no connection can be opened, Unknown if no reply comes within ``timeout`` seconds, and Refused if the
+        server refuses the login.
+        """
         try:
             if get_ident() == self._main:
                 return self._of_main.exchange(packed, timeout)

@@ -51,7 +51,10 @@ class System:
     socketpair: Callable[[], tuple[socket.socket, socket.socket]] = staticmethod(socket.socketpair)
 
     def dial(self, endpoint: Endpoint, timeout: float) -> socket.socket:
-        """Return a connected socket on which no command was sent yet. Raises OSError, ServerError."""
+        """Return a connected socket on which no command was sent yet.
+
+        Raises OSError if the server cannot be reached, and ServerError if a ``local://`` server cannot be started.
+        """
         if endpoint.path is None:
             context = endpoint.ssl_context()
             # Passed as bytes: for a str, even an address, Python loads the IDNA codec with its tables of all characters.
@@ -85,7 +88,10 @@ class System:
         return bool(poll.poll(max(0.0, 1000 * seconds)))
 
     def hang_up(self, sock: socket.socket) -> None:
-        """Shut down a connection, so that a thread that is reading from it sees the end of file. Raises OSError."""
+        """Shut down a connection, so that a thread that is reading from it sees the end of file.
+
+        Raises OSError if the connection is closed already.
+        """
         socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, whose state belongs to the reading thread
 
     def start(self, what: Callable[..., object], *args: Any, name: str) -> None:

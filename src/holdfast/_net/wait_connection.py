@@ -20,20 +20,17 @@ still arrives."""
 
 
 class Dedicated:
-    """The connections to one server on which scripts are sent that are followed by WAIT.
-
-    Any thread may call the methods; they block.
-    """
+    """A server's connections for scripts that are followed by WAIT. Any thread may call the methods; they block."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._idle: list[Connection] = []
 
     def replicate(self, run: Run[Any], replicas: int, timeout: float) -> tuple[Any, Any]:
-        """Run a script that writes, followed by WAIT, and return the replies to both. An error reply is returned, not raised.
+        """Run a script that writes, followed by WAIT, and return the replies to both, which may be error replies.
 
-        ``replicas``: number of replicas that WAIT waits for. ``timeout``: maximum seconds of that wait. Raises NotSent, Unknown
-        or Refused.
+        ``replicas``: number of replicas that WAIT waits for. ``timeout``: maximum seconds of that wait. Raises NotSent if no
+        connection can be opened, Unknown if no reply comes in time, and Refused if the server refuses the login.
         """
         wait = protocol.command("WAIT", replicas, max(1, int(1000 * timeout)))
         replies = self._exchange(protocol.pack(run) + wait, timeout + LATE)
@@ -76,8 +73,10 @@ class Dedicated:
 
 
 def outcome(run: Run[Any], replies: tuple[Any, Any], endpoint: Endpoint) -> tuple[Any, int]:
-    """Return the typed reply of the script, and the number of replicas that acknowledged its writes. Raises Refused if one of
-    the replies is an error."""
+    """Return the typed reply of the script, and the number of replicas that have acknowledged its writes.
+
+    Raises Refused if one of the replies is an error, and Unknown if the script's reply is malformed.
+    """
     first, acknowledged = replies
     protocol.check(acknowledged, endpoint)
     return protocol.value(run, first, endpoint), int(acknowledged)

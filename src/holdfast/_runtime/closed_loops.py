@@ -16,7 +16,7 @@ EVERY = 0.5
 closing."""
 
 UNDER_WAY = 2.0
-"""Seconds after the end of an operation until its last requests, such as a release, have certainly been sent."""
+"""Seconds after which the last requests of an ended operation, such as a release, have certainly been sent."""
 
 
 class LoopDriver(Protocol):
@@ -28,14 +28,14 @@ class LoopDriver(Protocol):
     running: set[Coroutine[Any, Any, Any]]
     """The operations (coroutines) that have begun and have not ended yet."""
     unwatched: bool
-    """True while no periodic check is scheduled whether this driver's event loop was closed."""
+    """True while no check is scheduled of whether this driver's event loop was closed."""
 
     def end(self, operation: Coroutine[Any, Any, Any]) -> None:
         """End an operation that no task drives any more: run its clean-up, as far as that is possible without awaiting."""
 
 
 class Loops:
-    """The drivers of all event loops with running operations, and a periodic check whether one of these loops was closed."""
+    """The drivers of the event loops in which operations run, and a periodic check for closed loops."""
 
     def __init__(self, keeper: KeeperThread) -> None:
         self._keeper = keeper
@@ -58,7 +58,7 @@ class Loops:
         return bool(self._drivers)
 
     def end(self) -> None:
-        """End the operations of loops that were closed."""
+        """End the operations of closed event loops, so that the locks which they hold are released."""
         with self._keeper.mutex:
             drivers = [driver for driver in self._drivers if driver.loop.is_closed()]
         for driver in drivers:
@@ -67,12 +67,11 @@ class Loops:
                 self._ended_at = self._keeper.clock()
 
     def lately(self) -> bool:
-        """Return True if operations were ended in the last UNDER_WAY seconds, so that their last requests may not be answered
-        yet."""
+        """Return True if operations were ended in the last UNDER_WAY seconds: their last requests may still be on their way."""
         return self._keeper.clock() < self._ended_at + UNDER_WAY
 
     def close(self) -> None:
-        """Stop checking all drivers."""
+        """Stop checking the event loops."""
         with self._keeper.mutex:
             for driver in self._drivers:
                 driver.unwatched = True

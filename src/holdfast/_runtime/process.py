@@ -156,10 +156,10 @@ class Process:
         return self._keeper
 
     def subscribe(self, endpoints: tuple[Endpoint, ...], listener: Subscriber) -> bool:
-        """Subscribe a listener to notifications of these servers. Return True if enough of the servers can notify the process
-        already.
+        """Subscribe a listener to notifications of these servers.
 
-        Otherwise return False; the listener is then woken whenever another server can notify the process.
+        Return True if as many of them as the listener needs can already notify the process. If not, return False: the listener
+        is woken whenever another server can notify the process.
         """
         return sum(self.keeper.subscribe(endpoint, listener) for endpoint in endpoints) >= listener.majority
 

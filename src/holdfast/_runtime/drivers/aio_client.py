@@ -72,11 +72,10 @@ class Driver(Runner):
         server drops it."""
 
     async def _ask(self, request: CallClient) -> Any:
-        """Await a call of the client, and return its result. If the task was cancelled during the call, raise CancelledError
-        after the call.
+        """Await a call of the client, and return its result.
 
-        Clients may lose a cancellation that comes just after they sent a request, because of a bug in `asyncio.wait_for` up to
-        Python 3.11.
+        If the task is cancelled meanwhile, raise CancelledError after the call. Otherwise the cancellation could get lost, by a
+        bug in `asyncio.wait_for` up to Python 3.11.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -92,14 +91,14 @@ class Driver(Runner):
         return answer
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return holdfast's own client for ``key``, which ``make`` creates at its first use."""
+        """Return holdfast's own client that is stored under ``key``; ``make`` creates it at the first call for this key."""
         if key not in self.clients.open:
             self.clients.open[key] = make()
         return self.clients.open[key]
 
 
 _HERE = Endpoint(host="transactions", port=0)
-"""A placeholder endpoint, used as the key under which a loop's driver of transactions is stored."""
+"""A key, not a server: the driver of a loop's transactions is stored under it, among drivers that are stored by endpoint."""
 
 
 def driver() -> Driver:

@@ -58,7 +58,7 @@ class ShardDriver(Driver):
 
 
 async def _find_out(cluster: Cluster, timeout: float) -> bool:
-    """Ask the servers of the Cluster for the owners of the slots. Return False if no server answers."""
+    """Ask the servers of the Cluster which of them owns which slot. Return False if none answers."""
     try:
         await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, timeout)
     except WireError:

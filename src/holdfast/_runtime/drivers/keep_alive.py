@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def unregister_waiter(process: Process, endpoint: Endpoint, waiter: Waiter) -> None:
-    """Stop refreshing the queue entry of a waiter, because its wait has ended."""
+    """Have the keeper no longer refresh the entry of a waiter in the server's queue, because its wait has ended."""
     keeper = process.running_keeper
     if keeper is not None:
         keeper.unregister_waiter(endpoint, waiter)
@@ -38,7 +38,7 @@ def stop(process: Process, endpoint: Endpoint, held_lease: HeldLease) -> None:
 
 
 def _dropped(keeper: Keeper, endpoint: Endpoint, held_lease: HeldLease) -> None:
-    """Release a lease whose owner object was garbage-collected before the lease was released."""
+    """Release a lease that was not released before the object that owns it was garbage-collected."""
     if held_lease.over:
         return
     held_lease.end()

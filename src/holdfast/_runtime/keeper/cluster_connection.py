@@ -25,16 +25,14 @@ class Drawing(Protocol):
 
 
 class Lines(Protocol):
-    """The method of the keeper (background thread) that these connections call: it returns the connection to each server of a
-    Cluster."""
+    """The method of the keeper (background thread) that these connections call."""
 
     def line_to(self, endpoint: Endpoint) -> Line:
-        """Return the keeper's connection for requests to a server."""
+        """Return the keeper's connection to one server of the Cluster, for requests."""
 
 
 def inbox_address_of(shard: Endpoint, process_id: str) -> InboxAddress:
-    """Return the address of this process's inbox (its channel for notifications) on a Cluster shard, with the keys for which it
-    gets notifications."""
+    """Return the id of this process's inbox (its channel for notifications) on a Cluster shard, and how to subscribe to it."""
     assert isinstance(shard, Shard)
     return InboxAddress(shard.identity(process_id), "SSUBSCRIBE" if shard.sharded else "SUBSCRIBE", slot_of, shard.near)
 
@@ -94,7 +92,7 @@ class ShardLine:
         return float("inf")
 
     def fail(self, why: str) -> None:
-        """Do nothing, because connections to other shards use the same servers' connections, too."""
+        """Do nothing: the connections to the servers serve other shards, too, and must stay open."""
 
     def close(self) -> None:
         """Do nothing, because the keeper closes the connections to the servers."""
@@ -107,8 +105,7 @@ class ShardLine:
 
 
 class ShardInbox(PipelinedConnection):
-    """The connection for notifications from a Cluster shard. If the shard's slot moves, this connection is opened anew to the
-    slot's new owner."""
+    """The connection for notifications from a Cluster shard, opened anew when the shard's slot moves to another server."""
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         def on_answer(answer: Any, sent: float) -> None:

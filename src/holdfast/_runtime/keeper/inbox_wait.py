@@ -70,8 +70,8 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
 def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None) -> Outcome | None:
     """Wait for the outcome of a waiter in the server's queue, until monotonic time ``until`` (None: without limit).
 
-    Return TimedOut if the time is up, and None if the waiter was woken to look at other state. If the keeper can lend its
-    inbox's socket, the calling thread watches that socket, which is faster than `Slot.take`.
+    Return TimedOut if the time is up, and None if the waiter was woken without an outcome. If the keeper can lend the socket
+    of its inbox, the calling thread watches that socket, which is faster than `Slot.take`.
     """
     slot = waiter.attempt.slot
     assert isinstance(slot, Slot)

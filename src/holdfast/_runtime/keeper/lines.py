@@ -28,8 +28,7 @@ class LineKeeper(ConnectionKeeper, Protocol):
 
 
 def inbox_address_of(endpoint: Endpoint, process_id: str) -> InboxAddress | None:
-    """Return the address of this process's inbox (its channel for notifications) on a Cluster endpoint; None for a single
-    server."""
+    """Return the id of this process's inbox (its channel for notifications) in a Cluster; None for a single server."""
     if endpoint.cluster is None:
         return None
     from holdfast._runtime.keeper import cluster_connection

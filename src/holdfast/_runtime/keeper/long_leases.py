@@ -19,22 +19,23 @@ accepts no more clients. The lease would be lost.
 """
 
 PAUSE_S = 0.05
-"""Minimum seconds between two checks, if leases come and go quickly."""
+"""Minimum seconds between two checks. It matters if leases are granted and released quickly."""
 
 
 class LongLeases:
-    """A periodic check, while this process holds any lease, for leases held for LONG_S seconds and for owners whose event loop
-    was closed."""
+    """A check that is repeated while this process holds leases.
+
+    It finds leases held for LONG_S seconds, and leases whose event loop was closed.
+    """
 
     def __init__(self, keeper: KeeperThread, nodes: Collection[Node]) -> None:
         self._keeper = keeper
         self._nodes = nodes
         self._connected: set[Node] = set()
-        """States of the servers with a long lease, for which the connections have been requested."""
+        """Servers (their states in the keeper) with a long lease, to which connections were requested."""
 
     def look_later(self) -> None:
-        """Schedule the next check, unless one is scheduled, because a lease was granted. The caller holds the keeper's
-        mutex."""
+        """Schedule the next check after a lease was granted, unless one is scheduled. The caller holds the keeper's mutex."""
         if not self._keeper.looks:
             self._keeper.later(LONG_S, self._look)
             self._keeper.looks = True

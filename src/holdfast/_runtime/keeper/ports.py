@@ -24,4 +24,4 @@ class KeeperThread(Protocol):
         """Call ``what`` in the keeper thread after ``seconds`` seconds."""
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Run an action whose failure must not affect other leases: log an exception and return False."""
+        """Call ``action``; if it fails, log the exception and return False, so that other leases are not affected."""

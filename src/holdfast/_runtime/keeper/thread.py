@@ -54,8 +54,10 @@ class Keeper:
         self.clock = system.clock
         self.process_id = process_id
         self.record = record
-        """Function that returns this process's record: its host, pid, waits and labels, which other processes read from the
-        server."""
+        """Function that returns this process's record:
+
+        its host, pid, waits and labels, for other processes to read on the server.
+        """
         self.mutex = threading.RLock()  # re-entrant, because a signal handler may use locks, too
         self.in_change: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
         self.selector = system.selector()
@@ -96,18 +98,20 @@ class Keeper:
             self.safely(self.report, lost)
 
     def attend(self, at: float) -> None:
-        """Have the thread look after a new lease by monotonic time ``at``, in seconds. The caller holds the mutex."""
+        """Have the thread attend to its leases by monotonic time ``at``, in seconds, because there is a new one.
+
+        The caller holds the mutex.
+        """
         self._long_leases.look_later()
         if self.collected:
             self._poke()
         self.wake_by(at)
 
     def gone(self, endpoint: Endpoint, key: bytes, sent: float) -> None:
-        """Handle the information that a server does not have this lock's key, from the reply to a request sent at monotonic
-        time ``sent``.
+        """Treat this process's lease of a lock as lost, because the server does not have the lock's key.
 
-        If this process has a lease of the key that was granted earlier, the lease is lost, and its owner is notified before the
-        method returns.
+        ``sent``: monotonic time, in seconds, at which the request that showed this was sent; a lease granted later is not lost.
+        The owner of the lease is notified before the method returns.
         """
         with self.mutex:
             lost = self._node(endpoint).renewing.gone(key, sent)
@@ -146,7 +150,7 @@ class Keeper:
     def register_waiter(self, endpoint: Endpoint, waiter: Waiter) -> bool:
         """Register a waiter for notifications from this server. Return True if the process is already subscribed there.
 
-        Return False if it is not; the waiter's slot then gets None once the subscription is made.
+        If it is not, return False: the waiter's slot then gets None once the subscription is made.
         """
         now = self.clock()
         with self.mutex:
@@ -172,13 +176,12 @@ class Keeper:
             self._node(endpoint).waiting.unregister_waiter(waiter)
 
     def abort_wait(self, endpoint: Endpoint | tuple[Endpoint, ...], attempt: Attempt, error: Exception) -> None:
-        """End the wait of an attempt with an error, which is then raised in its thread or task. Do nothing if the attempt is
-        not waiting."""
+        """End the wait of an attempt by raising ``error`` in its thread or task. Do nothing if the attempt is not waiting."""
         with self.mutex:
             abort_wait(self._node(endpoint).waiting if isinstance(endpoint, Endpoint) else None, attempt, error)
 
     def lend_socket(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
-        """Lend the socket for a server's notifications to a waiter, which then watches it.
+        """Lend a waiter the socket on which a server's notifications arrive: the waiter then watches it.
 
         Return None if other waiters need the socket too, or if it cannot be lent.
         """
@@ -211,7 +214,7 @@ class Keeper:
     def subscribe(self, endpoint: Endpoint, listener: Subscriber) -> bool:
         """Notify a listener of messages from this server, from now on. Return True if the process is already subscribed there.
 
-        Return False if it is not; the listener is then woken once the subscription is made.
+        If it is not, return False: the listener is then woken once the subscription is made.
         """
         with self.mutex:
             node = self._node(endpoint)
@@ -323,7 +326,7 @@ class Keeper:
 
     @staticmethod
     def _inbox(node: Node) -> PipelinedConnection | None:
-        """Return a node's connection for notifications, if it has a socket that can be lent to a waiter."""
+        """Return a server's connection for notifications if its socket can be lent to a waiter, otherwise None."""
         return node.inbox if isinstance(node.inbox, PipelinedConnection) else None
 
     def _link(
@@ -363,7 +366,7 @@ class Keeper:
             pass  # the pipe is full, so the thread will wake; or it is closed, so the thread has ended
 
     def report(self, held_lease: HeldLease) -> None:
-        """Notify the owner that its lease is lost. The caller does not hold the mutex."""
+        """Notify the owner of a lease that the lease is lost. The caller does not hold the mutex."""
         whole = held_lease.lost_with_it()
         if whole is None:
             log.debug("a vote for %r lost: %s", held_lease.spec.name, held_lease.lost)
@@ -374,7 +377,7 @@ class Keeper:
             owner.notice_loss()
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Run an action whose failure must not affect other leases: log an exception and return False."""
+        """Call ``action``; if it fails, log the exception and return False, so that other leases are not affected."""
         try:
             action(*args)
         except Exception:
