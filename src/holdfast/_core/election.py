@@ -66,7 +66,7 @@ class NoLeader(NamedTuple):
 
 
 class NoSuchCandidate(NamedTuple):
-    """The reply that no candidate with the wanted name waits, or that its process cannot be notified."""
+    """The reply that no candidate with the wanted name waits, or that the process of the one that waits cannot be notified."""
 
     names: tuple[str, ...]
     """Names of the waiting candidates."""

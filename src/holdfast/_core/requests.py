@@ -110,11 +110,11 @@ class Granted(NamedTuple):
 
 
 class TimedOut(NamedTuple):
-    """The result of a wait whose time limit has passed."""
+    """The result of a wait that reached its time limit."""
 
 
 class Gone(NamedTuple):
-    """The result of a wait that the server no longer has in its queue."""
+    """The result of a wait for a lock whose waiter is missing in the server's queue."""
 
 
 class TooFew(Exception):
@@ -313,11 +313,11 @@ Call = Run[Any] | Command
 
 
 class Replicate(Request[Answer[tuple[Any, int]]]):
-    """Request to run a script, and then to wait up to ``timeout`` seconds until ``replicas`` replicas have acknowledged its
-    writes.
+    """Request to run a script, and then to wait until ``replicas`` replicas have acknowledged its writes.
 
-    The reply contains the script's reply and the number of replicas that have acknowledged. The request uses a connection of
-    its own, because WAIT blocks later requests on its connection. Raises NotSent, Unknown or Refused.
+    The wait lasts up to ``timeout`` seconds. The reply contains the script's reply and the number of replicas that have
+    acknowledged. The request uses a connection of its own, because WAIT blocks later requests on its connection. Raises
+    NotSent, Unknown or Refused if it gets no reply or an error.
     """
 
     __slots__ = __match_args__ = ("run", "replicas", "timeout")
@@ -329,10 +329,10 @@ class Replicate(Request[Answer[tuple[Any, int]]]):
 
 
 class AskPlace(Request[Answer[Any]]):
-    """Request to send a call to one of the servers that are inspected. Raises NotSent, Unknown or Refused.
+    """Request to send a call to one of the servers that are inspected. ``place``: index of the server.
 
-    ``place``: index of the server. ``all_of``: True if the call is about all keys on that server, as SCAN is. A Cluster client
-    then must not route the call by a key.
+    ``all_of``: True if the call is about all keys on that server, as SCAN is. A Cluster client then must not route the call by
+    a key. Raises NotSent, Unknown or Refused if it gets no reply or an error.
     """
 
     __slots__ = __match_args__ = ("place", "call", "all_of")

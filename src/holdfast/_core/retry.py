@@ -10,9 +10,9 @@ R = TypeVar("R")
 
 
 async def retry_idempotent(call: Request[R]) -> R:
-    """Send a request that may be carried out twice without harm: up to three times, until a reply arrives.
+    """Send a request up to three times, until a reply arrives; carrying it out twice must do no harm.
 
-    Raises the error of the third try, or Refused at once.
+    Raises the error of the third try. An error reply is raised at once, as Refused.
     """
     for _ in range(2):
         try:

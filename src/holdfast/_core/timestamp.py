@@ -70,7 +70,7 @@ class Hold:
     """
 
     values: tuple[bytes, ...] = ()
-    """Values of which the key has one. After a renewal without a reply there are several; otherwise one."""
+    """Values of which the key holds one: a single value, or several after a renewal without a reply."""
     until: float = 0.0
     """Monotonic time, in seconds, until which the holder may rely on the lock."""
     ends: float = 0.0

@@ -41,7 +41,7 @@ class WaitGraph:
         self._attempts: dict[Wait, Attempt] = {}
         self.detector: DeadlockDetector | None = None
         self.untold = False
-        """True while the record on the server does not show the present waits of this process."""
+        """True while the record on the server lacks changes in the waits of this process."""
 
     def join(self, other: WaitGraph) -> WaitGraph:
         """Add the nodes of this graph to the graph ``other`` of the same Cluster, and return ``other``.

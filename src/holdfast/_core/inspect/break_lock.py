@@ -24,9 +24,9 @@ class TakenAway(NamedTuple):
 
     fence: int
     told: bool
-    """True if the former holder's process received the message about it."""
+    """True if the message that the lock was revoked reached the former holder's process."""
     heir: str
-    """Public id of the process that has the lock now, since it waited for the lock; empty if nobody waited."""
+    """Public id of the process that waited for the lock and has got it now; empty if nobody waited."""
 
 
 class Free(NamedTuple):
@@ -34,7 +34,7 @@ class Free(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The reply that the lock has another holder than the one that was named, so that nothing was revoked."""
+    """The reply that another client than the named one holds the lock, so that nothing was revoked."""
 
 
 Outcome = TakenAway | Free | Changed | Conflict

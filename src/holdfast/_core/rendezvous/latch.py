@@ -72,8 +72,7 @@ class LatchSpec:
 
 
 class CountMismatch(Exception):
-    """Raised if the latch or barrier on the server was created with another count, ``number``, than the one that the caller
-    passed."""
+    """Raised if the latch or barrier on the server has the count ``number``, and the caller passed another count."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

@@ -74,7 +74,7 @@ class ActiveRun:
     why: str = ""
     """Reason why the run was told to end; empty: it was not told to end."""
     verdict: str = ""
-    """Status with which the server records the run once it has ended, if it was told to end; otherwise empty."""
+    """Status that the server is to record for the run, if the run was told to end; otherwise empty."""
     told_at: float = INFINITY
     over: bool = False
 

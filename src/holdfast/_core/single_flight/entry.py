@@ -123,7 +123,7 @@ class Absent(NamedTuple):
 
 
 class Oversize(NamedTuple):
-    """A reply of the server: the stored value has ``size`` bytes, more than `EntrySpec.max_size`."""
+    """The server's reply that the stored value has ``size`` bytes, more than `EntrySpec.max_size`."""
 
     size: int
 
@@ -134,7 +134,7 @@ class Granted(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """A reply of the server: the caller's token was revoked, so it must not load the value under that token."""
+    """The server's reply that the caller's token was revoked, so that the caller must not load the value under this token."""
 
 
 @dataclass(frozen=True, slots=True)
