@@ -17,7 +17,7 @@ import pytest
 
 import holdfast
 from holdfast import aio
-from holdfast._api import aio_lock, sync_barrier, sync_event, sync_lock, sync_redlock, sync_rlock, sync_transaction
+from holdfast._api import aio_lock, sync_lock, sync_redlock, sync_rlock, sync_transaction
 from holdfast._api.cache import aio_cache, sync_cache
 from holdfast._core import control_records, names, requests
 from holdfast._core.lock import replies, server_queue
@@ -355,10 +355,10 @@ SYNC = {
     "Term": holdfast.Term,
     "WriteLease": holdfast.WriteLease,
     "WriteSide": holdfast.WriteSide,
-    "Barrier": sync_barrier.Barrier,
+    "Barrier": holdfast.Barrier,
     "Cache": sync_cache.Cache,
-    "CountDownLatch": sync_event.CountDownLatch,
-    "Event": sync_event.Event,
+    "CountDownLatch": holdfast.CountDownLatch,
+    "Event": holdfast.Event,
     "Lock": sync_lock.Lock,
     "FairLock": sync_lock.FairLock,
     "Election": holdfast.Election,

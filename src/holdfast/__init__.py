@@ -35,16 +35,16 @@ from holdfast.errors import (
 
 if TYPE_CHECKING:
     from holdfast import aio, fencing, legacy
+    from holdfast._api.barrier import Barrier, BrokenBarrier
     from holdfast._api.cache.sync_cache import Cache, CacheStatistics, Memoized
+    from holdfast._api.deadlock import Cycle, CycleWaiter, find_deadlocks
     from holdfast._api.decorator import locked
+    from holdfast._api.event import CountDownLatch, Event
     from holdfast._api.inspect import Broken, Holder, LockInfo, Waiter
+    from holdfast._api.inspector import Inspector
     from holdfast._api.once import Outcome, Running
     from holdfast._api.statistics import LockStatistics
-    from holdfast._api.sync_barrier import Barrier, BrokenBarrier
-    from holdfast._api.sync_deadlock import Cycle, CycleWaiter, find_deadlocks
     from holdfast._api.sync_election import Elected, Election, Term
-    from holdfast._api.sync_event import CountDownLatch, Event
-    from holdfast._api.sync_inspect import Inspector
     from holdfast._api.sync_lock import FairLock, Lease, Lock, LockLease
     from holdfast._api.sync_multilock import MultiLease, MultiLock
     from holdfast._api.sync_once import Once, once
@@ -74,25 +74,25 @@ __all__ = [
 
 _LATER = {
     "aio": "holdfast.aio",
-    "Barrier": "holdfast._api.sync_barrier",
+    "Barrier": "holdfast._api.barrier",
     "BoundedSemaphore": "holdfast._api.sync_semaphore",
     "Broken": "holdfast._api.inspect",
-    "BrokenBarrier": "holdfast._api.sync_barrier",
+    "BrokenBarrier": "holdfast._api.barrier",
     "Cache": "holdfast._api.cache.sync_cache",
     "CacheStatistics": "holdfast._api.cache.options",
     "close": "holdfast._runtime.process",
-    "CountDownLatch": "holdfast._api.sync_event",
+    "CountDownLatch": "holdfast._api.event",
     "Cycle": "holdfast._core.deadlock.cycles",
     "CycleWaiter": "holdfast._core.deadlock.cycles",
     "declare_new": "holdfast._api.sync_redlock",
     "Elected": "holdfast._core.election",
     "Election": "holdfast._api.sync_election",
-    "Event": "holdfast._api.sync_event",
+    "Event": "holdfast._api.event",
     "FairLock": "holdfast._api.sync_lock",
     "fencing": "holdfast.fencing",
-    "find_deadlocks": "holdfast._api.sync_deadlock",
+    "find_deadlocks": "holdfast._api.deadlock",
     "Holder": "holdfast._api.inspect",
-    "Inspector": "holdfast._api.sync_inspect",
+    "Inspector": "holdfast._api.inspector",
     "Lease": "holdfast._api.sync_lock",
     "legacy": "holdfast.legacy",
     "Lock": "holdfast._api.sync_lock",

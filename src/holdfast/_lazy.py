@@ -9,8 +9,8 @@ from typing import Any
 def later(names: MutableMapping[str, Any], homes: dict[str, str]) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for the module whose globals are ``names``.
 
-    The mapping ``homes`` maps each lazy name to the module that it is imported from. The name of a submodule is mapped to the
-    submodule itself.
+    The mapping ``homes`` maps each lazy name to the module that it is imported from; after a colon, it gives the name that it
+    has in that module, if that is another one. The name of a submodule is mapped to the submodule itself.
     """
 
     def get(name: str) -> Any:
@@ -18,8 +18,9 @@ def later(names: MutableMapping[str, Any], homes: dict[str, str]) -> Callable[[s
             raise AttributeError(f"module {names['__name__']!r} has no attribute {name!r}")
         import importlib  # imported here, because most programs never call this function
 
-        home = importlib.import_module(homes[name])
-        found = names[name] = home if homes[name] == f"{names['__name__']}.{name}" else getattr(home, name)
+        module, _, original = homes[name].partition(":")
+        home = importlib.import_module(module)
+        found = names[name] = home if module == f"{names['__name__']}.{name}" else getattr(home, original or name)
         return found
 
     return get

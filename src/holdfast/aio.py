@@ -11,11 +11,7 @@ from holdfast._lazy import later
 from holdfast._runtime.drivers.aio import close
 
 if TYPE_CHECKING:
-    from holdfast._api.aio_barrier import Barrier
-    from holdfast._api.aio_deadlock import Cycle, CycleWaiter, find_deadlocks
     from holdfast._api.aio_election import Elected, Election
-    from holdfast._api.aio_event import CountDownLatch, Event
-    from holdfast._api.aio_inspect import Inspector
     from holdfast._api.aio_multilock import MultiLease, MultiLock
     from holdfast._api.aio_once import Once, once
     from holdfast._api.aio_redlock import Redlock
@@ -24,8 +20,15 @@ if TYPE_CHECKING:
     from holdfast._api.aio_semaphore import BoundedSemaphore, Semaphore
     from holdfast._api.aio_ticket import RedeemedLock, redeem
     from holdfast._api.aio_transaction import Transaction, transaction
+    from holdfast._api.asyncio_errors import BrokenBarrier
+    from holdfast._api.barrier import AioBarrier as Barrier
     from holdfast._api.cache.aio_cache import Cache, CacheStatistics, Memoized
+    from holdfast._api.deadlock import Cycle, CycleWaiter
+    from holdfast._api.deadlock import aio_find_deadlocks as find_deadlocks
+    from holdfast._api.event import AioCountDownLatch as CountDownLatch
+    from holdfast._api.event import AioEvent as Event
     from holdfast._api.inspect import Broken, Holder, LockInfo, Waiter
+    from holdfast._api.inspector import AioInspector as Inspector
     from holdfast._api.once import Outcome, Running
     from holdfast._api.statistics import LockStatistics
     from holdfast._api.ticket import Ticket
@@ -33,28 +36,29 @@ if TYPE_CHECKING:
     from holdfast.schedule.aio import Schedule
 
 __all__ = [
-    "Barrier", "BoundedSemaphore", "Broken", "Cache", "CacheStatistics", "CountDownLatch", "Cycle", "CycleWaiter", "Elected",
-    "Election", "Event", "FairLock", "Holder", "Inspector", "Lease", "Lock", "LockInfo", "LockLease", "LockStatistics",
-    "Memoized", "MultiLease", "MultiLock", "Once", "Outcome", "RLock", "RWLock", "ReadSide", "RedeemedLock", "Redlock",
-    "Running", "Schedule", "Semaphore", "Term", "Ticket", "Transaction", "Waiter", "WriteLease", "WriteSide", "close",
-    "find_deadlocks", "locked", "once", "redeem", "transaction", "transactional",
+    "Barrier", "BoundedSemaphore", "Broken", "BrokenBarrier", "Cache", "CacheStatistics", "CountDownLatch", "Cycle",
+    "CycleWaiter", "Elected", "Election", "Event", "FairLock", "Holder", "Inspector", "Lease", "Lock", "LockInfo",
+    "LockLease", "LockStatistics", "Memoized", "MultiLease", "MultiLock", "Once", "Outcome", "RLock", "RWLock", "ReadSide",
+    "RedeemedLock", "Redlock", "Running", "Schedule", "Semaphore", "Term", "Ticket", "Transaction", "Waiter", "WriteLease",
+    "WriteSide", "close", "find_deadlocks", "locked", "once", "redeem", "transaction", "transactional",
 ]  # fmt: skip
 
 _LATER = {
-    "Barrier": "holdfast._api.aio_barrier",
+    "Barrier": "holdfast._api.barrier:AioBarrier",
     "BoundedSemaphore": "holdfast._api.aio_semaphore",
     "Broken": "holdfast._api.inspect",
+    "BrokenBarrier": "holdfast._api.asyncio_errors",
     "Cache": "holdfast._api.cache.aio_cache",
     "CacheStatistics": "holdfast._api.cache.options",
-    "CountDownLatch": "holdfast._api.aio_event",
+    "CountDownLatch": "holdfast._api.event:AioCountDownLatch",
     "Cycle": "holdfast._core.deadlock.cycles",
     "CycleWaiter": "holdfast._core.deadlock.cycles",
     "Elected": "holdfast._core.election",
     "Election": "holdfast._api.aio_election",
-    "Event": "holdfast._api.aio_event",
-    "find_deadlocks": "holdfast._api.aio_deadlock",
+    "Event": "holdfast._api.event:AioEvent",
+    "find_deadlocks": "holdfast._api.deadlock:aio_find_deadlocks",
     "Holder": "holdfast._api.inspect",
-    "Inspector": "holdfast._api.aio_inspect",
+    "Inspector": "holdfast._api.inspector:AioInspector",
     "LockInfo": "holdfast._api.inspect",
     "LockStatistics": "holdfast._api.statistics",
     "Memoized": "holdfast._api.cache.aio_cache",

@@ -96,7 +96,7 @@ class Deadlock(HoldfastError):
     key: str
     cycle: Any
     """The cycle: its clients, with the lock that each of them holds and the lock for which it waits. A
-    `holdfast._api.sync_deadlock.Cycle`."""
+    `holdfast._core.deadlock.cycles.Cycle`."""
 
 
 class LeaseLost(HoldfastError):

@@ -1,7 +1,7 @@
 """Fence checks: a protected resource refuses a late write of a holder whose lock has passed to another client.
 
-For keys of Redis or Valkey, use `fenced_set` and `accept`; for an SQL table, the predicate `SQL`. Source: M. Kleppmann,
-"How to do distributed locking" (2016).
+For keys of Redis or Valkey, use `fenced_set` and `accept`, and with asyncio `aio_fenced_set` and `aio_accept`; for an SQL
+table, the predicate `SQL`. Source: M. Kleppmann, "How to do distributed locking" (2016).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast._api import options
-from holdfast._api.caller import Caller
+from holdfast._api.caller import AioCaller, BaseCaller, Caller
+from holdfast._api.flow import complete
 from holdfast._core.lock.records import milliseconds
 from holdfast._core.lock.replies import KEEP_S
 from holdfast._core.names import raw_key, side_key
@@ -19,7 +20,7 @@ from holdfast._lua import Script
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError
 
-__all__ = ["KEEP_FENCE", "SQL", "accept", "fenced_set"]
+__all__ = ["KEEP_FENCE", "SQL", "accept", "aio_accept", "aio_fenced_set", "fenced_set"]
 
 SQL = "fence <= :fence"
 """Fence check for an SQL table with a column ``fence``: it is false if a later holder has written the row.
@@ -47,6 +48,22 @@ def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool | 
     return Run(FENCE_CHECK, (data, side_key(data, b"fence")), (*times, *value), 1.0)
 
 
+def _call_to_set(key: str | bytes, value: str | bytes, fence: int, ttl: float | None, keep: float) -> Run[bool | Conflict]:
+    if not isinstance(value, str | bytes):
+        raise ConfigError(f"value must be str or bytes, not {type(value).__name__}", parameter="value")
+    expiry = "" if ttl is None else milliseconds(options.seconds(ttl, "ttl", 0.001))
+    return _call(key, fence, keep, value, expiry)
+
+
+async def _run(caller: BaseCaller, call: Run[bool | Conflict]) -> bool:
+    found = await caller.run(retry_idempotent(call), call.keys[0], f"fence of {call.keys[0]!r}")
+    answer: bool | Conflict = found.value
+    if isinstance(answer, Conflict):
+        raise ConfigError(f"the fence check wrote nothing: {answer.why}", parameter="key")
+    return answer
+
+
+@hides_client()
 def fenced_set(
     client: object,
     key: str | bytes,
@@ -63,10 +80,7 @@ def fenced_set(
     highest fence. Raises ServerError if the server is unreachable. Raises ConfigError if an argument is invalid, or if the key
     that stores the fence has another kind of value.
     """
-    if not isinstance(value, str | bytes):
-        raise ConfigError(f"value must be str or bytes, not {type(value).__name__}", parameter="value")
-    expiry = "" if ttl is None else milliseconds(options.seconds(ttl, "ttl", 0.001))
-    return _run(client, _call(key, fence, keep, value, expiry))
+    return complete(_run(Caller(client), _call_to_set(key, value, fence, ttl, keep)))
 
 
 @hides_client()
@@ -76,11 +90,30 @@ def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_F
 
     ``keep``: seconds for which the server keeps the record. Raises ServerError and ConfigError as `fenced_set` does.
     """
-    return _run(client, _call(key, fence, keep))
+    return complete(_run(Caller(client), _call(key, fence, keep)))
 
 
-def _run(client: object, call: Run[bool | Conflict]) -> bool:
-    answer = Caller(client).run(retry_idempotent(call), call.keys[0], f"fence of {call.keys[0]!r}").value
-    if isinstance(answer, Conflict):
-        raise ConfigError(f"the fence check wrote nothing: {answer.why}", parameter="key")
-    return answer
+async def aio_fenced_set(
+    client: object,
+    key: str | bytes,
+    value: str | bytes,
+    fence: int,
+    *,
+    ttl: float | None = None,
+    keep: float = KEEP_FENCE,
+) -> bool:
+    """Do what `fenced_set` does, for asyncio. ``client``: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL."""
+    try:
+        caller = AioCaller(client)
+    finally:
+        del client  # Its URL may contain a password, and error reporters send the variables of each frame.
+    return await _run(caller, _call_to_set(key, value, fence, ttl, keep))
+
+
+async def aio_accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_FENCE) -> bool:
+    """Do what `accept` does, for asyncio. ``client``: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL."""
+    try:
+        caller = AioCaller(client)
+    finally:
+        del client  # Its URL may contain a password, and error reporters send the variables of each frame.
+    return await _run(caller, _call(key, fence, keep))

@@ -14,11 +14,13 @@ import functools
 import importlib
 import inspect
 import io
+import re
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast import cli
+from holdfast._api import flow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,10 +74,11 @@ def public(module: ModuleType) -> list[str]:
 
 
 def written(annotation: object) -> str:
-    """Return an annotation as it stands in the source."""
+    """Return an annotation as it stands in the source, with the names that classes have in `holdfast.aio`."""
     if annotation is inspect.Parameter.empty:
         return ""
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return re.sub(r"\bAio(?=[A-Z])", "", text)
 
 
 def default(value: object) -> str:
@@ -164,7 +167,8 @@ def members(cls: type) -> Iterator[str]:
 
 def class_lines(name: str, cls: type) -> Iterator[str]:
     """Yield a class: its bases, how it is made, its members."""
-    bases = [base.__name__ for base in cls.__mro__[1:] if base is not object and not base.__name__.startswith(("_", "Base"))]
+    inner = {object, flow.Steps, flow.InThreads, flow.InTasks}
+    bases = [base.__name__ for base in cls.__mro__[1:] if base not in inner and not base.__name__.startswith(("_", "Base"))]
     yield f"class {name}({', '.join(bases)})"
     if name not in GIVEN and not issubclass(cls, BaseException):
         with contextlib.suppress(ValueError, TypeError):  # made by something that is not of Python

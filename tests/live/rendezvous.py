@@ -18,6 +18,7 @@ class Either:
     """A barrier, latch or event, whose methods may be called by any thread, and properties asked."""
 
     def __init__(self, face: str, kind: str, *args: Any, **options: Any) -> None:
+        self.face = face
         self.made: Any = getattr(aio if face == "asyncio" else holdfast, kind)(*args, **options)
 
     def __call__(self, method: str, *args: Any, **options: Any) -> Any:
@@ -25,7 +26,7 @@ class Either:
             found = getattr(self.made, method)
             return found(*args, **options) if callable(found) else found
 
-        if type(self.made).__module__.rpartition(".")[2].startswith("aio_"):
+        if self.face == "asyncio":
 
             async def awaited() -> Any:
                 found = call()

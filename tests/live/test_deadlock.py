@@ -17,8 +17,8 @@ import pytest
 import redis
 
 from holdfast import ConfigError, Deadlock, FairLock, Lock, MultiLock, RLock, Semaphore, aio, find_deadlocks
-from holdfast._api.sync_deadlock import Cycle
 from holdfast._core.deadlock import cycles as deadlock_cycles
+from holdfast._core.deadlock.cycles import Cycle
 from holdfast._core.requests import Answer, Command, Sleep
 from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current

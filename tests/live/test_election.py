@@ -19,6 +19,7 @@ import redis
 import holdfast
 from holdfast import ConfigError, LeaseLost, LockTimeout, NoCandidate, NotHeld, aio
 from holdfast._api.caller import Caller
+from holdfast._api.flow import complete
 from holdfast._api.sync_election import Elected, Election
 from holdfast._core.requests import Command
 from live.witness import until
@@ -325,12 +326,12 @@ def test_over_several_servers(new_server: NewServer) -> None:
 def test_what_is_somebody_elses_is_left_alone(server: PrivateServer, name: str) -> None:
     caller = Caller(server.url)
     for key in (f"hf:{{{name}}}", f"hf:{{{name}}}:state", f"hf:{{{name}}}:observers"):
-        caller.ask(Command(("SADD", key, "theirs"), 1.0), key.encode())
+        complete(caller.ask(Command(("SADD", key, "theirs"), 1.0), key.encode()))
         leader = Election(server.url, name)
         for use in (leader.campaign, leader.leader):
             with pytest.raises(ConfigError, match="holds a set"):
                 use()
-        caller.ask(Command(("DEL", key), 1.0), key.encode())
+        complete(caller.ask(Command(("DEL", key), 1.0), key.encode()))
     assert Election(server.url, name).leader() is None
 
 

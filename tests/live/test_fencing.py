@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
 
@@ -45,6 +46,21 @@ def test_accept_without_a_value(server: PrivateServer, look: redis.Redis, name: 
     assert fencing.accept(server.url, name, 8)
     assert not fencing.fenced_set(server.url, name, "x", 7), "both share what they remember"
     assert look.get(name) is None
+
+
+def test_asyncio_checks_the_same_fences(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    async def main() -> None:
+        assert await fencing.aio_accept(server.url, name, 7)
+        assert not await fencing.aio_accept(server.url, name, 6)
+        assert not await fencing.aio_fenced_set(server.url, name, "x", 6)
+        assert await fencing.aio_fenced_set(server.url, name, "x", 8, ttl=60)
+        with pytest.raises(ConfigError, match="not -1"):
+            await fencing.aio_accept(server.url, name, -1)
+
+    asyncio.run(main())
+    assert not fencing.accept(server.url, name, 7), "both APIs share what they remember"
+    assert look.get(name) == "x"
+    assert look.ttl(name) > 0
 
 
 def test_large_fences_are_compared_exactly(server: PrivateServer, name: str) -> None:

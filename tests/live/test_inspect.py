@@ -300,7 +300,7 @@ def test_what_several_share(server: PrivateServer, name: str, face: str) -> None
 def test_of_more_than_are_listed_all_are_counted(
     server: PrivateServer, name: str, face: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("_core.inspect.scan", "_api.sync_inspect", "_api.aio_inspect"):
+    for module in ("_core.inspect.scan", "_api.inspector"):
         monkeypatch.setattr(f"holdfast.{module}.LINE", 2)
     with ExitStack() as stack:
         for _ in range(3):

@@ -15,6 +15,7 @@ import redis
 
 import holdfast
 from holdfast._api.caller import AioCaller, Caller
+from holdfast._api.flow import complete
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import GET_OR_LEASE
 from holdfast._core.single_flight.flight import EntrySpec, Found, Load, Loading, LookupPolicy
@@ -33,7 +34,7 @@ def entry() -> EntrySpec:
 
 
 def run(server: PrivateServer, entry: EntrySpec, operation: Coroutine[Any, Any, T]) -> T:
-    return Caller(server.url).run(operation, entry.value, "test")
+    return complete(Caller(server.url).run(operation, entry.value, "test"))
 
 
 def loading(server: PrivateServer, entry: EntrySpec) -> Load:

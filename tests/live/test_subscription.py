@@ -9,6 +9,7 @@ import time
 import redis
 
 from holdfast._api.caller import AioCaller, Caller
+from holdfast._api.flow import complete
 from holdfast._core.requests import Now, Unsubscribe
 from holdfast._core.subscription import Listener, await_notice, subscribed
 from holdfast._local.server.process import PrivateServer
@@ -42,7 +43,7 @@ def test_a_thread_is_told(server: PrivateServer) -> None:
     known: list[Listener] = []
     thread = threading.Thread(target=lambda: tell(server, once(known).listener_id))
     thread.start()
-    assert Caller(server.url).run(be_told(known, 30.0), b"x", "test") < 10
+    assert complete(Caller(server.url).run(be_told(known, 30.0), b"x", "test")) < 10
     thread.join()
     assert not any(node.listeners for node in current().keeper._nodes.values())
 
@@ -60,7 +61,7 @@ def test_a_task_is_told(server: PrivateServer) -> None:
 
 
 def test_nobody_tells(server: PrivateServer) -> None:
-    assert 0.04 < Caller(server.url).run(be_told([], 0.05), b"x", "test") < 5
+    assert 0.04 < complete(Caller(server.url).run(be_told([], 0.05), b"x", "test")) < 5
     assert 0.04 < asyncio.run(AioCaller(server.url).run(be_told([], 0.05), b"x", "test")) < 5
 
 
@@ -75,4 +76,4 @@ def test_what_was_told_before_the_wait_ends_it(server: PrivateServer) -> None:
         await Unsubscribe(listener)
         return await Now() - started
 
-    assert Caller(server.url).run(told_early(), b"x", "test") < 10
+    assert complete(Caller(server.url).run(told_early(), b"x", "test")) < 10

@@ -12,8 +12,8 @@ import pytest
 import holdfast
 import holdfast.schedule
 from holdfast import errors
-from holdfast._api.sync_barrier import BrokenBarrier
-from holdfast._api.sync_deadlock import Cycle, CycleWaiter
+from holdfast._api.barrier import BrokenBarrier
+from holdfast._core.deadlock.cycles import Cycle, CycleWaiter
 from holdfast.errors import (
     CommandFailed,
     ConfigError,

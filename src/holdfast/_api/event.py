@@ -1,59 +1,37 @@
-"""The common base of `Event`, `CountDownLatch` and `Barrier` in both APIs: their options, checks and errors."""
+"""`Event` and `CountDownLatch` between processes, for threads and for asyncio, and what a `Barrier` shares with them."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Never
+from typing import Any, Never, TypeVar
 
 from holdfast._api import options
+from holdfast._api.caller import AioCaller, BaseCaller, Caller
+from holdfast._api.flow import complete, of_asyncio
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import Spec, answer_within, milliseconds
+from holdfast._core.lock.records import milliseconds
 from holdfast._core.names import encoded, start
-from holdfast._core.rendezvous.barrier import BarrierSpec, Broken
+from holdfast._core.rendezvous import latch
 from holdfast._core.rendezvous.latch import CountMismatch, Forgotten, LatchSpec
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import one_place
-from holdfast._runtime.process import describe
-from holdfast.errors import ConfigError, HoldfastError, ServerError
+from holdfast.errors import ConfigError, ServerError
+
+T = TypeVar("T")
 
 KEEP = 86400.0
 """Default of ``keep``: seconds, one day, for which the server keeps an unused object."""
 
-PLACE = 30.0
-
 ANSWER_WITHIN = 1.0
 """Most seconds to wait for an answer. The request is then sent again, which has no further effect."""
-
-MOST = 10_000
-"""Most parties of a barrier: one run of a script notifies all of them."""
-
-BROKEN_BY = {
-    "died": "{who} gave no sign of life while the others waited for it",
-    "timeout": "the wait of {who} timed out",
-    "abort": "{who} aborted it",
-    "action": "the action failed in {who}",
-    "lost": "the server has lost the list of waiters",
-}
-
-
-class BrokenBarrier(HoldfastError, threading.BrokenBarrierError):
-    """Raised by `Barrier.wait` if the barrier is broken, or breaks while the caller waits. All other waiters get it too."""
-
-    name: str
-    key: str
-    reason: str
-    """The cause: "died", "timeout", "abort", "action", "reset", or "lost" (the server has lost the list of waiters)."""
-    by: str | None
-    """The client that broke the barrier, as ``host:pid (label)``; None if unknown."""
 
 
 class Named:
     """An object that processes share under a name, on one server. It cannot be pickled; create it from its client and name."""
 
-    _caller: Any
-    _caller_type: type[Any]
+    _caller: BaseCaller
+    _caller_type: type[BaseCaller]
     """Class that sends the requests of this API (sync or asyncio)."""
     _name: str
     _keys: tuple[bytes, ...]
@@ -119,52 +97,197 @@ class BaseLatch(Named):
         timeout = min(self._caller.timeout, ANSWER_WITHIN)
         self._latch = LatchSpec((state, waiters, done), kind, at_least_one(count, "count"), keep_ms, timeout)
 
+    async def _run(self, operation: Coroutine[Any, Any, T]) -> T:
+        with self._in_words("count"):
+            return await self._caller.run(operation, self._keys[0], self._what)
 
-class BaseBarrier(Named):
-    """A barrier: the part that the sync and the asyncio API share."""
 
-    _error: type[BrokenBarrier] = BrokenBarrier
+class Event(BaseLatch):
+    """A flag that processes share, with the methods of `threading.Event`.
 
-    @hides_client("Barrier.__init__")
-    def __init__(
-        self,
-        client: object,
-        name: str | bytes,
-        parties: int,
-        action: Callable[[], object] | None = None,
-        timeout: float | None = None,
-        *,
-        ttl: float = PLACE,
-        keep: float = KEEP,
-        prefix: str = "hf:",
-    ) -> None:
-        super().__init__(client, name, prefix, (b"places", b"done", b"waiters", b"action"))
-        self._action = action
-        self._timeout = patience(timeout)
-        number = at_least_one(parties, "parties")
-        if number > MOST:
-            raise ConfigError(f"parties must be at most {MOST}, not {number}", parameter="parties")
-        ttl = options.seconds(ttl, "ttl", options.MIN_TTL)
-        lock = self._keys[-1]
-        keys = (lock, lock + b":state", lock + b":queue")
-        within = min(self._caller.timeout, ANSWER_WITHIN, answer_within(ttl))
-        spec = Spec(self._name, keys, ttl, renew=True, max_hold=None, timeout=within)
-        self._meeting = BarrierSpec(self._keys[:-1], spec, number, milliseconds(options.seconds(keep, "keep", 1.0)))
+    Waiters are notified and do not poll; all waiters of a process share one connection. Waiters return once the event is set,
+    even if it is cleared at once.
+
+    Args:
+        client: a redis.Redis or valkey.Valkey client, or a URL.
+        name: name of the event, 1 to 512 bytes.
+        keep: seconds for which the server keeps the event after the last call on it, such as set() or wait(). After that, the
+            event is not set.
+        prefix: start of all keys on the server.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+
+    _caller_type = Caller
+
+    @hides_client()
+    def __init__(self, client: object, name: str | bytes, *, keep: float = KEEP, prefix: str = "hf:") -> None:
+        super().__init__(client, name, "event 1", count=1, keep=keep, prefix=prefix)
+
+    def is_set(self) -> bool:
+        """Return True if the event is set, by asking the server. Raises ServerError."""
+        return complete(self._run(latch.look(self._latch))).missing == 0
+
+    def set(self) -> None:
+        """Set the event; all waiters return. Raises ServerError."""
+        complete(self._run(latch.down(self._latch, 1)))
+
+    def clear(self) -> None:
+        """Clear the event: new calls of `wait` wait until it is set again. Raises ServerError."""
+        complete(self._run(latch.reset(self._latch)))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the event is set, up to ``timeout`` seconds (None: no limit). Return False on timeout.
+        Raises ServerError."""
+        return complete(self._run(latch.wait(self._latch, patience(timeout))))
+
+
+@of_asyncio
+class AioEvent(BaseLatch):
+    """A flag that processes share, with the methods of `threading.Event`.
+
+    Waiters are notified and do not poll; all waiters of a process share one connection. Waiters return once the event is set,
+    even if it is cleared at once.
+
+    Args:
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
+        name: name of the event, 1 to 512 bytes.
+        keep: seconds for which the server keeps the event after the last call on it, such as set() or wait(). After that, the
+            event is not set.
+        prefix: start of all keys on the server.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+
+    _caller_type = AioCaller
+
+    @hides_client()
+    def __init__(self, client: object, name: str | bytes, *, keep: float = KEEP, prefix: str = "hf:") -> None:
+        super().__init__(client, name, "event 1", count=1, keep=keep, prefix=prefix)
+
+    async def is_set(self) -> bool:
+        """Return True if the event is set, by asking the server. Raises ServerError."""
+        return (await self._run(latch.look(self._latch))).missing == 0
+
+    async def set(self) -> None:
+        """Set the event; all waiters return. Raises ServerError."""
+        await self._run(latch.down(self._latch, 1))
+
+    async def clear(self) -> None:
+        """Clear the event: new calls of `wait` wait until it is set again. Raises ServerError."""
+        await self._run(latch.reset(self._latch))
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the event is set, up to ``timeout`` seconds (None: no limit). Return False on timeout.
+        Raises ServerError."""
+        return await self._run(latch.wait(self._latch, patience(timeout)))
+
+
+class CountDownLatch(BaseLatch):
+    """A latch that opens when ``count`` things are done, in any processes; callers of `wait` wait for that.
+
+    Each call of `count_down` counts once, even if its answer gets lost and it is sent again. With a name (``by``), it counts
+    once for each name. Once open, the latch stays open until `reset`.
+
+    Args:
+        client: a redis.Redis or valkey.Valkey client, or a URL.
+        name: name of the latch, 1 to 512 bytes.
+        count: number of things to be done, at least 1. All users of the latch must pass the same number.
+        keep: seconds after its last use (a wait counts) for which the server keeps the latch. After that it is as new.
+        prefix: start of all keys on the server.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+
+    _caller_type = Caller
+
+    @hides_client()
+    def __init__(self, client: object, name: str | bytes, count: int, *, keep: float = KEEP, prefix: str = "hf:") -> None:
+        super().__init__(client, name, "latch 1", count=count, keep=keep, prefix=prefix)
 
     @property
-    def parties(self) -> int:
-        """The number of participants that have to wait at the barrier before all of them go on."""
-        return self._meeting.parties
+    def count(self) -> int:
+        """The number of things still missing; 0 if the latch is open. Asks the server.
 
-    def _broken(self, broken: Broken, record: bytes | None) -> BrokenBarrier:
-        """Return the BrokenBarrier for an internal error. ``record`` describes the process that broke the barrier."""
-        by = describe(record, broken.process)
-        if broken.why == "reset":
-            text = f"{self._what} was reset by {by or 'another client'} during this wait"
-        else:
-            why = BROKEN_BY.get(broken.why, broken.why).format(who=by or "another participant")
-            text = f"{self._what} is broken: {why}; reset() makes it usable again"
-        return self._error(text, name=self._name, key=self.key, reason=broken.why, by=by)
+        Raises ServerError, and ConfigError if the latch has another ``count`` on the server.
+        """
+        return complete(self._run(latch.look(self._latch))).missing
+
+    def count_down(self, n: int = 1, *, by: str | None = None) -> int:
+        """Count ``n`` things as done, and return the number still missing.
+
+        ``by``: name of the thing or of its worker; a second call with the same name has no effect until `reset`. None: each
+        call has an effect. Raises ServerError, and ConfigError if the latch has another ``count`` on the server.
+        """
+        return complete(self._run(latch.down(self._latch, at_least_one(n, "n"), by or ""))).missing
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the latch is open, up to ``timeout`` seconds (None: no limit). Return False on timeout.
+
+        Raises ServerError, also if the server has lost the count meanwhile, and ConfigError if the latch has another ``count``
+        on the server.
+        """
+        return complete(self._run(latch.wait(self._latch, patience(timeout))))
+
+    def reset(self) -> None:
+        """Reset the latch: the ``count`` of this object is missing again. Raises ServerError."""
+        complete(self._run(latch.reset(self._latch)))
+
+
+@of_asyncio
+class AioCountDownLatch(BaseLatch):
+    """A latch that opens when ``count`` things are done, in any processes; callers of `wait` wait for that.
+
+    Each call of `count_down` counts once, even if its answer gets lost and it is sent again. With a name (``by``), it counts
+    once for each name. Once open, the latch stays open until `reset`.
+
+    Args:
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
+        name: name of the latch, 1 to 512 bytes.
+        count: number of things to be done, at least 1. All users of the latch must pass the same number.
+        keep: seconds after its last use (a wait counts) for which the server keeps the latch. After that it is as new.
+        prefix: start of all keys on the server.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+
+    _caller_type = AioCaller
+
+    @hides_client()
+    def __init__(self, client: object, name: str | bytes, count: int, *, keep: float = KEEP, prefix: str = "hf:") -> None:
+        super().__init__(client, name, "latch 1", count=count, keep=keep, prefix=prefix)
+
+    @property
+    async def count(self) -> int:
+        """The number of things still missing; 0 if the latch is open. Asks the server.
+
+        Raises ServerError, and ConfigError if the latch has another ``count`` on the server.
+        """
+        return (await self._run(latch.look(self._latch))).missing
+
+    async def count_down(self, n: int = 1, *, by: str | None = None) -> int:
+        """Count ``n`` things as done, and return the number still missing.
+
+        ``by``: name of the thing or of its worker; a second call with the same name has no effect until `reset`. None: each
+        call has an effect. Raises ServerError, and ConfigError if the latch has another ``count`` on the server.
+        """
+        return (await self._run(latch.down(self._latch, at_least_one(n, "n"), by or ""))).missing
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the latch is open, up to ``timeout`` seconds (None: no limit). Return False on timeout.
+
+        Raises ServerError, also if the server has lost the count meanwhile, and ConfigError if the latch has another ``count``
+        on the server.
+        """
+        return await self._run(latch.wait(self._latch, patience(timeout)))
+
+    async def reset(self) -> None:
+        """Reset the latch: the ``count`` of this object is missing again. Raises ServerError."""
+        await self._run(latch.reset(self._latch))
 
 
 def at_least_one(value: object, parameter: str) -> int:

@@ -1,26 +1,29 @@
-"""The common base of `Inspector` in both APIs: the search for locks by pattern, and breaking a lock."""
+"""`Inspector` for threads and for asyncio: find locks, show who holds them and who waits, and break them."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
 
-from holdfast._api.inspect import Broken, Holder, LockInfo, text
+from holdfast._api.caller import AioCaller, BaseCaller, Caller
+from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.inspect import Broken, Holder, LockInfo, describe, text
 from holdfast._core import names
 from holdfast._core.inspect import break_lock, scan
-from holdfast._core.inspect.scan import Field, Survey
-from holdfast._core.requests import Conflict, WireError
+from holdfast._core.inspect.scan import LINE, Field, Survey
+from holdfast._core.requests import Answer, AskPlace, Call, Conflict, RunOn, WireError
 from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint
+from holdfast._net.redaction import hides_client
 from holdfast._net.slots import slot_of
 from holdfast._runtime.process import current
 from holdfast.errors import HolderChanged, QuorumError, ServerError
 
 log = logger("holdfast.Inspector")
 
-C = TypeVar("C")
+T = TypeVar("T")
 
 _SPECIAL = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
 """Matches the wildcards in a pattern of `fnmatch`."""
@@ -42,14 +45,17 @@ def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool
     return scan.scan_pattern(prefix, pieces), test
 
 
-class BaseInspector(Generic[C]):
-    """The state of an `Inspector`: the part that the sync and the asyncio API share. ``C`` is the class that asks a server."""
+class BaseInspector(Steps):
+    """The state and the flows of an `Inspector`: the part that the sync and the asyncio API share."""
 
-    def __init__(self, client: object, prefix: str, caller: Callable[[object], C]) -> None:
+    _caller_type: type[BaseCaller]
+
+    @hides_client("Inspector.__init__")
+    def __init__(self, client: object, *, prefix: str = "hf:") -> None:
         self._prefix = names.start(prefix)
         several = client if isinstance(client, list | tuple) else [client]
-        self._callers: list[C] = [caller(one) for one in several]
-        self._endpoints: list[Endpoint] = [one.endpoint for one in self._callers]  # type: ignore[attr-defined]
+        self._callers = [self._caller_type(one) for one in several]
+        self._endpoints: list[Endpoint] = [one.endpoint for one in self._callers]
 
     @property
     def _address(self) -> str:
@@ -109,10 +115,190 @@ class BaseInspector(Generic[C]):
             raise HolderChanged(f"lock {lock.name!r} was not broken: {why}", name=lock.name, key=text(lock.key))
         return None
 
+    async def _page(self, survey: Survey, pattern: str) -> list[LockInfo]:
+        """Return the locks that the next part of the search has found."""
+        return [describe(seen, self._prefix) for seen in await self._run(scan.page(survey), f"locks {pattern!r}")]
+
+    async def _show(self, name: str | bytes | LockInfo, key: str | bytes | None) -> LockInfo:
+        called, lock = self._key(name, key)
+        operation = scan.look(self._field(await self._parts()), [lock], LINE)
+        (seen,) = await self._run(operation, f"lock {called!r}", lock)
+        return describe(seen, self._prefix, name=called, line=True)
+
+    async def _wait(self, name: str | bytes | LockInfo, timeout: float | None, key: str | bytes | None) -> bool:
+        called, lock = self._key(name, key)
+        return await self._run(break_lock.wait(self._field(await self._parts()), lock, timeout), f"lock {called!r}", lock)
+
+    async def _break(
+        self, lock: str | bytes | LockInfo, holder: Holder | None, key: str | bytes | None, by: str | None
+    ) -> Broken | None:
+        seen = lock if isinstance(lock, LockInfo) else await self._show(lock, key)
+        if seen.holder is None:
+            self._enough(seen, seen.answered)
+            return None
+        operation = self._breaking(self._field(await self._parts()), seen, holder, by)
+        return self._broken(seen, await self._run(operation, f"lock {seen.name!r}", seen.key))
+
+    async def _parts(self) -> list[Endpoint]:
+        """Return the servers that each have a part of the keys: for a Cluster, all primaries."""
+        try:
+            await self._callers[0].driver(b"")  # For a Cluster, this looks up the servers of its slots.
+        except WireError as error:
+            raise self._error(error, "locks") from error
+        cluster = self._endpoints[0].cluster
+        return list(self._endpoints) if cluster is None else list(cluster.primaries())
+
+    async def _run(self, operation: Coroutine[Any, Any, T], what: str, key: bytes = b"") -> T:
+        try:
+            servers = [await caller.driver(b"") for caller in self._callers]
+            parts = [await self._caller_type(part).driver(b"") for part in await self._parts()]
+            return await self._run_on(servers[0], _placed(operation, servers, parts))
+        except WireError as error:
+            raise self._error(error, what, key) from error
+        finally:
+            operation.close()  # It has no clean-up.
+
     def _error(self, error: WireError, what: str, key: bytes = b"") -> ServerError:
         from holdfast._api.error_map import told
 
         return told(error, what, text(key))
+
+
+class Inspector(InThreads, BaseInspector):
+    """A view of the locks on a server: who holds them, and who waits. It can also break a lock. Looking changes nothing.
+
+    Tokens are never shown.
+
+    Args:
+        client: a redis.Redis or valkey.Valkey client (also of a Cluster), or a URL; for a Redlock, the list of its servers.
+        prefix: prefix of the locks.
+    """
+
+    _caller_type = Caller
+
+    def locks(self, pattern: str = "*") -> Iterator[LockInfo]:
+        """Yield the locks that are held or waited for, in no particular order, while they are found.
+
+        One request looks at fifty locks, so that a busy server can serve others in between. Locks that are acquired or released
+        meanwhile may be missing. ``pattern`` selects names, as in `fnmatch`. Raises ServerError.
+        """
+        survey = self._survey(pattern, complete(self._parts()))
+        while not survey.over:
+            yield from complete(self._page(survey, pattern))
+
+    def show(self, name: str | bytes | LockInfo, *, key: str | bytes | None = None) -> LockInfo:
+        """Return a lock with all its holders and waiters, up to a thousand of each. Raises ServerError.
+
+        ``key`` is the lock's own ``key=``, if it was created with one.
+        """
+        return complete(self._show(name, key))
+
+    def wait(self, name: str | bytes | LockInfo, timeout: float | None = None, *, key: str | bytes | None = None) -> bool:
+        """Wait until nobody holds the lock, up to ``timeout`` seconds (None: no limit). Return False if the lock is still held
+        then.
+
+        This neither acquires the lock nor queues for it, so another client may hold the lock again when the call returns. The
+        call polls the server once a second, and when the lease expires, because no notification of a release is sent. ``key``:
+        as in `show`. Raises ServerError.
+        """
+        return complete(self._wait(name, timeout, key))
+
+    def break_lock(
+        self,
+        lock: str | bytes | LockInfo,
+        *,
+        holder: Holder | None = None,
+        key: str | bytes | None = None,
+        by: str | None = None,
+    ) -> Broken | None:
+        """Break the lock: its holder loses the lease, and the first waiter acquires it at once. Return None if nobody held it.
+
+        The former holder is notified. Its fences are lower than the one returned. Pass a result of `show` or `locks` as lock:
+        if the lock has another holder by now, that holder keeps it, and HolderChanged is raised. With a name alone, the present
+        holder loses the lock.
+
+        Args:
+            lock: the lock as seen by `show` or `locks`, or its name.
+            holder: the only holder that loses its lease, if the lock has several. None: all that were seen lose theirs.
+            key: the lock's own ``key=``, if it was created with one and is passed by name.
+            by: your name, for the former holder and its log; default: ``host:pid``.
+
+        Raises:
+            HolderChanged: the lock has another holder by now.
+            ServerError: the server cannot be reached.
+            QuorumError: of several servers, too few can be reached.
+        """
+        return complete(self._break(lock, holder, key, by))
+
+
+@of_asyncio
+class AioInspector(InTasks, BaseInspector):
+    """A view of the locks on a server: who holds them, and who waits. It can also break a lock. Looking changes nothing.
+
+    Tokens are never shown.
+
+    Args:
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client (also of a Cluster), or a URL; for a Redlock, the list
+            of its servers.
+        prefix: prefix of the locks.
+    """
+
+    _caller_type = AioCaller
+
+    async def locks(self, pattern: str = "*") -> AsyncIterator[LockInfo]:
+        """Yield the locks that are held or waited for, in no particular order, while they are found.
+
+        One request looks at fifty locks, so that a busy server can serve others in between. Locks that are acquired or released
+        meanwhile may be missing. ``pattern`` selects names, as in `fnmatch`. Raises ServerError.
+        """
+        survey = self._survey(pattern, await self._parts())
+        while not survey.over:
+            for lock in await self._page(survey, pattern):
+                yield lock
+
+    async def show(self, name: str | bytes | LockInfo, *, key: str | bytes | None = None) -> LockInfo:
+        """Return a lock with all its holders and waiters, up to a thousand of each. Raises ServerError.
+
+        ``key`` is the lock's own ``key=``, if it was created with one.
+        """
+        return await self._show(name, key)
+
+    async def wait(self, name: str | bytes | LockInfo, timeout: float | None = None, *, key: str | bytes | None = None) -> bool:
+        """Wait until nobody holds the lock, up to ``timeout`` seconds (None: no limit). Return False if the lock is still held
+        then.
+
+        This neither acquires the lock nor queues for it, so another client may hold the lock again when the call returns. The
+        call polls the server once a second, and when the lease expires, because no notification of a release is sent. ``key``:
+        as in `show`. Raises ServerError.
+        """
+        return await self._wait(name, timeout, key)
+
+    async def break_lock(
+        self,
+        lock: str | bytes | LockInfo,
+        *,
+        holder: Holder | None = None,
+        key: str | bytes | None = None,
+        by: str | None = None,
+    ) -> Broken | None:
+        """Break the lock: its holder loses the lease, and the first waiter acquires it at once. Return None if nobody held it.
+
+        The former holder is notified. Its fences are lower than the one returned. Pass a result of `show` or `locks` as lock:
+        if the lock has another holder by now, that holder keeps it, and HolderChanged is raised. With a name alone, the present
+        holder loses the lock.
+
+        Args:
+            lock: the lock as seen by `show` or `locks`, or its name.
+            holder: the only holder that loses its lease, if the lock has several. None: all that were seen lose theirs.
+            key: the lock's own ``key=``, if it was created with one and is passed by name.
+            by: your name, for the former holder and its log; default: ``host:pid``.
+
+        Raises:
+            HolderChanged: the lock has another holder by now.
+            ServerError: the server cannot be reached.
+            QuorumError: of several servers, too few can be reached.
+        """
+        return await self._break(lock, holder, key, by)
 
 
 def by_whom(by: str | None) -> str:
@@ -123,7 +309,24 @@ def by_whom(by: str | None) -> str:
     return re.sub(r"[^!-~]", "_", by)[:80] or "nobody"
 
 
-def parts_of(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-    """Return the servers that each have a part of the keys: for a Cluster, all primaries. Its slot map must be known."""
-    cluster = endpoints[0].cluster
-    return list(endpoints) if cluster is None else list(cluster.primaries())
+async def _placed(operation: Coroutine[Any, Any, T], servers: Sequence[Any], parts: Sequence[Any]) -> T:
+    """Run an operation, and have each `AskPlace` carried out by the driver of its server. ``parts``: the drivers of the servers
+    that each have a part of the keys."""
+    reply: Any = None
+    error: Exception | None = None
+    while True:
+        try:
+            request = operation.send(reply) if error is None else operation.throw(error)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        reply = error = None
+        try:
+            if isinstance(request, AskPlace):
+                request = RunOn((parts if request.all_of else servers)[request.place], _only(request.call))
+            reply = await request
+        except WireError as failed:
+            error = failed
+
+
+async def _only(call: Call) -> Answer[Any]:
+    return await call

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast._api import election
 from holdfast._api.caller import Caller
+from holdfast._api.flow import complete
 from holdfast._api.sync_election_lock import ElectionLock, LeaderLock
 from holdfast._api.sync_lease import Term
 from holdfast._clock import clock
@@ -162,4 +163,4 @@ class Election(election.BaseElection[Term]):
 
     def _next(self, watch: LeaderWatch) -> Elected | None:
         election_keys = self._office("observing")
-        return self._caller.run(self._change(watch), election_keys.spec.keys[0], f"election {self.name!r}")
+        return complete(self._caller.run(self._change(watch), election_keys.spec.keys[0], f"election {self.name!r}"))

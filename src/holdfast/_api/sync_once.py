@@ -11,6 +11,7 @@ from holdfast import codecs
 from holdfast._api import error_map, options
 from holdfast._api import once as once_base
 from holdfast._api.caller import Caller
+from holdfast._api.flow import complete
 from holdfast._api.functions import is_async, named
 from holdfast._api.once import Job, Outcome, Running
 from holdfast._clock import clock
@@ -90,7 +91,7 @@ class Once(once_base.BaseOnce):
         return self._forget(self._named(fields))
 
     def _forget(self, job: Job) -> bool:
-        dropped: bool = self._caller.run(flight.delete(job.entry), job.entry.value, job.what)
+        dropped: bool = complete(self._caller.run(flight.delete(job.entry), job.entry.value, job.what))
         return dropped
 
     def _run(self, job: Job, function: Callable[[], T]) -> Outcome[T]:
@@ -100,7 +101,7 @@ class Once(once_base.BaseOnce):
         except BaseException:
             if attempt.may_be_on_server:
                 # An exception of an interrupt or a signal handler can come at any line.
-                self._caller.run(flight.abandon(job.entry, attempt), job.entry.value, job.what)
+                complete(self._caller.run(flight.abandon(job.entry, attempt), job.entry.value, job.what))
             raise
 
     def _outcome(self, job: Job, attempt: Attempt, function: Callable[[], T]) -> Outcome[T]:
@@ -124,7 +125,7 @@ class Once(once_base.BaseOnce):
 
     def _look(self, job: Job, attempt: Attempt) -> tuple[Runner, Found | Load | Loading]:
         try:
-            driver = self._caller.driver(job.entry.value)
+            driver = complete(self._caller.driver(job.entry.value))
             found = driver.run(flight.get_or_lease(job.entry, self._policy, attempt))
         except (WireError, KeyConflict) as error:
             raise once_base.refuse(job, error) from error

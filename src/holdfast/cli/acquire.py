@@ -126,6 +126,7 @@ def _leave_word(args: argparse.Namespace, url: str) -> None:
     process is deleted when the process ends."""
     from holdfast import close
     from holdfast._api.caller import Caller
+    from holdfast._api.flow import complete
     from holdfast._core import control_records
     from holdfast._core.lock.records import milliseconds
     from holdfast._core.names import lock_keys, record_key, start
@@ -137,8 +138,7 @@ def _leave_word(args: argparse.Namespace, url: str) -> None:
     labels = {lock_keys(args.name, args.prefix, None)[0]: args.label}
     close()
     try:
-        Caller(url).ask(
-            Command(("SET", key, control_records.write(process.facts(), [], labels), "PX", milliseconds(args.ttl)), 1.0), key
-        )
+        record = control_records.write(process.facts(), [], labels)
+        complete(Caller(url).ask(Command(("SET", key, record, "PX", milliseconds(args.ttl)), 1.0), key))
     except WireError as error:
         output.say(f"acquire: the lock was acquired, but `holdfast ls` cannot show its holder: {error}")

@@ -11,7 +11,7 @@ from holdfast.cli.durations import span
 
 if TYPE_CHECKING:
     from holdfast._api.inspect import LockInfo
-    from holdfast._api.sync_inspect import Inspector
+    from holdfast._api.inspector import Inspector
 
 COLUMNS = ("name", "kind", "holder", "for", "left", "waiting", "fence")
 
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser, *, key: bool = True, answers: b
 def inspector(args: argparse.Namespace) -> Inspector:
     """Return an `Inspector`, which reads locks, for the servers that the options name. Raises ConfigError."""
     urls = servers.settled(args, quiet=getattr(args, "json", False))
-    from holdfast._api.sync_inspect import Inspector
+    from holdfast._api.inspector import Inspector
 
     return Inspector(urls if len(urls) > 1 else urls[0], prefix=args.prefix)
 

@@ -37,7 +37,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _deadlocks(args: argparse.Namespace) -> int:
     url = servers.one(args, quiet=args.json)
-    from holdfast._api.sync_deadlock import find_deadlocks
+    from holdfast._api.deadlock import find_deadlocks
 
     found = find_deadlocks(url, prefix=args.prefix)
     for cycle in found:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar
 
 from holdfast._api import sync_lock
 from holdfast._api.caller import Caller
+from holdfast._api.flow import complete
 from holdfast._api.options import acquire_wait, refuse_mistaken
 from holdfast._clock import clock as local_clock
 from holdfast._core import timestamp
@@ -66,7 +67,7 @@ T = TypeVar("T")
 
 
 def _run(caller: Caller, stamp: Stamp, operation: Coroutine[Any, Any, T]) -> T:
-    return caller.run(_shared.understood(operation, stamp), stamp.key, _shared.called(stamp))
+    return complete(caller.run(_shared.understood(operation, stamp), stamp.key, _shared.called(stamp)))
 
 
 class _Returnable(Protocol):

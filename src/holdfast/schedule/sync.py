@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Never, Self, TypeVar
 
 from holdfast._api.caller import Caller
+from holdfast._api.flow import complete
 from holdfast._api.functions import is_async
 from holdfast._core.schedule import commands, loop
 from holdfast._core.schedule.records import ActiveRun
@@ -165,7 +166,7 @@ class Schedule(BaseSchedule):
         self._obeyed(job, self._ask(commands.order(self._keys, job, what, self._caller.timeout)))
 
     def _ask(self, operation: Coroutine[Any, Any, T]) -> T:
-        return self._caller.run(operation, self._keys.base, self._what)
+        return complete(self._caller.run(operation, self._keys.base, self._what))
 
 
 class Service:
@@ -188,14 +189,14 @@ class Service:
         self._state.stop(wait)
 
     def _drive(self, operation: Coroutine[Any, Any, T]) -> T:
-        return self._caller.run(operation, self._key, self._what)
+        return complete(self._caller.run(operation, self._key, self._what))
 
     def _serve(self) -> None:
         state, engine = self._state, self._engine
         try:
             while True:
                 try:
-                    driver = self._caller.driver(self._key)
+                    driver = complete(self._caller.driver(self._key))
                     engine.home = driver.process, driver.endpoint
                     todos = self._drive(loop.turn(state))
                 except ServerError as error:

@@ -209,12 +209,12 @@ class Cache(BaseCache):
         raise AssertionError  # The coroutine never waits, since its requests are done when they return.
 
     async def _do(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
-        answer: T = self._caller.run(operation, entry.value, self._about(entry.spec.name))
+        answer: T = await self._caller.run(operation, entry.value, self._about(entry.spec.name))
         return answer
 
     async def _read(self, entry: EntrySpec) -> list[bytes | None] | None:
         try:
-            return self._caller.ask(entry.reading, entry.value)  # type: ignore[no-any-return]
+            return await self._caller.ask(entry.reading, entry.value)  # type: ignore[no-any-return]
         except WireError:
             return None
 

@@ -1,0 +1,65 @@
+"""`find_deadlocks` for threads and for asyncio: find cycles of clients that wait for each other's locks."""
+
+from __future__ import annotations
+
+from holdfast._api.caller import AioCaller, BaseCaller, Caller
+from holdfast._api.flow import complete, of_asyncio
+from holdfast._core.deadlock import cycles
+from holdfast._core.deadlock.cycles import Cycle, CycleWaiter, Link
+from holdfast._core.names import records, start
+from holdfast._net.redaction import hides_client
+
+__all__ = ["Cycle", "CycleWaiter", "aio_find_deadlocks", "find_deadlocks"]
+
+
+@hides_client()
+def find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:
+    """Return the cycles of clients that wait for each other's locks on a server or Cluster, and so would wait forever.
+
+    The list is empty if there are none. A holder reports to the server that it waits for another lock once it has waited half a
+    second. A possible cycle is checked twice, so the call takes a moment longer then. Source: E. G. Coffman, M. Elphick,
+    A. Shoshani, "System Deadlocks", ACM Computing Surveys 3, 1971.
+
+    Args:
+        client: a redis.Redis or valkey.Valkey client, or a URL.
+        prefix: prefix of the locks. A cycle over several prefixes is found if each of its waiters holds, or waits for, a lock
+            with this prefix.
+
+    Raises:
+        ConfigError: the client is none of these.
+        ServerError: the server cannot be reached, or refuses the request.
+    """
+    return complete(_find(Caller(client), start(prefix)))
+
+
+@of_asyncio
+async def aio_find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:
+    """Return the cycles of clients that wait for each other's locks on a server or Cluster, and so would wait forever.
+
+    The list is empty if there are none. A holder reports to the server that it waits for another lock once it has waited half a
+    second. A possible cycle is checked twice, so the call takes a moment longer then. Source: E. G. Coffman, M. Elphick,
+    A. Shoshani, "System Deadlocks", ACM Computing Surveys 3, 1971.
+
+    Args:
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
+        prefix: prefix of the locks. A cycle over several prefixes is found if each of its waiters holds, or waits for, a lock
+            with this prefix.
+
+    Raises:
+        ConfigError: the client is none of these.
+        ServerError: the server cannot be reached, or refuses the request.
+    """
+    try:
+        caller = AioCaller(client)
+    finally:
+        del client  # Its URL may contain a password, and error reporters send the variables of each frame.
+    return await _find(caller, start(prefix))
+
+
+async def _find(caller: BaseCaller, prefix: bytes) -> list[Cycle]:
+    key, what = records(prefix), "finding deadlocks"
+    await caller.run(cycles.waiters("", prefix), key, what)  # Afterwards, the servers of a Cluster are known.
+    waiting: list[Link] = []
+    for one in caller.each():
+        waiting += await one.run(cycles.everybody(prefix), key, what)
+    return await caller.run(cycles.find(waiting), key, what)

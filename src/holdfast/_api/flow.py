@@ -1,0 +1,114 @@
+"""How one flow serves both APIs: a flow is a coroutine that awaits steps, and each API carries out the steps in its own way.
+
+A step of the sync API has done its work when it returns. So a flow of the sync API never suspends, and `complete` runs it to
+its end. In asyncio, the caller awaits the flow, which suspends at its steps. A public class is a shell over the flows of its
+base: signatures, docstrings, and the `Steps` of its API, from `InThreads` or `InTasks`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
+
+T = TypeVar("T")
+N = TypeVar("N")
+
+
+class Runner(Protocol):
+    """A driver of either API: runs operations for one process, in a thread or in an event loop."""
+
+    def run(self, operation: Coroutine[Any, Any, Any], /) -> Any:
+        """Run an operation to its end, and return its result; in asyncio, an awaitable."""
+
+
+def complete(flow: Coroutine[Any, Any, T]) -> T:
+    """Run a flow of the sync API to its end, in the calling thread, and return its result."""
+    try:
+        flow.send(None)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    finally:
+        flow.close()  # An interrupt may have come before the start, and Python warns of a coroutine that never started.
+    raise AssertionError  # A step of the sync API never suspends.
+
+
+def of_asyncio(thing: N) -> N:
+    """Decorate a class or function of `holdfast.aio`: its name in texts and in ``help`` is its name there, without ``Aio``."""
+    thing.__name__ = thing.__name__.removeprefix("Aio").removeprefix("aio_")  # type: ignore[attr-defined]
+    return thing
+
+
+class Steps:
+    """The steps of flows, which each API carries out in its own way."""
+
+    _face: ClassVar[Literal["sync", "asyncio"]]
+
+    @staticmethod
+    def _run_on(driver: Runner, operation: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """Run an operation with this driver."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _call_user(function: Callable[[], Any]) -> Awaitable[Any]:
+        """Call a function of the user. In asyncio, await what it returns, if that can be awaited."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _in_background(function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        """Call a function that blocks. In asyncio, a thread calls it, so that the event loop goes on."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _this_task() -> object:
+        """Return the calling thread, by its number, or the running task."""
+        raise NotImplementedError
+
+
+class InThreads(Steps):
+    """The steps of flows in the sync API. Each returns when its work is done."""
+
+    _face = "sync"
+
+    @staticmethod
+    async def _run_on(driver: Runner, operation: Coroutine[Any, Any, T]) -> T:
+        return driver.run(operation)  # type: ignore[no-any-return]
+
+    @staticmethod
+    async def _call_user(function: Callable[[], Any]) -> Any:
+        return function()
+
+    @staticmethod
+    async def _in_background(function: Callable[..., T], *args: Any) -> T:
+        return function(*args)
+
+    _this_task = staticmethod(threading.get_ident)
+
+
+class InTasks(Steps):
+    """The steps of flows in asyncio. Each suspends the task until its work is done."""
+
+    _face = "asyncio"
+
+    @staticmethod
+    def _run_on(driver: Runner, operation: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        return driver.run(operation)  # type: ignore[no-any-return]
+
+    @staticmethod
+    async def _call_user(function: Callable[[], Any]) -> Any:
+        from inspect import isawaitable  # Imported late: programs of threads need neither module.
+
+        result = function()
+        return await result if isawaitable(result) else result
+
+    @staticmethod
+    def _in_background(function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        from asyncio import get_running_loop
+
+        return get_running_loop().run_in_executor(None, function, *args)
+
+    @staticmethod
+    def _this_task() -> object:
+        from asyncio import current_task
+
+        return current_task()
