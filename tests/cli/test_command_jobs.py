@@ -72,6 +72,7 @@ def test_the_last_lines_are_the_result_and_all_are_passed_on() -> None:
     [
         (["sh", "-c", "echo one; echo two >&2; exit 3"], "exit code 3: one\ntwo"),
         (["sh", "-c", "kill -9 $$"], "ended by SIGKILL"),
+        (["sh", "-c", "kill -40 $$"], "ended by signal 40"),
         (["false"], "exit code 1"),
         (["no-such-command"], "cannot run 'no-such-command': No such file or directory"),
     ],

@@ -30,7 +30,7 @@ class Schedule:
     def __init__(self, box: Box | None) -> None:
         self.box = box
         self.memory = Keyspace(1_700_000_000_000_000)
-        self.number = 0
+        self.number = self.registrations = 0
         self.rev = self.start = 0
 
     def run(self, script: Script[Any], keys: tuple[bytes, ...], *args: str | int) -> Any:
@@ -48,10 +48,18 @@ class Schedule:
         return self.box.now_us() if self.box is not None else self.memory.now
 
     def register(
-        self, definition: str = "d", when: str = "w", *, origin: str = "app:job", listener_id: str = HOPE, mode: str = ""
+        self,
+        definition: str = "d",
+        when: str = "w",
+        *,
+        origin: str = "app:job",
+        listener_id: str = HOPE,
+        mode: str = "",
+        number: int | None = None,
     ) -> Any:
         """When it was registered: its last tick, and what it was. Otherwise, the answer."""
-        head = (listener_id, 30_000, f"host {listener_id[:4]}", mode)
+        self.registrations += 1
+        head = (listener_id, number or self.registrations, 30_000, f"host {listener_id[:4]}", mode)
         _, *answers = self.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), *head, 1, "job", definition, when, origin)
         if not answers or answers[0][0] != 1:
             return answers
@@ -386,6 +394,23 @@ def test_the_newest_word_counts(schedule: Schedule) -> None:
     assert schedule.serve(base=start, want=T1)[4] == b"app:other"
 
 
+def test_a_registration_that_is_sent_again_brings_no_old_definition_back(schedule: Schedule) -> None:
+    """Neither a copy that comes late nor a process that repeats its request after a lost reply."""
+    assert schedule.register("new", origin="app:new", listener_id=OTHER, number=1) == (schedule.start, b"d")
+    rev = schedule.rev
+    answer = [codes.REDEFINED, rev, b"new", schedule.start, b"app:new"]
+    assert schedule.register(number=1) == [answer]
+    assert schedule.register("new", origin="app:new", listener_id=OTHER, number=1) == (schedule.start, b"")
+    assert schedule.rev == rev
+    assert schedule.register(number=2) == (schedule.start, b"new"), "it declares it anew"
+
+
+def test_a_registration_that_is_sent_again_does_not_bring_a_removed_job_back(schedule: Schedule) -> None:
+    order(schedule, "remove")
+    assert schedule.register(number=1) == [[codes.NO_JOB]]
+    assert schedule.register(number=2)[1] == b""
+
+
 def test_each_revision_is_higher_than_the_one_before(schedule: Schedule) -> None:
     """Also after the clock was set back. Otherwise a process that knows the old definition takes the new one for it."""
     ahead = schedule.now() + 60_000_000
@@ -472,7 +497,7 @@ def test_who_serves_no_more_is_forgotten_by_the_next_to_begin(schedule: Schedule
         schedule.command("ZADD", KEYS.serving, now - 60_001 - number, token("a", 10 + number))
     schedule.serve(listener_id=token("b", 2), number=1)
     assert schedule.command("ZCARD", KEYS.serving) == 3, "with the one that has registered"
-    assert schedule.command("HLEN", KEYS.base) == 2 + 2 + 3, "v, changes, the numbers of two and the names of three"
+    assert schedule.command("HLEN", KEYS.base) == 2 + 2 + 1 + 3, "v, changes, two requests, one registration, three names"
 
 
 def test_a_request_of_a_process_that_serves_no_more_is_known_as_long_as_it_is_valid(schedule: Schedule) -> None:
@@ -534,7 +559,7 @@ def test_what_belongs_to_others_is_left_alone(schedule: Schedule) -> None:
         JOB.job,
         b"string",
     ]
-    assert schedule.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), HOPE, 1, "h", "", 1, "job", "d", "w", "o")[1] == [
+    assert schedule.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), HOPE, 99, 1, "h", "", 1, "job", "d", "w", "o")[1] == [
         codes.WRONG_TYPE,
         JOB.job,
         b"string",
@@ -597,12 +622,12 @@ def _names(*keys: bytes) -> tuple[str, ...]:
 _SERVING = _names(*ALL, *JOB.serving(1))
 _ORDERED = _names(*ALL, KEYS.jobs, JOB.job, JOB.log)
 _HEAD = (token("b", 9), 9, 10**15, 30_000, "host")
-_NEW = (token("b", 9), 30_000, "host", "")
+_NEW = (token("b", 9), 9, 30_000, "host", "")
 _END = (0, T1, "ok", "text")
 CASES: list[tuple[Script[Any], tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
     (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), (*_NEW, 1, "job", "d", "w", "o"), Box.clear_keys),
     (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), (*_NEW, 1, "job", "e", "w", "o"), _prepared),
-    (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), (*_NEW[:3], "strict", 1, "job", "e", "w", "o"), _prepared),
+    (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), (*_NEW[:4], "strict", 1, "job", "e", "w", "o"), _prepared),
     (SERVE, _SERVING, (*_HEAD, 1, 0, QUEUE.policy, *_END, "", "", "", "", ""), partial(_prepared, queued=True)),
     (SERVE, _SERVING, (*_HEAD, 1, 0, AGAIN.policy, "", "", "", "", "", "", "", "", T2), partial(_prepared, crashed=True)),
     (

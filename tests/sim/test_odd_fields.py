@@ -95,7 +95,7 @@ SCRIPTS: list[Case] = [
     serving("queue", "0", A, "crashed", "text"),
     (job.JOBS, (SCHEDULE.base, SCHEDULE.serving, *JOB.looking()), (job.BESIDE, 9)),
     *(
-        (job.REGISTER, (*SCHEDULED, JOB.job), (A, 30_000, "host", mode, 1, "job", "d", "w", "o"))
+        (job.REGISTER, (*SCHEDULED, JOB.job), (A, 7, 30_000, "host", mode, 1, "job", "d", "w", "o"))
         for mode in ("", "strict")
     ),
     *(
@@ -111,7 +111,7 @@ FIELDS = ["v", "fence", "dead", "keep", "renewed", "limit", "was", "used", "lead
 FIELDS += ["next", f"at:{A}", f"at:{B}", f"as:{B}", f"h:{A}*1", f"h:{B}*1"]
 FIELDS += ["count", "left", "opened", "born", "round", "parties", "actor", A]
 MARKED = ["run", "since", "lease", "servers"]
-BASE = ["v", "changes", f"seq:{A}", f"seq:{B}", f"who:{A}", f"who:{B}"]
+BASE = ["v", "changes", f"seq:{A}", f"seq:{B}", f"reg:{A}", f"reg:{B}", f"who:{A}", f"who:{B}"]
 JOBS = [
     "v",
     "def",

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from holdfast._core.lock.records import Attempt, Grant
-from holdfast._core.requests import Answer, Now
+from holdfast._core.requests import Answer, NewToken, Now, Unknown
 from holdfast._core.schedule import loop
-from holdfast._core.schedule.job import REGISTER, SERVE, Answered, Keys, Late, Options, Registered, Served
-from holdfast._core.schedule.records import ActiveRun, ForgetRun, Log, ServedJob, Start
+from holdfast._core.schedule.job import REGISTER, SERVE, Answered, Changed, Keys, Late, Options, Registered, Served
+from holdfast._core.schedule.records import ActiveRun, ForgetRun, Log, Redefine, ServedJob, Start
 from holdfast._core.schedule.state import HERE, LOOK_AGAIN_S, ScheduleState
+from holdfast._lua.codes import NO_JOB, REDEFINED
 from holdfast.schedule import Every
 from unit.driver import spec
 
@@ -137,9 +138,59 @@ def test_a_job_that_was_registered_anew_is_asked_about_at_once(state: ScheduleSt
     turn.close()
 
 
+def test_a_registration_is_sent_again_under_the_same_number() -> None:
+    """The server may have carried it out, and another process may have declared the job anew since: that one counts."""
+    job = ServedJob("job", KEYS.job("job"), Every(1), Options(), b"d", b"w", "app:job")
+    state = ScheduleState(KEYS, [job], host="here", timeout=1.0, limit=1)
+    numbers = list[Any]()
+    for _ in range(2):
+        asked = loop.register(state)
+        numbers.append(asked.send(None).args[1])
+        with pytest.raises(Unknown):
+            asked.throw(Unknown("no reply"))
+    asked = loop.register(state)
+    numbers.append(asked.send(None).args[1])
+    _, declared = REGISTER.parse([0, [REDEFINED, 7, b"other", 5, b"app:other"]])
+    with pytest.raises(StopIteration):
+        asked.send(Answer((0, declared), 0.0, 0.1))
+    assert numbers == [1, 1, 1]
+    assert state.todo == [Redefine(job, Changed(7, b"other", 5, "app:other"))]
+    job.revision = 0
+    assert state.registration() == ([job], 2)
+
+
+def test_a_job_that_was_removed_after_its_registration_is_registered_anew() -> None:
+    job = ServedJob("job", KEYS.job("job"), Every(1), Options(), b"d", b"w")
+    state = ScheduleState(KEYS, [job], host="here", timeout=1.0, limit=1)
+    asked = loop.register(state)
+    first = asked.send(None)
+    again = asked.send(Answer(REGISTER.parse([0, [NO_JOB]]), 0.0, 0.1))
+    assert (first.args[1], again.args[1]) == (1, 2)
+    asked.close()
+
+
 def test_all_jobs_are_asked_about_when_somebody_has_changed_one(state: ScheduleState) -> None:
     """Not after the first reply, which only says how often that has happened so far."""
     for changes, jobs in ((5, 1), (5, 0), (6, 0), (6, 1), (6, 0)):
         items = state.next_request(0.5) or []
         assert len(items) == jobs
         state.answered(Answer(Served(500_000, changes, [Answered(0, -1, 0, "", taken_down=False) for _ in items]), 0.5, 0.5))
+
+
+def test_a_request_that_is_sent_again_wants_no_more_runs_than_there_is_room_for() -> None:
+    """Its tokens are kept, since the server may have granted them a run: they take up room like the runs themselves."""
+    jobs = [ServedJob(name, KEYS.job(name), Every(1), Options(), b"d", b"w") for name in "abc"]
+    state = ScheduleState(KEYS, jobs, host="here", timeout=1.0, limit=1)
+    state.learn(0, 0.0)
+    state.registered(jobs, [Registered(1, 0, b"")] * 3)
+    wanted = list[list[str]]()
+    for now, token in ((1.5, "t1"), (2.5, "t2")):
+        asked = loop.ask(state, now)
+        request = asked.send(None)
+        if request == NewToken():
+            request = asked.send(token)
+        wanted.append([request.args[at] for at in range(16, len(request.args), 12)])
+        with pytest.raises(Unknown):
+            asked.throw(Unknown("no reply"))
+        state.failed(Unknown("no reply"), now)
+    assert wanted == [["t1", "", ""]] * 2

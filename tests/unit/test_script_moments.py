@@ -99,6 +99,6 @@ def test_the_state_of_a_voter_outlives_its_last_use_by_ten_minutes(keyspace: Key
 def test_a_process_serves_a_schedule_to_the_millisecond(keyspace: Keyspace) -> None:
     keys, listener_id = Keys.of("s"), f"{'a' * 12}.1"
     job = keys.job("job")
-    head = (listener_id, 30_000, "host", "")
+    head = (listener_id, 1, 30_000, "host", "")
     keyspace.run(REGISTER, (keys.base, keys.serving, keys.jobs, job.job), (*head, 1, "job", "d", "w", "app:job"))
     assert keyspace.execute("ZSCORE", keys.serving, listener_id) == b"%d" % (NOW_MS + 30_000)

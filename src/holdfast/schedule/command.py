@@ -119,6 +119,12 @@ _REMARKS = {
 processes."""
 
 
+def _signal_name(number: int) -> str:
+    """Return the name of a signal. Most real-time signals have none, and are shown by number."""
+    names = {one.value: one.name for one in signal.Signals}
+    return names.get(number, f"signal {number}")
+
+
 class _Execution:
     """One execution of a command: its guardian process, its output, and its deadlines."""
 
@@ -245,5 +251,5 @@ class _Execution:
         code = -signal.SIGKILL if self.status is None else os.waitstatus_to_exitcode(self.status)
         if code == 0:
             return said
-        how = f"exit code {code}" if code > 0 else f"ended by {signal.Signals(-code).name}"
+        how = f"exit code {code}" if code > 0 else f"ended by {_signal_name(-code)}"
         raise JobFailed(f"{how}: {said}" if said else how)

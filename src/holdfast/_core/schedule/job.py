@@ -236,8 +236,22 @@ class Served:
     answers: list[Answered | Changed | UnknownJob | Unusable] = field(default_factory=list)
 
 
+Declared = Registered | Changed | UnknownJob | Unusable
+"""The server's reply about one job of a registration. `Changed` and `UnknownJob`: the registration was carried out before, when
+its reply got lost, and the job was changed or removed since."""
+
+
 def _refusal(raw: list[object]) -> Unusable:
     return Unusable(in_the_way(raw, ", nothing of a schedule").why)
+
+
+def _read_changed(raw: list[object]) -> Changed | UnknownJob | Unusable:
+    match raw:
+        case [codes.REDEFINED, int(revision), bytes(definition), int(last), bytes(origin)]:
+            return Changed(revision, definition, last, origin.decode(errors="replace"))
+        case [codes.NO_JOB]:
+            return UnknownJob()
+    return _refusal(raw)
 
 
 def _read_one(raw: list[object]) -> Answered | Changed | UnknownJob | Unusable:
@@ -248,11 +262,7 @@ def _read_one(raw: list[object]) -> Answered | Changed | UnknownJob | Unusable:
                 last, left, queued, cancel.decode(), taken == 1, slot,
                 int(str(fence)), int(str(scheduled)), int(str(attempt)), by_hand == 1,
             )  # fmt: skip
-        case [codes.REDEFINED, int(revision), bytes(definition), int(last), bytes(origin)]:
-            return Changed(revision, definition, last, origin.decode(errors="replace"))
-        case [codes.NO_JOB]:
-            return UnknownJob()
-    return _refusal(raw)
+    return _read_changed(raw)
 
 
 def _read_serve(raw: object) -> Served | Late | Unusable:
@@ -265,10 +275,10 @@ def _read_serve(raw: object) -> Served | Late | Unusable:
     return _refusal(raw)
 
 
-def _read_register(raw: object) -> tuple[int, list[Registered | Unusable] | Rival]:
+def _read_register(raw: object) -> tuple[int, list[Declared] | Rival]:
     assert isinstance(raw, list)
     now, *answers = raw
-    read: list[Registered | Unusable] = []
+    read: list[Declared] = []
     for answer in answers:
         match answer:
             case [1, int(revision), int(last), bytes(before), bytes(other), bytes(who)]:
@@ -276,7 +286,7 @@ def _read_register(raw: object) -> tuple[int, list[Registered | Unusable] | Riva
             case [codes.OTHER_CODE, int(job), bytes(other), bytes(who)]:
                 return now, Rival(job, other.decode(errors="replace"), who.decode(errors="replace"))
             case _:
-                read.append(_refusal(answer))
+                read.append(_read_changed(answer))
     return now, read
 
 
@@ -298,7 +308,7 @@ def _read_list(raw: object) -> list[object]:
 
 
 SERVE: Script[Served | Late | Unusable] = Script("schedule/serve", _read_serve)
-REGISTER: Script[tuple[int, list[Registered | Unusable] | Rival]] = Script("schedule/register", _read_register)
+REGISTER: Script[tuple[int, list[Declared] | Rival]] = Script("schedule/register", _read_register)
 COMMAND: Script[Obeyed | UnknownJob | Full | Unusable] = Script("schedule/command", _read_command)
 JOBS: Script[list[object]] = Script("schedule/jobs", _read_list)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from holdfast._core.names import prefix_of
 from holdfast._core.requests import AwaitNotice, NewToken, Now, Run, Unsubscribe, WireError
-from holdfast._core.schedule.job import REGISTER, Registered, Rival, Unusable
+from holdfast._core.schedule.job import REGISTER, Declared, Rival
 from holdfast._core.schedule.records import ServedJob, Todo
 from holdfast._core.schedule.state import BATCH, HERE, REACHABLE_S, ScheduleState
 from holdfast._core.subscription import subscribed
@@ -27,18 +27,18 @@ async def register(state: ScheduleState) -> None:
     """Register the jobs that the server does not know yet. Raises WireError if the server is unreachable."""
     more = True
     while more:
-        jobs = state.unregistered()[:BATCH]
-        call = _register(state, jobs, "strict" if state.strict else "")
+        jobs, number = state.registration()
+        call = _register(state, jobs, number, "strict" if state.strict else "")
         answer = await call
         state.learn(answer.value[0], answer.came)
         state.registered(jobs, answer.value[1])
         more = bool(state.unregistered())
 
 
-def _register(state: ScheduleState, jobs: list[ServedJob], mode: str) -> Run[tuple[int, list[Registered | Unusable] | Rival]]:
+def _register(state: ScheduleState, jobs: list[ServedJob], number: int, mode: str) -> Run[tuple[int, list[Declared] | Rival]]:
     keys = (state.keys.base, state.keys.serving, state.keys.jobs, *(job.keys.job for job in jobs))
     facts = [fact for job in jobs for fact in (job.name, job.definition, job.timetable, job.agreed or job.origin)]
-    head = (state.listener.listener_id, int(REACHABLE_S * 1000), state.host, mode)
+    head = (state.listener.listener_id, number, int(REACHABLE_S * 1000), state.host, mode)
     return Run(REGISTER, keys, (*head, len(jobs), *facts), state.timeout)
 
 
@@ -67,7 +67,7 @@ async def _look_for_rivals(state: ScheduleState) -> None:
     jobs = state.unregistered()
     for at in range(0, len(jobs), BATCH):
         batch = jobs[at : at + BATCH]
-        call = _register(state, batch, "look")
+        call = _register(state, batch, 0, "look")
         found = (await call).value[1]
         if isinstance(found, Rival):
             raise ConfigError(f"{state.told_of(batch[found.job], found)}; refused because of strict=True", parameter="strict")
@@ -106,7 +106,8 @@ async def ask(state: ScheduleState, now: float) -> bool:
     items = state.next_request(now)
     if items is None:
         return False
-    room = state.room
+    # A request that is sent again keeps its tokens: the server may have granted them runs already, so they take up room.
+    room = state.room - sum(bool(item.token) for item in items)
     for item in sorted(items, key=lambda item: item.end is not None):  # a run that has just ended can wait for others
         if not item.token and room > 0:
             item.token, room = await NewToken(), room - 1

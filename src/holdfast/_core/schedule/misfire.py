@@ -73,12 +73,21 @@ def _between(when: When, after: int, until: int, most: int) -> list[int]:
 def _latest(when: When, after: int, until: int, most: int) -> list[int]:
     """Return the last ticks (scheduled times) later than ``after`` and not later than ``until``, at most ``most`` of them.
 
-    The search goes backwards from ``until``, in steps that double.
+    The search goes backwards from ``until``, in steps that double. A step that reaches too far into a burst is halved until it
+    covers a few ticks of the burst, since walking through a burst of millions takes minutes.
     """
-    span = 1_000_000
+    few = 10 * most
+    start, span = until, 1_000_000
     while True:
-        start = max(after, until - span)
-        found = _between(when, start, until, 1 << 20)
+        nearer, start = start, max(after, until - span)
+        found = _between(when, start, until, few)
+        while len(found) == few:  # later ticks than these may follow
+            middle = (start + nearer) // 2
+            within = _between(when, middle, until, few)
+            if len(within) < most:
+                nearer = middle
+            else:
+                start, found = middle, within
         if len(found) >= most or start == after:
             return found[-most:]
         span *= 2

@@ -12,6 +12,7 @@ from holdfast._core.schedule.job import (
     SERVE,
     Answered,
     Changed,
+    Declared,
     Keys,
     Late,
     Options,
@@ -105,7 +106,9 @@ class ScheduleState:
         """Monotonic time, in seconds, at which runs are told to end because the schedule stops; infinity: it does not stop."""
         self._ended: deque[End] = deque()
         self._stops: deque[float] = deque()
-        self._number = 0
+        self._number = self._registrations = 0
+        self._registering: list[ServedJob] | None = None
+        """Jobs of the last registration until its reply arrives; None: no reply is outstanding."""
         self._server, self._came = 0, 0.0
         self._changes: int | None = None
         self._ticks: list[tuple[int, str]] = []
@@ -190,6 +193,16 @@ class ScheduleState:
 
     def unregistered(self) -> list[ServedJob]:
         return [] if self.stopping else [job for job in self.jobs.values() if not job.revision]
+
+    def registration(self) -> tuple[list[ServedJob], int]:
+        """Return the jobs to register next, and the number of this registration.
+
+        Both are the same again until the reply arrives, so that the server does not carry out a registration twice.
+        """
+        if self._registering is None:
+            self._registering = self.unregistered()[:BATCH]
+            self._registrations += 1
+        return self._registering, self._registrations
 
     @property
     def room(self) -> int:
@@ -429,7 +442,8 @@ class ScheduleState:
         """Return the message that another process serves other code under the name of a job."""
         return f"job {job.name!r} is {job.origin} here, and is being served as {rival.other} by {rival.who}"
 
-    def registered(self, jobs: list[ServedJob], answers: list[Registered | Unusable] | Rival) -> None:
+    def registered(self, jobs: list[ServedJob], answers: list[Declared] | Rival) -> None:
+        self._registering = None
         if isinstance(answers, Rival):  # a rival may appear among jobs that were registered before and have expired
             job = jobs[answers.job]
             del self.jobs[job.name]
@@ -441,6 +455,12 @@ class ScheduleState:
             if isinstance(said, Unusable):
                 del self.jobs[job.name]
                 self.todo.append(Log(f"job {job.name!r} cannot be served: {said.why}"))
+                continue
+            if isinstance(said, Changed):
+                job.revision = said.revision
+                self.todo.append(Redefine(job, said))
+                continue
+            if isinstance(said, UnknownJob):
                 continue
             job.revision, job.last = said.revision, said.last
             self._plan(job)

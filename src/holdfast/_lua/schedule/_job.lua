@@ -2,7 +2,8 @@
 -- MODEL    models/schedule.pml
 --
 -- base (hash):     v = format version, changes = a number that changes with each change by hand,
---                  seq:<listener> = number of the last request of the process that listens under this id, who:<listener> = "<since (server us)> <name>"
+--                  of the process that listens under this id: seq:<listener> = number of its last request to serve.lua,
+--                  reg:<listener> = number of its last registration, who:<listener> = "<since (server us)> <name>"
 -- serving (zset):  listener id of each process that serves the schedule -> end of its registration (server ms)
 -- job (hash):      v, def = definition, origin = name of the code that it runs, rev = last change of these (server us),
 --                  by = listener ids of the processes that declared it so, newest first,
@@ -48,7 +49,7 @@ local function forget(base, serving, now_ms)
   for i = 1, #line, 2 do
     if tonumber(line[i + 1]) + FORGET >= now_ms then break end
     redis.call('ZREM', serving, line[i])
-    redis.call('HDEL', base, 'seq:' .. line[i], 'who:' .. line[i])
+    redis.call('HDEL', base, 'seq:' .. line[i], 'reg:' .. line[i], 'who:' .. line[i])
   end
 end
 

@@ -1,25 +1,29 @@
 -- Register jobs of a schedule. The newest definition counts. Ticks of a new job or timetable count from its registration.
 -- KEYS     base, serving, jobs; then of each job: job
--- ARGV     listener id; ms for which the process can be notified from now on; its name;
+-- ARGV     listener id; number of this registration, rising, the same when it is sent again; ms for which the process can be
+--          notified from now on; its name;
 --          '', 'strict': nothing is done if a process serves other code under the name of one of these jobs, or 'look': as
 --          'strict', but nothing is done at all; number of jobs; of each: name; definition; timetable; origin: name of the
 --          code that it runs
 -- RETURNS  {now (us), answer, ...}; an answer is {1, revision, last tick (us), former definition if it was another one, or '',
 --          another origin that a process serves, or '', that process}
+--          {REDEFINED, revision, definition, last tick, origin} | {NO_JOB}: this registration was carried out before, and the job
+--          was changed or removed since; nothing was done
 --          WRONG_TYPE, OTHER_FORMAT, SERVER_ERROR and NO_NUMBER as in `codes`: nothing was done to this job
 --          {OTHER_CODE, index of the job, its other origin, process that serves that}: refused
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
--- CODES    OTHER_FORMAT SERVER_ERROR OTHER_CODE
+-- CODES    OTHER_FORMAT SERVER_ERROR OTHER_CODE NO_JOB REDEFINED
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
 -- INCLUDE  schedule/_job
 local base, serving, jobs = KEYS[1], KEYS[2], KEYS[3]
-local listener, host, mode = ARGV[1], ARGV[3], ARGV[4]
+local listener, number, host, mode = ARGV[1], tonumber(ARGV[2]), ARGV[4], ARGV[5]
 local now = now_us()
 local now_ms = math.floor(now / 1000)
-local known = redis.call('HMGET', base, 'changes', 'v', 'who:' .. listener)
+local known = redis.call('HMGET', base, 'changes', 'v', 'who:' .. listener, 'reg:' .. listener)
 if known[2] and known[2] ~= '1' then return {now, {OTHER_FORMAT, short(known[2])}} end
+local again = number <= whole(known[4], 0)
 redis.call('ZCARD', jobs)
 local line = redis.pcall('ZCARD', serving)
 if type(line) == 'table' then return {now, refused(serving, line)} end
@@ -53,6 +57,11 @@ local function register(job, name, def, when, origin)
   if not whole(fields[3] or 0) then return no_number(job, 'rev', fields[3]) end
   if not whole(fields[4] or 0) then return no_number(job, 'last', fields[4]) end
   local rev, last, before = whole(fields[3], 0), fields[4] and set_right(fields[4], now), ''
+  if again then  -- if it were carried out twice, it could bring back a definition that another process has replaced since
+    if not last then return {NO_JOB} end
+    if fields[2] == def and fields[6] == origin then return {1, rev, tonumber(last), '', '', ''} end
+    return {REDEFINED, rev, short(fields[2]), tonumber(last), short(fields[6])}
+  end
   local other, who = rival(job, origin)
   local by = {listener}
   if fields[6] == origin then
@@ -75,15 +84,16 @@ end
 local answers = {now}
 if mode ~= '' then
   for i = 4, #KEYS do
-    local other, who = rival(KEYS[i], ARGV[4 * (i - 4) + 9])
+    local other, who = rival(KEYS[i], ARGV[4 * (i - 4) + 10])
     if other then return {now, {OTHER_CODE, i - 4, other, who}} end
   end
 end
 if mode == 'look' then return answers end
-redis.call('ZADD', serving, now_ms + ARGV[2], listener)
+redis.call('HSET', base, 'v', '1', 'reg:' .. listener, integer(math.max(number, whole(known[4], 0))))
+redis.call('ZADD', serving, now_ms + ARGV[3], listener)
 if not known[3] then record_runner(base, listener, host, now) end
 for i = 4, #KEYS do
-  local a = 4 * (i - 4) + 5
+  local a = 4 * (i - 4) + 6
   local answer = register(KEYS[i], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
   answers[#answers + 1] = answer.err and {SERVER_ERROR, answer.err} or answer
 end
