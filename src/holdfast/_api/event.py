@@ -163,7 +163,7 @@ class AioEvent(BaseLatch):
 
     _caller_type = AioCaller
 
-    @hides_client()
+    @hides_client("Event.__init__")
     def __init__(self, client: object, name: str | bytes, *, keep: float = KEEP, prefix: str = "hf:") -> None:
         super().__init__(client, name, "event 1", count=1, keep=keep, prefix=prefix)
 
@@ -257,7 +257,7 @@ class AioCountDownLatch(BaseLatch):
 
     _caller_type = AioCaller
 
-    @hides_client()
+    @hides_client("CountDownLatch.__init__")
     def __init__(self, client: object, name: str | bytes, count: int, *, keep: float = KEEP, prefix: str = "hf:") -> None:
         super().__init__(client, name, "latch 1", count=count, keep=keep, prefix=prefix)
 
