@@ -192,7 +192,7 @@ def test_values_of_others_are_understood(server: PrivateServer, look: Any, name:
     lock = TimestampLock(server.url, name, ttl=5, wait=0)
     look.set(name, value.format(int(time.time()) + 9))
     assert lock.locked()
-    with pytest.raises(LockTimeout, match=r"its time ends in [6789]\.\d s"), lock:
+    with pytest.raises(LockTimeout, match=r"its holder's time ends in [6789]\.\d s"), lock:
         pass
     look.set(name, value.format(int(time.time()) - 5))
     assert not lock.locked()

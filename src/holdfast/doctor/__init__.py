@@ -32,8 +32,10 @@ __all__ = ["Finding", "Report", "examine"]
 
 @dataclass(frozen=True)
 class Report:
-    """The findings of `examine`. ``servers``: the findings about each server, by its address; ``together``: the findings about
-    all servers."""
+    """The findings of `examine`.
+
+    ``servers``: the findings about each server, by its address. ``together``: those that compare the servers with each other.
+    """
 
     servers: dict[str, list[Finding]]
     together: list[Finding]
@@ -52,9 +54,9 @@ class Report:
 
 @hides_client()
 def examine(client: object, *, ttl: float = 30.0, replicas: int = 0, prefix: str = "hf:") -> Report:
-    """Check whether a server is fit for locks, or several servers for one lock.
+    """Check whether a server is fit for locks, or whether several servers are fit for locks that a majority of them grants.
 
-    ``client``: a sync or asyncio client, a URL, or a list of these. For a Cluster, all primaries are checked. ``ttl``: the
+    ``client``: a client, a URL, or a list of these, one for each server. For a Cluster, all primaries are checked. ``ttl``: the
     shortest lease in use, in seconds. ``replicas``, ``prefix``: the values that the locks will have for these options. Blocks
     for some tenths of a second. Raises ConfigError if an argument is invalid.
     """
@@ -63,7 +65,7 @@ def examine(client: object, *, ttl: float = 30.0, replicas: int = 0, prefix: str
     seconds = options.seconds(ttl, "ttl", options.MIN_TTL)
     endpoints = [_endpoint(one) for one in clients]
     if any(endpoint.cluster is not None for endpoint in endpoints) and (replicas or len(clients) > 1):
-        raise ConfigError("client: a Cluster must be checked alone, and its locks support no replicas", parameter="client")
+        raise ConfigError("client: a Cluster must be checked alone, not in a list, and with replicas=0", parameter="client")
     return _examine(endpoints, Terms(seconds, replicas, len(clients) > 1, prefix))
 
 

@@ -95,7 +95,7 @@ class Facts:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Operations that the server refused during the trial of a lock, each with the error reply."""
     heard: bool | None = None
-    """True if a message that a script published has arrived; None if this could not be tried."""
+    """True if a message that a script published has arrived at a subscriber; None if this could not be tried."""
     listed: bool | None = None
     """True if the server reports the subscribers of a channel (PUBSUB NUMSUB)."""
     acknowledged: int | str | None = None

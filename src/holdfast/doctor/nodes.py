@@ -32,8 +32,8 @@ class Node:
     marker: tuple[str, float, float, str] | None = None
     """The server's marker, the record by which clients notice that the server has lost its data.
 
-    The fields are the server's run id, the time in seconds from which it counts how long it has run, the longest lease in
-    seconds, and a hash of the list of servers.
+    The fields are the server's run id, the start of its quarantine in Unix seconds by its own clock (0: it was declared new),
+    the longest lease in seconds (``max_ttl``), and a hash of the list of servers.
     """
     now: float = 0.0
     """Time of the server's clock, in seconds (Unix time)."""
@@ -44,8 +44,7 @@ class Node:
 
 
 def look(endpoints: Sequence[Endpoint], server_set: ServerSet, prefix: str) -> list[Node]:
-    """Ask all servers at the same time, and return a node for each. Raises nothing: an unreachable server becomes a
-    node with an error."""
+    """Ask all servers at the same time, and return a `Node` for each. An unreachable server has its error in the node."""
     with ThreadPoolExecutor(len(endpoints), "holdfast-nodes") as threads:
         return list(
             threads.map(lambda name, endpoint: _look(name, endpoint, prefix, server_set.marker), server_set.names, endpoints)
@@ -78,8 +77,7 @@ def _look(name: str, endpoint: Endpoint, prefix: str, marker: bytes) -> Node:
 
 
 def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
-    """Return the number of locks counted on a server (None: unknown), and True if there may be more, because the time limit was
-    reached."""
+    """Return the number of locks counted on a server (None: unknown), and True if the time limit has ended the count."""
     found, cursor, end = 0, b"0", time.monotonic() + LOOK
     pattern = literal(prefix.encode()) + b"{*}"
     while True:
@@ -93,7 +91,7 @@ def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
 
 
 def vote(node: Node, server_set: ServerSet) -> tuple[bool, str]:
-    """Return True if the server votes; otherwise False and the reason, with the seconds until it votes."""
+    """Return whether the server takes part in votes, and, if not, the reason and the seconds until it does."""
     if node.facts.error:
         return False, node.facts.error
     if node.marker is None:

@@ -12,8 +12,7 @@ SKEW = 0.5
 """Seconds of difference between clocks that are worth a finding."""
 
 HINT = 2.0
-"""Seconds by which the fence of a lock on several servers, a number derived from the time, may be ahead of the servers' clocks;
-as in `_lua/quorum/vote.lua`."""
+"""Seconds by which a `Redlock` fence, which is a time, may be ahead of a server's clock; as in `_lua/quorum/vote.lua`."""
 
 
 def judge(facts: Facts, terms: Terms) -> list[Finding]:

@@ -19,8 +19,11 @@ PATIENCE = 2.0
 
 @dataclass(frozen=True)
 class Names:
-    """Names for the trial of a lock: the keys of a new lock, the ids of two invented processes that acquire it, and the key of
-    a process record."""
+    """Names for the trial of a lock that two invented processes acquire.
+
+    ``keys``: the keys of the lock; ``ours``, ``theirs``: the ids of the two processes; ``record``: the key of the record that a
+    process leaves on the server.
+    """
 
     keys: tuple[bytes, bytes, bytes]
     ours: str

@@ -39,8 +39,7 @@ if not TYPE_CHECKING:
 
 
 class TimestampLease(BaseStampLease):
-    """One acquisition of a `TimestampLock`, the target of ``with``. It has no fence, because the key has no room for
-    one."""
+    """One acquisition of a `TimestampLock`, the target of ``with``. It has no fence: the key has no room for one."""
 
     def __init__(self, caller: Caller, stamp: Stamp, hold: Hold) -> None:
         super().__init__(current(), stamp, hold)
@@ -55,7 +54,7 @@ class TimestampLease(BaseStampLease):
         _run(self._caller, self._stamp, self._renew(ttl))
 
     def release(self) -> None:
-        """Release the lock, if its time has not passed and the value in the key is this holder's.
+        """Release the lock, if the lease has not expired and the value in the key is still this lease's.
 
         Raises LeaseLost otherwise, NotHeld if it was released before, and ServerError if the server cannot be reached
         (the lock then ends by itself).
@@ -141,7 +140,7 @@ class TimestampLock(Base[TimestampLease]):
         clock: "own": this machine's clock, if each user of the key uses its own; "server": the server's clock, if all users do.
 
     Raises:
-        ConfigError: an option is invalid, and nothing was sent; or, later: the value in the key is no time in this unit.
+        ConfigError: an option is invalid (nothing was sent), or, from a method, the key's value is not a time in ``unit``.
     """
 
     _warns = True
@@ -166,7 +165,7 @@ class TimestampLock(Base[TimestampLease]):
             _shared.warn_once()
 
     def locked(self) -> bool:
-        """Return True while the time in the key has not passed. Asks the server; raises ServerError."""
+        """Return True if a client holds the lock: the time in the key has not passed. Asks the server; raises ServerError."""
         return _run(self._caller, self._stamp, timestamp.locked(self._stamp))
 
     def _take(self, wait: float | None) -> TimestampLease:
@@ -218,7 +217,7 @@ class Migrating(Base[MigratingLease]):
         prefix: start of the new lock's keys on the server.
 
     Raises:
-        ConfigError: an option is invalid, and nothing was sent; or, later: the value in the key is no time in this unit.
+        ConfigError: an option is invalid (nothing was sent), or, from a method, the key's value is not a time in ``unit``.
     """
 
     @hides_client()

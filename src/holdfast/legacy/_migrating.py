@@ -88,4 +88,4 @@ def at_once(operation: Coroutine[Any, Any, T]) -> T:
         operation.send(None)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
-    raise AssertionError("the operation has to wait, but its halves must answer at once")
+    raise AssertionError("a method of a sync lock suspended its coroutine, which it must never do")

@@ -65,11 +65,11 @@ def warn_once() -> None:
 
 
 class LegacyCore:
-    """The internal object of a lease of this package."""
+    """The state of a lease that other modules of holdfast may use; users do not see it."""
 
     def __init__(self, is_over: Callable[[], bool]) -> None:
         self.is_over = is_over
-        """Returns whether the lease was released, or belongs to the process that forked this one."""
+        """Function that returns True if the lease was released, or belongs to the process that forked this one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -85,7 +85,7 @@ class Taken(Generic[L]):
 
 
 class Detachable(NamedTuple):
-    """The internals of a lock of this package that the end of a transaction uses, as `Member` has them for other locks."""
+    """The method of a lock that `django.hold` and `sqlalchemy.hold` call; for other locks it is a field of `Member`."""
 
     detach: Callable[[object], None]
 
@@ -132,7 +132,7 @@ class BaseLock(Generic[L]):
         return Detachable(self._detach)
 
     def _detach(self, _core: object) -> None:
-        """Drop the record of the ``with`` statement that was entered last, because other code releases its lease."""
+        """Forget the ``with`` block that was entered last, because other code, the end of a transaction, releases its lease."""
         taken = self._current
         assert taken is not None
         self._entered.remove(taken)
@@ -275,7 +275,8 @@ def granted(theirs: Theirs | None, stamp: Stamp, since: float) -> None:
     if theirs is not None:
         key, waited = stamp.key.decode(errors="backslashreplace"), local_clock() - since
         raise LockTimeout(
-            f"{called(stamp)} is busy: its time ends in {theirs.remaining:.1f} s; waited {waited:.1f} s, try again later",
+            f"{called(stamp)} is busy: its holder's time ends in {theirs.remaining:.1f} s; "
+            f"waited {waited:.1f} s, try again later",
             name=key,
             key=key,
             waited=waited,

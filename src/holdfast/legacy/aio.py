@@ -27,8 +27,7 @@ __all__ = ["Migrating", "MigratingLease", "TimestampLease", "TimestampLock"]
 
 
 class TimestampLease(BaseStampLease):
-    """One acquisition of a `TimestampLock`, the target of ``async with``. It has no fence, because the key has no
-    room for one."""
+    """One acquisition of a `TimestampLock`, the target of ``async with``. It has no fence: the key has no room for one."""
 
     def __init__(self, caller: AioCaller, stamp: Stamp, hold: Hold) -> None:
         super().__init__(current(), stamp, hold)
@@ -43,7 +42,7 @@ class TimestampLease(BaseStampLease):
         await _run(self._caller, self._stamp, self._renew(ttl))
 
     async def release(self) -> None:
-        """Release the lock, if its time has not passed and the value in the key is this holder's.
+        """Release the lock, if the lease has not expired and the value in the key is still this lease's.
 
         Raises LeaseLost otherwise, NotHeld if it was released before, and ServerError if the server cannot be reached
         (the lock then ends by itself).
@@ -133,7 +132,7 @@ class TimestampLock(Base[TimestampLease]):
         clock: "own": this machine's clock, if each user of the key uses its own; "server": the server's clock, if all users do.
 
     Raises:
-        ConfigError: an option is invalid, and nothing was sent; or, later: the value in the key is no time in this unit.
+        ConfigError: an option is invalid (nothing was sent), or, from a method, the key's value is not a time in ``unit``.
     """
 
     _warns = True
@@ -158,7 +157,7 @@ class TimestampLock(Base[TimestampLease]):
             _shared.warn_once()
 
     async def locked(self) -> bool:
-        """Return True while the time in the key has not passed. Asks the server; raises ServerError."""
+        """Return True if a client holds the lock: the time in the key has not passed. Asks the server; raises ServerError."""
         return await _run(self._caller, self._stamp, timestamp.locked(self._stamp))
 
     async def _take(self, wait: float | None) -> TimestampLease:
@@ -215,7 +214,7 @@ class Migrating(Base[MigratingLease]):
         prefix: start of the new lock's keys on the server.
 
     Raises:
-        ConfigError: an option is invalid, and nothing was sent; or, later: the value in the key is no time in this unit.
+        ConfigError: an option is invalid (nothing was sent), or, from a method, the key's value is not a time in ``unit``.
     """
 
     @hides_client()
