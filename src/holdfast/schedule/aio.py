@@ -158,11 +158,11 @@ class Schedule(BaseSchedule):
         await self._order(job, "run")
 
     async def cancel(self, job: str) -> None:
-        """Cancel the runs of a job that are under way."""
+        """Cancel all runs of a job that have begun, in all processes. Raises ConfigError for an unknown job."""
         await self._order(job, "cancel")
 
     async def remove(self, job: str) -> None:
-        """Remove a job that no process declares any more from the server, with its history."""
+        """Delete a job and its history from the server. Call this when no process declares the job any more."""
         await self._order(job, "remove")
 
     async def _order(self, job: str, what: str) -> None:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 _LOOK = 0.1  # seconds between two checks of the lease and of cancellation
 _ASK, _PATIENCE, _SILENCE = 0.3, 0.2, 10.0
-"""Seconds after its last answer at which the guardian process is sent a ping, and two time limits, in seconds, for the answer.
-If the guardian has missed a deadline, it must answer within `_PATIENCE`; otherwise within `_SILENCE`."""
+"""Seconds between the guardian's last answer and the next ping, and two limits, in seconds, for the answer to a ping.
+
+A guardian that has missed a deadline must answer within `_PATIENCE`, any other within `_SILENCE`; else it is killed."""
 _LINES, _LONGEST = 5, 4096  # number of last lines kept; bytes after which a longer line is split
 _SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) if c != "\t"})
 """Table that replaces control characters by "?", since a terminal might obey them when it shows the history."""
@@ -115,8 +116,7 @@ _REMARKS = {
         "more processes ({}) have not ended after KILL; they are not listed",
     ),
 }
-"""For each kind of report by the guardian process, two messages: one about a single process, one about all further
-processes."""
+"""For each kind of report by the guardian process, two messages: about one process, and about all that are not named."""
 
 
 def _signal_name(number: int) -> str:

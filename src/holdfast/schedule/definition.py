@@ -18,7 +18,7 @@ HISTORY = 1000
 """Maximum number of past runs that a job's history may keep."""
 
 ON_THE_SERVER = {"min_runtime": "keep"}
-"""Options with another name in the definition that is stored on the server: the Python name, mapped to the stored name."""
+"""Maps the Python name of an option to its name in the definition stored on the server, if the two differ."""
 
 CHOICES = {"overlap": ("skip", "queue", "allow"), "misfire": ("skip", "once", "all"), "on_crash": ("leave", "again")}
 
@@ -48,8 +48,10 @@ def checked(name: str, options: dict[str, Any]) -> Options:
 
 
 def fit_for(given: Any, parameter: str) -> set[str]:
-    """Return features, names of what a process offers such as "gpu", as a set. They are given as one text or as several. Raises
-    ConfigError if one is not text."""
+    """Return the features in ``given``, one text such as "gpu" or several texts, as a set.
+
+    Raises ConfigError, which names ``parameter``, if a feature is not text.
+    """
     found = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     if not all(isinstance(feature, str) for feature in found):
         raise ConfigError(f"{parameter} must be a feature or several, as text, not {given!r}", parameter=parameter)
@@ -57,14 +59,13 @@ def fit_for(given: Any, parameter: str) -> set[str]:
 
 
 def write(when: Timetable, options: Options) -> bytes:
-    """Return a job's definition as JSON, with only those options that differ from their defaults. Raises ConfigError if it is
-    too long."""
+    """Return a job's definition as JSON, without options that have their default. Raises ConfigError if it is too long."""
     given = {name: value for name, value in dataclasses.asdict(options).items() if value != getattr(DEFAULTS, name)}
     given = {ON_THE_SERVER.get(name, name): value for name, value in given.items()}
     text = json.dumps({"when": when.text, **given}, sort_keys=True).encode()
     if len(text) > control_records.LONGEST:
         raise ConfigError(
-            f"a job with all its options has {len(text)} bytes as JSON: {control_records.LONGEST} is the limit",
+            f"the job's definition as JSON has {len(text)} bytes; the limit is {control_records.LONGEST}",
             parameter="definition",
         )
     return text

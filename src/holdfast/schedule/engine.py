@@ -39,7 +39,7 @@ class Engine:
     def __init__(self, state: ScheduleState, functions: dict[str, Callable[..., Any]], launch: Launch) -> None:
         self.state = state
         self.home: tuple[Home, object] | None = None
-        """Pair of this process's registry and the server on which the schedule is stored now; None before the first request."""
+        """The `Home`, which renews this process's leases, and the server of the schedule; None before the first request."""
         self._functions = functions
         self._launch = launch
         self._runs: dict[ActiveRun, Run] = {}

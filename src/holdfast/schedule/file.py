@@ -80,7 +80,7 @@ def read(path: str) -> Plan:
 
 
 class _Table:
-    """A table of the TOML file, with its name for error messages. Raises ConfigError for an unknown key."""
+    """A table of the TOML file, with its name for error messages. Raises ConfigError if created with an unknown key."""
 
     def __init__(self, path: str, name: str, values: dict[str, Any], known: set[str] | None) -> None:
         self.path, self.name, self.values = path, name, values
@@ -89,7 +89,7 @@ class _Table:
                 raise self.wrong(key, f"there is no such key; known keys: {', '.join(sorted(known))}")
 
     def wrong(self, key: str, why: str) -> ConfigError:
-        """Return the ConfigError for a wrong key or value."""
+        """Return the ConfigError that names the file and ``key``, whose value, or which itself, is wrong because of ``why``."""
         return ConfigError(f"{self.path}: {'.'.join(filter(None, (self.name, key)))}: {why}", parameter=key)
 
     def table(self, key: str, known: set[str] | None) -> _Table:

@@ -17,15 +17,17 @@ from typing import Any
 from holdfast.schedule.command import Command
 
 RUNS = "_holdfast_runs"
-"""Name of the attribute by which a wrapper refers to the function that a job really runs."""
+"""Attribute of a function that wraps a job's function: the wrapped function or `Command`, whose origin counts."""
 
 LONGEST = 200
 """Maximum length of an origin, in characters."""
 
 
 def origin_of(function: Callable[..., Any]) -> str:
-    """Return the text that identifies the code of a job: ``module:name`` for a function; for a `Command`, the program's name
-    and a hash of its arguments."""
+    """Return the text that identifies the code of a job.
+
+    It is ``module:name`` for a function; for a `Command`, the program's name and a hash of its arguments.
+    """
     function = getattr(function, RUNS, function)
     if isinstance(function, Command):
         name = Path(function.argv[0]).name

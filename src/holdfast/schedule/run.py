@@ -38,7 +38,7 @@ class RunLease(BaseLease):
 
 
 class RunCore(LeaseCore):
-    """The internal object of the lease of a job's run."""
+    """The state of a `RunLease` that the schedule uses and users do not see."""
 
     def __init__(self, process: Home, endpoint: object, active_run: ActiveRun, on_lost: Callable[[], None]) -> None:
         self._event = Flag()

@@ -254,8 +254,7 @@ class BaseSchedule:
         return f"schedule {self.name!r}"
 
     def _obeyed(self, job: str, answer: Obeyed | UnknownJob | Full | Unusable) -> None:
-        """Raise ConfigError with the reason if ``answer``, the reply to a command about the job, says that the command was not
-        carried out."""
+        """Raise ConfigError if the server has not carried out a command about the job; ``answer`` is its reply."""
         if isinstance(answer, UnknownJob):
             raise ConfigError(f"schedule {self.name!r} has no job {job!r}", parameter="job")
         if isinstance(answer, Full):

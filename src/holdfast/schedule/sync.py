@@ -155,11 +155,11 @@ class Schedule(BaseSchedule):
         self._order(job, "run")
 
     def cancel(self, job: str) -> None:
-        """Cancel the runs of a job that are under way."""
+        """Cancel all runs of a job that have begun, in all processes. Raises ConfigError for an unknown job."""
         self._order(job, "cancel")
 
     def remove(self, job: str) -> None:
-        """Remove a job that no process declares any more from the server, with its history."""
+        """Delete a job and its history from the server. Call this when no process declares the job any more."""
         self._order(job, "remove")
 
     def _order(self, job: str, what: str) -> None:
@@ -170,7 +170,10 @@ class Schedule(BaseSchedule):
 
 
 class Service:
-    """One period of serving a schedule, from start to stop, in its own thread. Creating it raises ServerError."""
+    """One period of serving a schedule, from start to stop, in its own thread.
+
+    Creating a `Service` registers the jobs; it raises ServerError if the server is unreachable.
+    """
 
     def __init__(
         self, caller: Caller, key: bytes, what: str, state: ScheduleState, functions: dict[str, Callable[..., Any]]

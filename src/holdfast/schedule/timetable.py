@@ -190,7 +190,7 @@ class Cron(Timetable):
         return datetime.fromtimestamp(t, self._zone).replace(tzinfo=None, fold=0)
 
     def _moment(self, shown: datetime) -> float:
-        """Return the Unix time at which the clock first shows ``shown``, or at which it skips ``shown``."""
+        """Return the Unix time at which the zone's clock first shows ``shown``, or is set forward past ``shown``."""
         tick = shown.replace(tzinfo=self._zone).timestamp()
         if self._shows(tick) == shown:
             return tick
@@ -200,7 +200,7 @@ class Cron(Timetable):
         return datetime.fromtimestamp(t, self._zone).utcoffset() if t < math.inf else None
 
     def _change(self, before: float, after: float) -> float:
-        """Return the Unix time, in seconds, of the clock change between ``before`` and ``after``."""
+        """Return the time of the change of the zone's clock between the times ``before`` and ``after``, all in Unix seconds."""
         was, low, high = self._offset(before), int(before), int(after)
         while high - low > 1:
             middle = (low + high) // 2
