@@ -1,1 +1,1 @@
-"""Programs on this machine: servers that holdfast starts, and the guardian of a command."""
+"""Programs that holdfast starts on this machine: servers, and guardians, which end commands when their owners end."""

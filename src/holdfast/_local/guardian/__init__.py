@@ -1,1 +1,1 @@
-"""The guardian: a process that ends a command with its owner."""
+"""The guardian: a process that starts a command for its owner, and ends the command when the owner ends."""

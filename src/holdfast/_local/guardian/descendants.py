@@ -353,25 +353,23 @@ def reap(pid: int) -> bool:
 
 
 class Orphans:
-    """A watch over the descendants of a guardian. If the guardian itself is killed, they become children of this process, which
-    ends them.
+    """A watch over the descendants of a guardian, so that they can be ended if the guardian itself is killed.
 
-    Create this object before the fork of the guardian. Children of this process that do not descend from the guardian are left
-    alone: children that it had before, such as jobs of a shell that executed ``exec holdfast run``, and orphans that become its
-    children because it is process 1.
+    They become children of this process then, and `end` kills them. Create this object before the fork of the guardian.
+    Children of this process that do not descend from the guardian are left alone: children that it had before, such as jobs of
+    a shell that executed ``exec holdfast run``, and orphans that become its children because it is process 1.
     """
 
     def __init__(self) -> None:
         self.subreaper = become_subreaper()
         self.since = -1
-        """Start of the command, in clock ticks as in `Process`: an older process is not a descendant of the command."""
+        """When the command was started, in clock ticks since boot; -1: not yet. An older process is not its descendant."""
         self._others: set[int] = set()
         if self.subreaper and ended_child() >= 0:
             self.note(0, probe=True)
 
     def note(self, guardian: int, *, probe: bool = False) -> None:
-        """Reap children of this process that have ended, except the guardian, and record the living ones as not descending from
-        it.
+        """Reap ended children of this process, except the guardian; record the living ones as not descending from it.
 
         Call this while the guardian, whose pid is ``guardian``, lives. ``probe``: True: if /proc cannot be read, ask the kernel
         about each possible pid, which is slow; False: do nothing in that case.

@@ -32,8 +32,7 @@ _POLL = 0.25  # seconds between two checks: timers of poll() stop while the mach
 _STEP = 0.003  # seconds between two checks of ending processes, at first
 
 NAMED = 10
-"""Maximum number of processes of one name that are reported singly; one more report stands for all further processes of that
-name."""
+"""Maximum number of processes of one name that are reported one by one; one more report stands for all others of that name."""
 
 VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
 """Names of environment variables that contain the URL of the server, or of several servers."""
@@ -53,13 +52,15 @@ def is_torn(urls: str) -> bool:
 
 
 def scrubbed(env: Mapping[str, str], pass_url: bool = False) -> dict[str, str]:
-    """Return the environment without server URLs that contain a password, which the command might print. ``pass_url``: True:
-    keep them."""
+    """Return the environment without server URLs that contain a password, because the command might print them.
+
+    ``pass_url``: True: keep these URLs.
+    """
     return {k: v for k, v in env.items() if k not in VARIABLES or pass_url or not has_password(v)}
 
 
 class Report(NamedTuple):
-    """One message from a guardian; the words are listed at `Guard`."""
+    """One message from a guardian: a word, such as "exited", and what follows it. The docstring of `Guard` lists the words."""
 
     word: str
     number: int = 0
@@ -442,7 +443,7 @@ class _Guardian:
             self._act(guardian_program.clock())
 
     def _timeout(self) -> float:
-        """Return the seconds until something is due, unless a message or signal comes before."""
+        """Return the maximum seconds to wait for a message or a signal: the time until the next TERM, KILL or check is due."""
         if not self.group.pid:  # the parent may send the start late
             return 60.0
         now = guardian_program.clock()

@@ -304,9 +304,10 @@ def rename() -> None:
 
 
 def retreat(keep: Collection[int] = ()) -> int:
-    """Ignore all signals, and close all file descriptors above 2 except ``keep``. Return one that is readable after a signal.
+    """Ignore all signals except SIGCHLD, and close all file descriptors above 2 except ``keep``.
 
-    The caller has blocked all signals.
+    Return a new file descriptor, which becomes readable when a signal that Python handles, such as SIGCHLD, has arrived. The
+    caller must have blocked all signals.
     """
     try:
         descriptors = [int(name) for name in os.listdir("/dev/fd")]  # noqa: PTH208
@@ -329,7 +330,7 @@ def retreat(keep: Collection[int] = ()) -> int:
 
 
 def noted(signum: int, frame: object) -> None:
-    """Do nothing: a signal handler for callers that read the byte on the wake-up descriptor."""
+    """Do nothing: a signal handler for signals that are noticed by a byte on the wake-up file descriptor of `retreat`."""
 
 
 def noted_signals(wake: int) -> bytes:

@@ -1,5 +1,4 @@
-"""Servers that holdfast starts itself: private ones (tests, demo, benchmarks), and the shared one of this machine
-(``local://``).
+"""Servers that holdfast starts: private ones (tests, demo, benchmarks), and this user's shared one (``local://``).
 
 binary      find the server program: the packaged one, else one on PATH
 process     PrivateServer: a server for one owner, which ends with the owner
@@ -26,8 +25,7 @@ def private(
     password: str | None = None,
     binary: str | None = None,
 ) -> PrivateServer:
-    """Return a running private server. Use it in a ``with`` block, or call ``stop()``. Parameters: see
-    `PrivateServer`."""
+    """Return a running `PrivateServer`, created with these arguments. Use it in a ``with`` block, or call ``stop()``."""
     from holdfast._local.server.process import PrivateServer
 
     return PrivateServer(*args, port=port, appendonly=appendonly, password=password, binary=binary)

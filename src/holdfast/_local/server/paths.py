@@ -22,13 +22,15 @@ LIMIT = 103 if sys.platform == "darwin" else 107
 
 
 def socket_path(url: str) -> str:
-    """Return the path of the socket of the server with this URL, without touching any file. Raises ConfigError if it
-    is unsafe."""
+    """Return the path of the socket of the server with this URL, without changing any file.
+
+    Raises ConfigError if the URL is invalid, or if other users may use the server's directory.
+    """
     return checked(_directory(url))
 
 
 def checked(directory: str) -> str:
-    """Return the path of the socket in a directory. Raises ConfigError if the directory exists and others may use it."""
+    """Return the path of the server's socket in ``directory``. Raises ConfigError if other users may use the directory."""
     path = f"{directory}/{SOCKET}"
     if len(os.fsencode(path)) > LIMIT:
         raise ConfigError(
@@ -66,9 +68,9 @@ def _directory(url: str) -> str:
 
 
 def _check(directory: str) -> None:
-    """Raise ConfigError if a user other than this one may write to the directory.
+    """Raise ConfigError if the directory exists, and another user owns or may use it.
 
-    Otherwise, another user could create the directory in /tmp first, and run a false server there.
+    Without this check, another user could create the directory in /tmp first, and run a false server there.
     """
     try:
         status = os.lstat(directory)
