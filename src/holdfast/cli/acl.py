@@ -83,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     knows.add_argument(
         "--server-version", type=_version, metavar="N.N", help="write the rule for this version of the server\n(default: 6.2)"
     )
-    knows.add_argument("--url", help="ask this server which version of the rule to write")
+    knows.add_argument("--url", help="write the rule for the version of this server")
 
 
 def _version(text: str) -> tuple[int, int]:

@@ -122,8 +122,10 @@ def _hand_out(args: argparse.Namespace, url: str, ticket: Ticket, file: TicketFi
 
 
 def _leave_word(args: argparse.Namespace, url: str) -> None:
-    """Store the holder's description (host, pid and label) on the server for as long as the lock is held. The record of this
-    process is deleted when the process ends."""
+    """Store the holder's description (host, pid and label) on the server, where it expires after ``--ttl`` with the lease.
+
+    The description that each process stores for itself would be deleted when this process ends.
+    """
     from holdfast import close
     from holdfast._api.caller import Caller
     from holdfast._api.flow import complete

@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds",
         type=positive_duration,
-        help="measure each contender in each group for this long\n(default: 5, or 2 with --quick)",
+        help="measure each lock in each comparison for this long\n(default: 5, or 2 with --quick)",
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write all figures to this file, as JSON")
     parser.add_argument("--charts", metavar="DIR", type=Path, help="draw a chart of each scenario in this directory (SVG)")

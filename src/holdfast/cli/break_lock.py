@@ -57,7 +57,7 @@ def _chosen(args: argparse.Namespace, lock: LockInfo) -> Holder | None:
     found = [holder for holder in lock.holders if args.holder in {str(holder), f"{holder.host}:{holder.pid}", holder.process}]
     if len(found) != 1:
         raise ConfigError(
-            f"{len(found)} holders of the lock match --holder {args.holder}: it must match one", parameter="holder"
+            f"{len(found)} holders of the lock match --holder {args.holder}: it must match only one", parameter="holder"
         )
     return found[0]
 

@@ -38,7 +38,7 @@ _AS_IF_NOT_GIVEN: dict[str, Any] = {
     "max_runtime": math.inf,
     "label": None,
 }
-"""Values of the options that `run.carry_out` reads and that only ``holdfast run`` has, not ``holdfast elect``."""
+"""Values of options that ``holdfast elect`` does not have, but that `run.carry_out`, which it calls, reads."""
 
 _CODES = {LockTimeout: output.EX_TEMPFAIL, ConfigError: output.EX_USAGE, HoldfastError: output.EX_UNAVAILABLE}
 _EPILOG = """\

@@ -18,7 +18,7 @@ def lock(args: argparse.Namespace, urls: list[str], name: str, **options: Any) -
     if len(urls) > 1:
         option = f"--limit {args.limit}" if args.limit else "--shared" if args.shared else "--exclusive"
         raise on_one_server(
-            f"the lock of {option}", NO_MAJORITIES, "without this option, a majority of the servers grants the lock"
+            f"the lock of {option}", NO_MAJORITIES, "without this option, a majority of the servers grants a plain lock"
         )
     if args.limit:
         from holdfast._api.sync_semaphore import Semaphore

@@ -432,8 +432,9 @@ class Run:
 
 
 _last_signal: list[bool] = []
-"""A list with one entry if this process must end by SIGINT, as the command did; otherwise empty. The entry is True if the whole
-process group must end."""
+"""A list with one entry if this process must end by SIGINT, because its command did; otherwise empty.
+
+The entry is True if the whole process group must end."""
 
 
 def _leave(code: int) -> NoReturn:

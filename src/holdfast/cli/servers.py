@@ -26,7 +26,7 @@ LINKS = 40
 
 
 def add_options(parser: argparse.ArgumentParser, *, local: bool = False) -> None:
-    """Declare the options --url and --url-file, and, with ``local``, --local, which `settled` reads."""
+    """Declare the options that `settled` reads: --url, --url-file and, if ``local`` is True, --local."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--url",

@@ -54,7 +54,7 @@ class Lease(Protocol):
         """An event that is set when the lease is lost."""
 
     def remaining(self) -> float:
-        """Return the seconds until the lease ends, unless it is renewed; 0 if it is lost."""
+        """Return the seconds until the lease ends, unless it is renewed before; 0 if it is lost."""
 
     def check(self) -> None:
         """Raise LeaseLost if the lease is lost."""
@@ -319,8 +319,10 @@ class Supervisor:
         self.over = True
 
     def _told_of(self, word: str, pid: int, name: str) -> None:
-        """Print what the guardian reports (``word``, such as "stuck") about one process, or, if ``pid`` is 0, about all further
-        processes of this name."""
+        """Print what the guardian reports about one process, or, if ``pid`` is 0, about all other processes of this name.
+
+        ``word``: kind of the report, such as "stuck".
+        """
         name = name or "of unknown name"
         who = f"process {pid} ({name})"
         if word == "refused":
@@ -391,8 +393,7 @@ class Supervisor:
         self.guard.term(self.terms.kill_after)
 
     def _second_line(self) -> float:
-        """Return the monotonic time, in seconds, at which this process kills the command itself, because the guardian process
-        does not answer."""
+        """Return the monotonic time, in seconds, at which this process kills the command if the guardian does not answer."""
         if not self.pid:  # a late guardian starts no command, and the lock is acquired again: nothing has to be ended
             return self.guard.asked + 3 * self.terms.ttl
         return min(self.kill_at + self.terms.margin / 2, self.doom + 0.5, self.guard.asked + self.terms.ttl)

@@ -1,8 +1,8 @@
 """The file to which ``holdfast acquire`` writes its ticket: readable by its owner only, and never partly written.
 
 Before the lock is requested, the ticket is written to a new file in the same directory, and synced to disk. So the ticket of a
-held lock is on disk even if this process is killed. Once the lock is held, the new file is renamed to the given name, and
-replaces an earlier ticket. If the lock is not acquired, the new file is removed.
+held lock is on disk even if this process is killed. Once the lock is held, the new file is renamed to the path that the
+user has passed, and replaces an earlier ticket there. If the lock is not acquired, the new file is removed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ _OWN = re.compile(r"/dev/std(out|err)|/dev/fd/([0-9]{1,9})|/proc/self/fd/([0-9]{
 
 
 class TicketFile:
-    """A regular file for the ticket. The ticket is written to a new file in the same directory, which replaces the regular file
-    when the lock is held."""
+    """A regular file for the ticket: a new file in the same directory, which replaces it when the lock is held."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -29,15 +28,13 @@ class TicketFile:
         self._fd = -1
 
     def create(self) -> None:
-        """Create the new file, in the directory of the given path. Raises OSError if that fails. `discard` removes the new
-        file."""
+        """Create the new file, in the directory of the final one; `discard` removes it. Raises OSError if that fails."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(self._beside, flags, 0o600)
         os.fchmod(self._fd, 0o600)  # independent of the umask
 
     def prepare(self, ticket: str) -> None:
-        """Write a provisional ticket to the new file and sync it to disk, before the lock is requested. Raises OSError if that
-        fails."""
+        """Write a provisional ticket to the new file, and sync it to disk, before the lock is requested. Raises OSError."""
         _write_all(self._fd, ticket)
         self._sync()
 

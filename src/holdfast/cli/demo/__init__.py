@@ -1,8 +1,8 @@
-"""``holdfast demo``: demonstrate locks with real processes and servers; each show takes less than twenty seconds.
+"""``holdfast demo``: demonstrations of locks with real processes and servers; each takes less than twenty seconds.
 
-A show is one demonstration. It has a line in `SHOWS`, and a module of the same name with a function ``main(*, as_json) -> exit
-code``. A show measures what its processes do, prints the measured facts, and checks them; if a check fails, the exit code is
-not 0. `show` has the code that all shows share. `stage` starts the processes and sends them orders, and `actors` has the code
+Each demonstration has a line in `SHOWS`, and a module of the same name with a function ``main(*, as_json) -> exit code``. It
+measures what its processes do, prints the measured facts, and checks them; if a check fails, the exit code is not 0. `show`
+has the code that all of them share. `stage` starts the processes and sends them orders, and `actors` has the code
 that the processes run. `scenes` has the scenes of the tour.
 """
 
@@ -27,7 +27,7 @@ SHOWS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
-        "The shows run on private servers, which are removed afterwards; the tour uses\n"
+        "A SHOW runs on private servers, which are removed afterwards; but the tour uses\n"
         "the server of HOLDFAST_URL if that is set, and the ladder a simulated server.\n"
         "Exit codes: 0 all checks held, 1 some did not, 69 no server (for the ladder:\n"
         "holdfast[testing] is not installed)."

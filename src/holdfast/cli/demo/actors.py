@@ -99,7 +99,7 @@ ROLES: dict[str, Callable[..., None]] = {"count": count, "hold": hold, "wait": w
 
 
 def act(roles: Mapping[str, Callable[..., None]]) -> None:
-    """Run the function of the role that the command line names, with the further words of the command line as its arguments."""
+    """Call the function of the role that the first command-line argument names, with the other arguments."""
     roles[sys.argv[1]](os.environ["HOLDFAST_URL"], *sys.argv[2:])
 
 

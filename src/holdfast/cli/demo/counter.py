@@ -45,7 +45,7 @@ WAYS = {
 
 
 def main(*, as_json: bool) -> int:
-    """Run the show, print its outcome, and return the exit code."""
+    """Run this demonstration, print its outcome, and return the exit code."""
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with private() as server, Stage(server.url) as stage:
@@ -90,7 +90,7 @@ def show(way: str, stage: Stage, actors: list[Actor], screen: Screen) -> Facts:
 
 
 def judge(facts: Facts) -> list[Check]:
-    """Return the checks of this show: additions are lost without a cure, and none with each of the four cures."""
+    """Return the checks of this demonstration: additions are lost without a cure, and none with each of the four cures."""
     ways = facts["ways"]
     checks = [Check(f"without a cure, additions are lost: {ways['naive']['lost']}", ways["naive"]["lost"] > 0)]
     for way, name in (("incr", "INCR"), ("transaction", "the transaction"), ("script", "the script"), ("lock", "the lock")):

@@ -1,7 +1,7 @@
 """``holdfast demo ladder``: simple locks as many programs write them, each with an order of events that breaks it.
 
 The simulator searches for such an order of events, and finds it quickly. The locks, called rungs, are in
-`holdfast.testing.ladder`. The show needs no server, because the simulator contains one.
+`holdfast.testing.ladder`. No server is needed, because the simulator contains one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WIDTH = 80
 
 
 def main(*, as_json: bool) -> int:
-    """Run the show and return its exit code."""
+    """Run this demonstration and return its exit code."""
     try:
         from holdfast.testing.ladder import RUNGS, climb
     except ImportError as error:
@@ -44,8 +44,7 @@ def main(*, as_json: bool) -> int:
 
 
 def judge(step: Step, number: int) -> list[Check]:
-    """Return the checks of a rung: the search finds how its lock breaks, and the improved lock does not break in the same
-    scenario."""
+    """Return the checks of a rung (simple lock): the search finds how it breaks, and how its improved version does not."""
     name, fall, found, cure, survived = step.rung.name, step.fall, step.found, step.cure, step.survived
     broken = found is not None and found.violation.rule == fall.rule
     which = f"schedule {found.schedules} of at most {fall.within}" if found else f"not within {fall.within} schedules"

@@ -25,20 +25,19 @@ WITHIN = 0.2
 """Seconds to wait for the answer of a server."""
 
 SLACK = 1.0
-"""Seconds of delay that the checks allow on a busy machine; less than `TTL`, after which leftover votes expire by
-themselves."""
+"""Seconds of delay that the checks allow on a busy machine; less than `TTL`, after which any vote expires by itself."""
 
 PATIENCE = 10.0
 """Seconds to wait for a lock."""
 
 
 def named(urls: Sequence[str]) -> dict[str, str]:
-    """Return the URLs of the servers under the names that the show prints: ``server 1``, ``server 2``, ..."""
+    """Return the URLs of the servers under the names that the demonstration prints: ``server 1``, ``server 2``, ..."""
     return {f"server {number}": url for number, url in enumerate(urls, 1)}
 
 
 def redlock(urls: Sequence[str], name: str) -> holdfast.Redlock:
-    """Return a Redlock on these servers, with the arguments that all processes of the show use."""
+    """Return a Redlock on these servers, with the arguments that all processes of the demonstration use."""
     return holdfast.Redlock(named(urls), name, ttl=TTL, max_ttl=MAX_TTL, answer_within=WITHIN, wait=PATIENCE)
 
 

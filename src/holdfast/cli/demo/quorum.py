@@ -32,7 +32,7 @@ TIMES = 5
 
 
 def main(*, as_json: bool) -> int:
-    """Run the show, print its outcome, and return the exit code."""
+    """Run this demonstration, print its outcome, and return the exit code."""
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with ExitStack() as stack:
@@ -46,7 +46,7 @@ def main(*, as_json: bool) -> int:
 
 
 class Cast:
-    """The servers and processes of the show: five servers that vote, one with the protected key, a primary and its replica."""
+    """The processes of the demonstration, and its servers: five that vote, one for the protected key, a primary, a replica."""
 
     def __init__(self, stack: ExitStack, screen: Screen) -> None:
         self.screen = screen
@@ -275,8 +275,7 @@ def majority_away(cast: Cast) -> Facts:
 
 
 def _left(cast: Cast, name: str) -> list[int]:
-    """Wait up to `SLACK` seconds until no server has a vote for the lock any more; return the numbers (positions in the list)
-    of the servers that still have one."""
+    """Wait up to `SLACK` seconds until no server has a vote for the lock; return the numbers of the servers that still do."""
     deadline = time.monotonic() + SLACK
     time.sleep(0.1)  # the servers first process the requests that arrived while they were stopped
     while (left := cast.votes(name)) and time.monotonic() < deadline:

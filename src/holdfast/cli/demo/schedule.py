@@ -32,7 +32,7 @@ Lines = list[dict[str, Any]]
 
 
 def main(*, as_json: bool) -> int:
-    """Run the show, print its outcome, and return the exit code."""
+    """Run this demonstration, print its outcome, and return the exit code."""
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with ExitStack() as stack:
@@ -47,7 +47,7 @@ def main(*, as_json: bool) -> int:
 
 
 class Crew:
-    """The processes of the show, and the list on the server to which they append each run."""
+    """The processes of the demonstration, and the list on the server to which they append a record of each run."""
 
     def __init__(self, stage: Stage, screen: Screen) -> None:
         self.screen = screen
@@ -135,8 +135,7 @@ def crash(staff: Crew) -> Facts:
 
 
 def judge_crash(facts: Facts) -> list[Check]:
-    """Return the checks of the second scene: a process is killed while it runs a tick; another process then runs that tick
-    again, with a higher fence."""
+    """Return the checks of the second scene: another process runs the killed process's tick again, with a higher fence."""
     first, second = facts["first"], facts["second"]
     same = first["tick"] == second["tick"] and first["attempt"] + 1 == second["attempt"]
     text = f"the same tick ran again {facts['after']:.1f} s later, elsewhere, as attempt {second['attempt']}"

@@ -1,4 +1,4 @@
-"""The common part of all shows of ``holdfast demo``: run the scenes, print text or JSON, compute the verdict and exit code."""
+"""The common part of all demonstrations of ``holdfast demo``: run the scenes, print text or JSON, compute the exit code."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ShowError(Exception):
 
 
 def perform(name: str, play: Callable[[Screen], tuple[Facts, list[Check]]], *, as_json: bool) -> int:
-    """Run a show (one demonstration), print its facts and checks as text or JSON, and return the exit code.
+    """Run a demonstration, print its facts and checks as text or JSON, and return the exit code.
 
-    ``play``: function that runs the show and returns its facts and checks. ``name``: name of the show in error messages.
+    ``play``: function that runs it and returns its facts and checks. ``name``: name of the demonstration in error messages.
     """
     started = time.monotonic()
     screen = Screen(silent=as_json)

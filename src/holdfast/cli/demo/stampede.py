@@ -47,7 +47,7 @@ KEY = "price:A1"
 
 
 def main(*, as_json: bool) -> int:
-    """Run the show, print its outcome, and return the exit code."""
+    """Run this demonstration, print its outcome, and return the exit code."""
 
     def play(screen: Screen) -> tuple[Facts, list[Check]]:
         with private() as server, tempfile.TemporaryDirectory() as directory, Stage(server.url) as stage:
@@ -124,7 +124,7 @@ class Cast:
         return holdfast.Cache(self.stage.url, f"{self.stage.name}-{scene}", **options)
 
     def expired(self, cache: holdfast.Cache) -> None:
-        """Store a value in the cache that has expired when this method returns."""
+        """Store a value with a short expiry in the cache, and return when it has expired."""
         cache.set(KEY, OLD, ttl=0.001)
         time.sleep(0.02)
 
@@ -217,8 +217,7 @@ def killed(cast: Cast) -> Facts:
 
 
 def judge_killed(facts: Facts) -> list[Check]:
-    """Return the checks of scene 4: the caller that loads the price is killed; when its lease ends, another caller queries the
-    database, and all get the price."""
+    """Return the checks of scene 4: when the killed caller's lease ends, another queries the database; all get the price."""
     return [
         Check("exactly one more query", facts["queries"] == 2),
         Check("every caller has the price", facts["answers"] == PROCESSES * CALLERS),

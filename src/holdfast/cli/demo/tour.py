@@ -16,7 +16,7 @@ from holdfast.errors import ConfigError
 
 
 def main(*, as_json: bool) -> int:
-    """Run the show, print its outcome, and return the exit code."""
+    """Run this demonstration, print its outcome, and return the exit code."""
     url = os.environ.get("HOLDFAST_URL", "").strip()
     try:
         if url:
