@@ -27,7 +27,10 @@ class _Later:
 
 
 class _Unlogged:
-    """A method of a logger if `logging` cannot be imported: warnings and errors go to stderr, other messages are dropped."""
+    """A replacement for a logger's method if `logging` cannot be imported.
+
+    It prints warnings and errors to stderr, and drops other messages.
+    """
 
     def __init__(self, method: str, error: OSError) -> None:
         self._method = method

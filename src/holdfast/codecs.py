@@ -78,9 +78,9 @@ class Codec:
 
 
 def find(which: object) -> Codec:
-    """Return the codec for the value of an option ``codec=``: a name or a codec object. Warns if it is pickle, which is unsafe.
+    """Return the codec for the value of an option ``codec=``: the name of a codec, or an object with dumps and loads.
 
-    Raises ConfigError if there is no such codec.
+    Warns if the codec is pickle, which is unsafe. Raises ConfigError if there is no such codec.
     """
     if isinstance(which, str):
         if which not in _MAKE:
@@ -104,8 +104,7 @@ _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # t
 
 
 def _from_json(data: bytes) -> Any:
-    """Parse JSON bytes as json.loads does, but faster, because encodings other than UTF-8 and surrounding blanks are not
-    checked for."""
+    """Parse JSON bytes as json.loads does, but faster: only UTF-8 without surrounding blanks is accepted."""
     text = data.decode()
     value, end = _scan(text, 0)
     if end != len(text):
@@ -229,8 +228,7 @@ def encode_error(error: Exception) -> bytes:
 
 
 def decode_error(stored: bytes, types: Iterable[type[Exception]]) -> Exception:
-    """Return the stored exception, if its type is one of ``types`` or is derived from one of them. Raises
-    Undecodable otherwise."""
+    """Return the stored exception if its type, or a base class of its type, is among ``types``; else raise Undecodable."""
     try:
         facts = json.loads(stored)
         name, args, more = facts["type"], facts["args"], facts["facts"]
@@ -241,7 +239,7 @@ def decode_error(stored: bytes, types: Iterable[type[Exception]]) -> Exception:
         Exception.__init__(error, *args)
         error.__dict__.update(more)
     except StopIteration:
-        raise Undecodable(f"the stored exception is of type {name}, which is not among the types to be stored") from None
+        raise Undecodable(f"the stored exception is of type {name}, which is not among the types in errors=") from None
     except Exception as unreadable:
         raise Undecodable(f"the stored exception cannot be restored: {unreadable}") from unreadable
     return error

@@ -48,11 +48,10 @@ def locked_atomic(lock: BaseSyncLock[Any], using: str | None = None) -> Iterator
 
 
 def hold(lock: BaseSyncLock[Any], using: str | None = None) -> Lease:
-    """Acquire a lock inside a transaction that other code has begun, and hold the lock until that transaction has
-    ended.
+    """Acquire a lock inside a transaction that other code has begun, and hold the lock until the transaction ends.
 
-    With ``ATOMIC_REQUESTS``, for example, each request is such a transaction. The lock is released after the commit or
-    rollback. It is also released when the ``atomic`` block around this call is rolled back.
+    With ``ATOMIC_REQUESTS``, for example, Django handles each HTTP request in such a transaction. The lock is released after
+    the commit or rollback. It is also released when the ``atomic`` block around this call is rolled back.
 
     Rows that the transaction read before this call may be outdated. Django calls no code just before a commit, so a lost lease
     does not stop the commit. Call ``check()`` of the lease after your last statement, or write with a fence check. Returns the

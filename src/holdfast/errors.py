@@ -72,16 +72,16 @@ class InProgress(LockTimeout):
 
 
 class ResultNotKept(HoldfastError):
-    """An earlier call of the same `once` job ran, but its result could not be stored. The function was not run again.
+    """An earlier call of the same `once` function ran, but its result could not be stored. The function was not run again.
 
-    Either the result was too large, or the codec or the server refused it; ``reason`` is the cause, as text. The caller of the
-    earlier run got the result, and a warning was logged.
+    Either the result was too large, or the codec or the server refused it; ``reason`` is the cause, as text. The earlier
+    caller got the result, and a warning was logged.
     """
 
     name: str
     key: str
     fence: int
-    """Fence of the earlier run."""
+    """Fence of the earlier call."""
     reason: str
 
 

@@ -42,7 +42,7 @@ FENCE_CHECK: Script[bool | Conflict] = Script("fencing/check", _read)
 
 def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool | Conflict]:
     if isinstance(fence, bool) or not isinstance(fence, int) or fence < 0:
-        raise ConfigError(f"fence must be a lease's fence, not {fence!r}", parameter="fence")
+        raise ConfigError(f"fence must be the number lease.fence, not {fence!r}", parameter="fence")
     data = raw_key(key)
     times = (fence, milliseconds(options.seconds(keep, "keep", KEEP_S)))
     return Run(FENCE_CHECK, (data, side_key(data, b"fence")), (*times, *value), 1.0)
@@ -73,22 +73,21 @@ def fenced_set(
     ttl: float | None = None,
     keep: float = KEEP_FENCE,
 ) -> bool:
-    """Run ``SET key value``, unless a holder with a higher fence has written the key or was accepted before. Return True if
-    written.
+    """Run ``SET key value``, unless a higher fence than ``fence`` was used for the key before. Return True if written.
 
-    ``ttl``: expiry of the key in seconds; None: the key does not expire. ``keep``: seconds for which the server keeps the
-    highest fence. Raises ServerError if the server is unreachable. Raises ConfigError if an argument is invalid, or if the key
-    that stores the fence has another kind of value.
+    A fence is used for a key by this function or by `accept`. ``ttl``: expiry of the key in seconds; None: the key does not
+    expire. ``keep``: seconds for which the server keeps the highest fence. Raises ServerError if the server is unreachable.
+    Raises ConfigError if an argument is invalid, or if the key that stores the fence has another kind of value.
     """
     return complete(_run(Caller(client), _call_to_set(key, value, fence, ttl, keep)))
 
 
 @hides_client()
 def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_FENCE) -> bool:
-    """Record that the holder with this fence is about to use the resource ``key``. Return False if a higher fence was recorded
-    before.
+    """Record that the holder with this fence is about to use the resource ``key``, and return True.
 
-    ``keep``: seconds for which the server keeps the record. Raises ServerError and ConfigError as `fenced_set` does.
+    Return False if a higher fence was recorded before: the holder must not use the resource. ``keep``: seconds for which the
+    server keeps the record. Raises ServerError and ConfigError as `fenced_set` does.
     """
     return complete(_run(Caller(client), _call(key, fence, keep)))
 
