@@ -31,8 +31,7 @@ NAME, PLAIN = f"{PREFIX}cache", f"{PREFIX}plain"
 VALUE = "x" * 100
 
 WARM_UP, TURN = 50, 20
-"""Number of reads at the start that are not measured, and number of reads that each contender makes before the next one
-runs."""
+"""Number of reads at the start that are not measured, and number of reads in one turn of a contender (compared cache)."""
 
 PROCESSES, EACH, LOADING = 4, 50, 0.1
 """The readers that ask at once: number of processes, number of threads in each, and seconds that loading the value takes."""

@@ -14,7 +14,7 @@ TTL = 30.0
 """Lease time of all locks, in seconds. It is holdfast's default, and holdfast renews such leases."""
 
 SECONDS, QUICK_SECONDS = 5.0, 2.0
-"""Seconds of measurement for each contender, by default and with ``--quick``."""
+"""Seconds of measurement for each contender (compared lock), by default and with ``--quick``."""
 
 SMOKE = 0.5
 """If a contender has less than this number of seconds, the run is a smoke test: it only shows that everything works."""

@@ -517,7 +517,7 @@ class Evidence:
         self._strike(event, kind_of(event.note))
 
     def _known(self, event: Event, kind: str) -> bool:
-        """Return whether a fault of this kind, about the same process, is recorded already and still lasts."""
+        """Return whether a fault of this kind, on the process that ``event`` is about, was read before and still lasts."""
         return any(fault.kind == kind and fault.event.who == event.who and fault.end >= event.at for fault in self.faults)
 
     def _paused(self, event: Event) -> None:

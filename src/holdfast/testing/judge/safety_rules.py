@@ -63,8 +63,7 @@ class Limits:
     permits: bool = False
     """True if several clients may hold the lock at once. The event ``ask`` of a client states how many permits it wants."""
     rewinds: str = "clock back"
-    """How the note of a clock fault begins that, together with a loss of data, excuses falling fences: the clock was set
-    back."""
+    """First words of the note of each clock fault that excuses falling fences, if the server has lost its data, too."""
     outside: frozenset[str] = frozenset()
     """Names of the workers that use a FairLock and therefore do not join the local queue of their process."""
 

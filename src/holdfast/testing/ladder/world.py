@@ -145,7 +145,7 @@ class Client:
         self.retry = retry
         """Seconds after which the client tries again if the lock is held."""
         self.writes = writes
-        """True if the protected resource refuses a write whose fence is lower than the highest fence that it has seen."""
+        """True if the client writes to the protected resource at the end of its work."""
         self.guarded = guarded
         """True if the protected resource refuses a write whose fence is lower than the highest fence that it has seen."""
 
@@ -178,8 +178,10 @@ class Client:
                 self.note("released", type(error).__name__)
 
     def number_of_turn(self) -> int:
-        """Count this acquisition, and return the number of acquisitions by all clients so far. Only the checks of the history
-        use it."""
+        """Count this acquisition, and return the number of acquisitions by all clients so far.
+
+        It takes the place of the fence in the record of a write, if the lock has no fences.
+        """
         register = self.process.world.register
         register["turns"] = register.get("turns", 0) + 1
         return register["turns"]

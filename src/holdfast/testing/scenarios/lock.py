@@ -91,8 +91,7 @@ class Scenario:
     ttl: float = TTL
     renew: bool = True
     brisk: bool = False
-    """True if the search makes a step that only one process notices immediately, instead of trying all orders (see
-    `Stepwise`)."""
+    """True if a step that only one process notices is made at once: the search tries no other order (see `Stepwise`)."""
     warm: bool = False
     """True if each process has subscribed to notifications and written its process record before the scenario begins."""
     fair: bool = False

@@ -111,7 +111,7 @@ class Lock:
 
     _strategy = ON_ONE_SERVER
     _is_direct = True
-    """True if the lock is on one server, so that a lock that nobody else wants is acquired and released as by the drivers."""
+    """True if the lock is on one server: then the drivers acquire and release it by one request if nobody else wants it."""
 
     def __init__(self, worker: Worker, described: Spec, *, fair: bool = False) -> None:
         self.worker = worker
@@ -173,7 +173,7 @@ class Lock:
             return lease
 
     async def _lead(self, attempt: Attempt, wait: float | None) -> Grant | None:
-        """Acquire a lock that nobody else wants, as the drivers do. Return None for any other outcome."""
+        """Acquire a lock that nobody else wants by one request, as the drivers do; None if the operation has to go on."""
         process = self.worker.process
         frame = lead(attempt, self.worker, process.clock(), wait)
         if frame is None:
@@ -198,7 +198,10 @@ class Lock:
         return grant
 
     async def _leave(self, lease: Lease) -> bool | None:
-        """Release a lock that nobody else wants, as the drivers do. Return False if nothing was begun, None otherwise."""
+        """Release a lock that nobody else wants by one request, as the drivers do, and return True.
+
+        Return False if no request was sent, and None if a request was sent and the operation has to go on.
+        """
         attempt, held_lease = lease.attempt, lease.held_lease
         frame = leave(attempt, held_lease, self.worker.process.clock())
         if frame is None:

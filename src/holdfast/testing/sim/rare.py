@@ -456,8 +456,10 @@ class Mixed(Theme):
 
 
 class Lowered(Theme):
-    """A theme in which the limit of a semaphore is changed all the time, also below what is held and wanted, and somebody takes
-    permits away from several holders at once."""
+    """A theme in which the limit of a semaphore changes all the time, and an operator revokes the permits of several holders.
+
+    The limit may become lower than the number of permits that clients hold or want.
+    """
 
     name = "lowered"
     unjudged: ClassVar[frozenset[str]] = frozenset()
@@ -530,7 +532,7 @@ class SetBack(Jumping):
 
 
 class Failing(Theme):
-    """A theme in which loads of a cached value fail, have long leases, and get no reply when they say so."""
+    """A theme in which loads of a cached value have long leases and fail, and the server's replies to them are often lost."""
 
     name = "failing"
     unjudged: ClassVar[frozenset[str]] = PEACE
@@ -551,8 +553,10 @@ class Failing(Theme):
 
 
 class Redefined(Theme):
-    """A theme in which a process redefines the jobs of a schedule with the opposite ``on_crash=``. Other processes still
-    serve the jobs by the old definition, and runs crash."""
+    """A theme in which runs of jobs crash after a process has redefined the jobs with the opposite ``on_crash=``.
+
+    Other processes still serve the jobs by the old definition.
+    """
 
     name = "redefined"
     unjudged: ClassVar[frozenset[str]] = PEACE

@@ -404,7 +404,7 @@ def _plain(fingerprint: Fingerprint, value: Any) -> None:
 
 
 def _nothing(_fingerprint: Fingerprint, _value: Any) -> None:
-    """Add nothing to the fingerprint. This is the writer for values that never change or that are added elsewhere."""
+    """Add nothing to the fingerprint: the function in `WRITERS` for values that never change, or are added elsewhere."""
 
 
 def same_in_all_states(*types: type) -> None:
@@ -413,7 +413,7 @@ def same_in_all_states(*types: type) -> None:
 
 
 def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """Return a writer that adds an object to the fingerprint in full the first time, and only its number from then on."""
+    """Return a function that calls ``writer`` for an object the first time, and then adds only the object's number."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         met = fingerprint._met  # noqa: SLF001
@@ -428,7 +428,7 @@ def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, 
 
 
 def _copied(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
-    """Return a writer that adds an object to the fingerprint in full each time. It copies what it added the first time."""
+    """Return a function that calls ``writer`` for an object the first time, and then adds a copy of what ``writer`` added."""
 
     def write(fingerprint: Fingerprint, value: Any) -> None:
         fingerprint._again(value, writer)  # noqa: SLF001

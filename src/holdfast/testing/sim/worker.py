@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 STOCK = 8
-"""Number of tokens after which a process's stock of tokens is empty, and the next attempt draws a token by itself."""
+"""Number of tokens after which `Worker.pop` treats a process's stock of tokens as empty, so that an attempt draws its own."""
 
 TAKING = (ACQUIRE, permit.ACQUIRE)
 """The scripts that acquire a lock or permits, or join the queue for them."""
@@ -368,7 +368,7 @@ class Worker:
 
 
 class Ticket:
-    """A mark of one wait of a worker. By this mark, late replies to earlier waits are recognized and ignored."""
+    """The identity of one wait of a worker: a reply to an earlier wait has another one, and is ignored."""
 
     __slots__ = ("_worker",)
 
@@ -377,12 +377,12 @@ class Ticket:
 
     @property
     def counts(self) -> bool:
-        """True while the worker is still in the wait to which this mark belongs."""
+        """True while the worker is still in the wait that this object identifies."""
         return self._worker._asked is self  # noqa: SLF001
 
 
 class _Later:
-    """The type of `LATER`, which the handler of a request returns if the result comes later."""
+    """The type of `LATER`. A function that carries out a worker's request returns `LATER` if the reply arrives later."""
 
 
 LATER = _Later()
@@ -407,7 +407,7 @@ class Slot:
         return self._worker.name
 
     def gone(self) -> bool:
-        """Return False: the simulation has no event loop that could be closed."""
+        """Return False: in production, True says that the waiter's event loop was closed, which never happens here."""
         return False
 
     def put(self, outcome: Outcome | None, /) -> bool:

@@ -211,7 +211,7 @@ class World:
 
 
 class _Collected:
-    """A list that stays empty: it has the keeper handle each reference to a garbage-collected owner of a lease."""
+    """A replacement for the keeper's list of leases whose owners were garbage-collected: the keeper handles each at once."""
 
     def __init__(self, call: Callable[[Callable[[], None]], None]) -> None:
         self._call = call
@@ -229,7 +229,7 @@ class Process:
 
     mutex = NO_MUTEX
     looks = True
-    """True, because no check for long leases is simulated: the connections of a keeper are always open."""
+    """True, as if the keeper's check of long leases had begun already, so that it never begins: it is not simulated."""
     closing = False
 
     def __init__(

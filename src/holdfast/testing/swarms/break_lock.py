@@ -93,8 +93,7 @@ class Operator:
             return
 
     def _whose(self, mark: str) -> str:
-        """Return the name of the lease whose token has a SHA-1 hash that begins with ``mark``. A token may have the
-        suffix "~"."""
+        """Return the name of the lease whose token, perhaps with the suffix "~", has a SHA-1 that begins with ``mark``."""
         tokens = (drawn + sort for drawn in self.world.acquisitions for sort in ("", "~"))
         found = (t for t in tokens if hashlib.sha1(t.encode(), usedforsecurity=False).hexdigest().startswith(mark))
         return self.world.drawn_for(next(found, ""))

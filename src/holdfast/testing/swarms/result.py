@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 
 class Server(Protocol):
-    """The statistics of a simulated server that a result contains."""
+    """The part of a simulated server that the result of a history refers to: its statistics."""
 
     calls: int
     """Number of commands and scripts that the server has run."""
@@ -25,7 +25,7 @@ class Server(Protocol):
 
 
 class World(Protocol):
-    """The part of the simulated world that a result contains."""
+    """The part of the simulated world that the result of a history refers to."""
 
     history: list[Event]
     steps: int

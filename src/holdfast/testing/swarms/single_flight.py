@@ -319,8 +319,7 @@ class Case:
 
 
 def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
-    """S1: yield violations: a lookup found a version that was invalidated before the lookup began, or a value that was
-    too old."""
+    """S1: yield lookups that found a version that was invalidated before the lookup began, or a value that was too old."""
     for lookup, found in case.ends("found"):
         done = [(v, void) for v, void in case.voids.items() if void.done < lookup.want.at]
         floor = max((v for v, void in done if not case.upsets.between(void.begin.at, found.at, AMNESIA)), default=0)
@@ -337,8 +336,7 @@ def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
 
 
 def s2_one_loads(case: Case) -> Iterator[Violation]:
-    """S2: yield violations: a client got the load lease while another client believed that it was loading, without an
-    invalidation."""
+    """S2: yield clients that got the load lease, without an invalidation, while another client believed that it was loading."""
     for _, load in case.ends("load"):
         others = [case.lookups[name] for name in load.note.split()]
         if not others:
@@ -351,8 +349,7 @@ def s2_one_loads(case: Case) -> Iterator[Violation]:
 
 
 def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
-    """S3: yield violations: a client loaded a fresh value without having asked for an early reload, or lost its load without
-    a fault."""
+    """S3: yield clients that had to load a fresh value, without asking for an early reload, or lost a load without a fault."""
     for lookup, load in case.ends("load"):
         for landed in case.landed.values():
             sent = case.lands[landed.fence].at
@@ -370,7 +367,7 @@ def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
 
 
 def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
-    """S4: yield violations: a lookup waited too long while no client was loading.
+    """S4: yield lookups that waited too long while no client was loading.
 
     Without faults other than cancellations, the time limit is short. After a crash or a lost message, a waiter may wait
     until the load lease has expired.
@@ -398,8 +395,7 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
 
 
 def s5_all_is_in_order(case: Case) -> Iterator[Violation]:
-    """S5: yield violations: fences of loads that do not rise, values found that are wrong or older than before, and leftover
-    data.
+    """S5: yield fences of loads that do not rise, values found that are wrong or older than before, and leftover data.
 
     A server that lost its data, and whose clock was set, may issue any fence.
     """
