@@ -197,7 +197,7 @@ import sys
 from holdfast._local.server import private
 with private(port=True, password="") as server:
     text = sys.stdin.read().replace("redis.Redis()", f"redis.Redis(port={server.port})")
-    text = text.replace("redis.asyncio.Redis()", f"redis.asyncio.Redis(port={server.port})")
+    text = text.replace("redis.asyncio.Redis()", f"redis.asyncio.Redis(port={server.port})").replace("local://", server.url)
     exec(compile(text, "README.md", "exec"), {"__name__": "readme"})
 """
 """Runs the program on standard input; a server of its own takes the place of the reader's."""

@@ -16,6 +16,8 @@ LANGUAGES = {"python", "console", "crontab", "text", "json", "sql", "toml", "ini
 _FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\n\Z", re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_PRINTED = "<!-- printed -->\n"
+_ANCHOR = re.compile(r'<a id="([\w-]+)"></a>')
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 
 
@@ -33,6 +35,8 @@ class Block(NamedTuple):
     text: str
     not_run: str
     """Why it cannot be run; empty if it is."""
+    printed: bool = False
+    """Whether the programs of the page print this text. It is marked with ``<!-- printed -->``."""
 
 
 def name(page: Path) -> str:
@@ -47,7 +51,7 @@ def blocks(page: Path, language: str | None = None) -> list[Block]:
     for match in _FENCE.finditer(text):
         mark = _NOT_RUN.search(text[: match.start()])
         line = text.count("\n", 0, match.start(2)) + 1
-        found.append(Block(page, line, match[1], match[2], mark[1] if mark else ""))
+        found.append(Block(page, line, match[1], match[2], mark[1] if mark else "", text[: match.start()].endswith(_PRINTED)))
     return [block for block in found if language in {None, block.language}]
 
 
@@ -89,8 +93,8 @@ def links(page: Path) -> Iterator[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link may name after #: headings as the usual renderers spell them."""
-    found = set()
+    """Return what a link may name after #: headings as the usual renderers spell them, and the anchors of rows in tables."""
+    found = set(_ANCHOR.findall(page.read_text(encoding="utf-8")))
     for heading in _HEADING.findall(_FENCE.sub("", page.read_text(encoding="utf-8"))):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").lower()
         found.add(re.sub(r"[^\w\- ]", "", plain).replace(" ", "-"))

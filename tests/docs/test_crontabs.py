@@ -78,7 +78,7 @@ def machine(server: PrivateServer, tmp_path: Path) -> Machine:
 
 
 def test_there_are_crontabs() -> None:
-    assert {name(page) for page, _ in LINES} >= {"docs/getting-started.md", "docs/command-line.md"}
+    assert {name(page) for page, _ in LINES} >= {"docs/getting-started.md", "docs/cron.md"}
 
 
 @pytest.mark.parametrize("line", [line for _, line in LINES], ids=[name(page) for page, _ in LINES])

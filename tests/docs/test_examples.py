@@ -92,6 +92,12 @@ def test_python(page: Path, here: Callable[[str], str], environment: dict[str, s
         [sys.executable, program.name], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.returncode, done.stderr) == (0, ""), f"{name(page)}, with its line numbers:\n{done.stderr}"
+    rest = done.stdout
+    for block in blocks(page):
+        if block.printed:
+            found = re.search(pattern(block.text), rest, re.DOTALL)
+            assert found, f"{name(page)}:{block.line}: not printed, or not in this order:\n{block.text}\nin\n{rest}"
+            rest = rest[found.end() :]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=name)

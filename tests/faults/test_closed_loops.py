@@ -66,6 +66,7 @@ def test_the_release_of_a_lock_for_which_only_a_closed_loop_waits(server: Privat
 
 
 @pytest.mark.parametrize("dead", [1, 3])
+@pytest.mark.fault(76)
 def test_those_behind_the_tasks_of_closed_loops(server: PrivateServer, admin: Admin, name: str, dead: int) -> None:
     """They are served in order, and nobody who waits for ever is told that his time is up."""
     holder = holdfast.Lock(server.url, name, ttl=5)
@@ -507,6 +508,7 @@ def test_closing_gives_back_what_a_closed_loop_was_granted(server: PrivateServer
 
 
 @pytest.mark.parametrize("kind", [*(kind for kind in KINDS if kind != "linger"), "RLock"])
+@pytest.mark.fault(76)
 def test_a_body_in_a_closed_loop_holds_the_lock_no_longer(server: PrivateServer, name: str, kind: str) -> None:
     """It never goes on, and nobody collects its task; its lease is not renewed for ever."""
     kinds = {**KINDS, "RLock": aio.RLock}

@@ -85,6 +85,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.parametrize(
     ("processes", "end"), [(1, kill), (1, stop), *(pytest.param(10, end, marks=pytest.mark.soak) for end in (kill, stop))]
 )
+@pytest.mark.fault(74)
 def test_a_hundred_of_them(
     server: PrivateServer,
     look: redis.Redis,

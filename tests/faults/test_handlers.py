@@ -104,6 +104,7 @@ def free(admin: Admin) -> Callable[[str], object]:
 
 @pytest.mark.fault(11)
 @pytest.mark.parametrize("options", [{}, {"linger": 0.005}], ids=["plain", "linger"])
+@pytest.mark.fault(78)
 def test_a_handler_asks_for_the_same_lock_and_another(
     server: PrivateServer, admin: Admin, name: str, options: dict[str, Any]
 ) -> None:

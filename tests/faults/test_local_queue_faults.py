@@ -104,6 +104,7 @@ def test_given_back_before_the_loss_is_known(server: PrivateServer, admin: Admin
 
 
 @pytest.mark.fault(2)
+@pytest.mark.fault(79)
 def test_stopped_for_longer_than_the_lease_with_others_in_line(server: PrivateServer, admin: Admin, name: str) -> None:
     """SIGSTOP: we get it; those who wait in the process that was stopped get it after us."""
     ours = holdfast.Lock(server.url, name, ttl=5)
@@ -230,6 +231,7 @@ def test_the_server_is_gone_for_all_in_line(face: Face, new_server: NewServer, n
 # This process
 
 
+@pytest.mark.fault(77)
 def test_close_with_others_in_line(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """They are told at once, and the lock is free."""
     holder, waiters = line_up(face, server.url, name, 3, ttl=30)

@@ -59,6 +59,7 @@ def test_row_1_a_killed_holder_is_replaced_within_its_lease(
             admin.nothing_left()
 
 
+@pytest.mark.fault(73)
 def test_a_killed_waiter_delays_nobody(face: Face, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer) -> None:
     """Danger "dead waiter granted": killed with -9 in the queue, it costs those behind it nothing, least of all a claim."""
     holder = face.FairLock(server.url, name, ttl=5)
@@ -82,6 +83,7 @@ def test_a_killed_waiter_delays_nobody(face: Face, server: PrivateServer, admin:
     assert len(admin.places()) == 2, "passed over, and not forgotten before their time"
 
 
+@pytest.mark.fault(75)
 def test_a_winner_killed_before_it_claims_is_replaced_within_the_claim_window(
     server: PrivateServer, name: str, both_faces: tuple[Sync, Aio]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Schedules in web applications of several processes: that of the page docs/schedule.md under uvicorn, one under gunicorn."""
+"""Schedules in web applications of several processes: the one of docs/schedule-web.md under uvicorn, one under gunicorn."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def served_by(client: redis.Redis, count: int) -> bool:
 
 def page_app() -> str:
     """The application of the page."""
-    return next(block.text for block in blocks(ROOT / "docs" / "schedule.md", "python") if block.text.startswith("# shop.py\n"))
+    page = blocks(ROOT / "docs" / "schedule-web.md", "python")
+    return next(block.text for block in page if block.text.startswith("# shop.py\n"))
 
 
 def ticks(url: str, job: str, *, status: str = "ok") -> list[float]:

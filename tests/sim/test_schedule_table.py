@@ -1,4 +1,4 @@
-"""The table "After a pause" of docs/schedule.md, row by row: grace, misfire, overlap and on_crash, under virtual time."""
+"""The table "After a pause" of docs/schedule-ticks.md, row by row: grace, misfire, overlap and on_crash, under virtual time."""
 
 from __future__ import annotations
 
