@@ -13,7 +13,7 @@ from docs.pages import ROOT
 from holdfast import fencing
 
 if TYPE_CHECKING:
-    from holdfast._local.server.process import PrivateServer
+    from conftest import NewServer
 
 
 def described() -> list[re.Pattern[str]]:
@@ -24,7 +24,8 @@ def described() -> list[re.Pattern[str]]:
     return [re.compile(re.sub(r"\b(?:N|ID|KEY|JOB)\b", ".+", re.escape(name))) for name in names]
 
 
-def test_each_key_is_on_the_page(server: PrivateServer) -> None:
+def test_each_key_is_on_the_page(new_server: NewServer) -> None:
+    server = new_server()
     ran = threading.Event()
     jobs = holdfast.Schedule(server.url, "ops")
 
