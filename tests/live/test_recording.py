@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -149,6 +150,21 @@ def test_what_a_thread_does_is_written_down(server: PrivateServer, look: redis.R
     violations, coverage = judged(tmp_path)
     assert violations == []
     assert (coverage.taken, coverage.contended, coverage.renewed, coverage.gave_up, coverage.written) == (4, 0, 1, 2, 1)
+
+
+def test_a_shorter_lease_counts_from_its_request_on(server: PrivateServer, name: str, tmp_path: Path) -> None:
+    """A process may be stopped before it can write down that its lease has become shorter, as at the end of a claim window."""
+    register = Register(tmp_path / "register", always)
+    with Recorder(tmp_path / "record") as record, record.holding(Lock(server.url, name, renew=False)) as lease:
+        before = time.monotonic()
+        lease.renew(2)
+        after = time.monotonic()
+        record.write(lease, register)
+        lease.renew(40)
+        record.write(lease, register)
+    shorter, longer = (event for event in history.read(tmp_path / "record") if event.kind == "renewed")
+    assert before - 0.001 <= shorter.since <= after + 0.001
+    assert longer.since == 0
 
 
 def test_tasks(server: PrivateServer, name: str, tmp_path: Path) -> None:

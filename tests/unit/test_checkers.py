@@ -119,6 +119,18 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         story(held(A, 1, 9, 5, until=2), e(1.5, "renewed", A, "a5", until=4), held(B, 2.5, 3, 6)),
         ["R1"],
     ),
+    "R1 shortened before the other took it, and written down after a pause": (
+        story(held(A, 1, 9, 5, until=4), e(5, "renewed", A, "a5", until=2, since=1.5), held(B, 2.5, 3, 6)),
+        [],
+    ),
+    "R1 shortened after the other took it": (
+        story(held(A, 1, 9, 5, until=4), e(5, "renewed", A, "a5", until=2, since=2.6), held(B, 2.5, 3, 6)),
+        ["R1"],
+    ),
+    "R1 shortened at an unknown time": (
+        story(held(A, 1, 9, 5, until=4), e(5, "renewed", A, "a5", until=2), held(B, 2.5, 3, 6)),
+        ["R1"],
+    ),
     "R1 loss was noticed before": (story(held(A, 1, 9, 5)[:2], e(1.9, "lost", A, "a5"), held(B, 2, 3, 6)), []),
     "R1 loss was noticed after": (story(held(A, 1, 9, 5)[:2], e(2.1, "lost", A, "a5"), held(B, 2, 3, 6)), ["R1"]),
     "R1 the first one died": (story(held(A, 1, 9, 5)[:2], e(1.5, "crashed", "p1"), held(B, 2, 3, 6)), []),

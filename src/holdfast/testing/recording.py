@@ -160,8 +160,10 @@ class _Holding:
         assert self._lease is not None
         until = self._believed()
         if abs(until - self._until) > 0.001 and not self._over:
+            # A shorter lease counts from its request on, and the process may have been stopped since.
+            since = time.monotonic() + core_of(self._lease).held_lease.asked_at - clock() if until < self._until else 0.0
             self._until = until
-            self._note("renewed", until=until)
+            self._note("renewed", until=until, since=since)
         if self._lease.remaining() == 0 and not self._over:
             self._over = True
             held_lease = core_of(self._lease).held_lease

@@ -485,8 +485,9 @@ class Evidence:
     def _renewed(self, event: Event) -> None:
         hold = self._open.get(event.attempt)
         if hold is not None:
-            # A lease whose new end is in the past was relied on until now at the latest.
-            hold.until = event.until if event.until > event.at else min(hold.until, event.at)
+            # The holder relied on a lease whose new end is in the past until it learned of that end, now at the latest.
+            learned = event.since or event.at
+            hold.until = event.until if event.until > event.at else min(hold.until, max(event.until, learned))
         self.renewals += 1
         self._about(event)
 
