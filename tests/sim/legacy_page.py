@@ -11,7 +11,7 @@ from pathlib import Path
 from holdfast.testing.ladder import find, survives
 from sim.timestamps import FALLS
 
-PAGE = Path(__file__).parents[2] / "docs" / "legacy.md"
+PAGE = Path(__file__).parents[2] / "docs" / "legacy-faults.md"
 
 _BLOCK = re.compile(r"(?<=<!-- timeline: )([\w-]+) -->\n```text\n.*?^```$", re.MULTILINE | re.DOTALL)
 

@@ -7,7 +7,7 @@ client writes a new time with GETSET. It has the lock only if GETSET returns the
 This module can share a lock with clients of that design, and is safer in two points. It replaces GETSET and DEL by a script
 that first compares the value. So a client that loses a race does not overwrite the winner's time, and a late request does not
 delete another client's lock. Also, a client that finds its own value in the key does not assume that it holds the lock,
-because another client may have written the same time (`docs/legacy.md`).
+because another client may have written the same time (`docs/legacy-faults.md`).
 """
 
 from __future__ import annotations

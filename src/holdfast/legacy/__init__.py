@@ -1,8 +1,8 @@
 """The timestamp lock, as many programs use it (SETNX, GET, GETSET), and the migration from it to
 `holdfast.Lock`.
 
-The locks of this module are for threads; `holdfast.legacy.aio` has the same names for asyncio. ``docs/legacy.md``
-explains the dangers of such locks.
+The locks of this module are for threads; `holdfast.legacy.aio` has the same names for asyncio. ``docs/legacy-faults.md``
+shows how such locks break.
 
 _shared    the common part of the sync and asyncio APIs
 _migrating   one lock composed of a new and an old one
