@@ -182,6 +182,9 @@ VARIANTS = [
     Variant(
         "single_flight", "FENCE_AT_LANDING", "acked", "the fence is drawn when the value is stored, not when its load begins"
     ),
+    Variant("single_flight", "PUTS TRIES=4", "", "the same, and a new version is also put there; whoever puts it may give up"),
+    Variant("single_flight", "PUTS PUT_AT_ONCE", "acked", "a version is put there with one request: a late copy puts it again"),
+    Variant("single_flight", "PUTS PUT_LEAVES_OLDER", "acked", "a put that is refused leaves the older value there"),
     Variant("rendezvous_latch", "", "", "three calls, late copies of all of them, one who waits; it is set back once"),
     Variant("rendezvous_latch", "NO_MEMORY", "left", "calls are not remembered: a copy counts again"),
     Variant("rendezvous_latch", "LEVEL_ONLY", "at!=", "who waits looks if it is open now, not if it was"),

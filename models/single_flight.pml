@@ -1,8 +1,9 @@
 /*
  * Single flight on one server: a value is loaded by who has the lease, stored under the fence of his load, and found by others;
- * meanwhile the source changes, and whoever changes it deletes the value, or invalidates its tag.
+ * meanwhile the source changes, and whoever changes it deletes the value, invalidates its tag, or puts the new version there: he
+ * takes the lease over, and stores the version under the fence that he gets.
  *
- * SPEAKS OF  _lua/single_flight/_values.lua _lua/shared/_notify.lua _lua/single_flight/get_or_lease.lua _lua/single_flight/store.lua _lua/single_flight/cancel_load.lua _lua/single_flight/delete.lua _lua/single_flight/invalidate.lua
+ * SPEAKS OF  _lua/single_flight/_values.lua _lua/shared/_notify.lua _lua/single_flight/get_or_lease.lua _lua/single_flight/_lease.lua _lua/single_flight/take_over.lua _lua/single_flight/store.lua _lua/single_flight/cancel_load.lua _lua/single_flight/delete.lua _lua/single_flight/invalidate.lua
  *
  * A request that was sent is served at any later time, once, more than once, or never. A lease may end at any time, and its
  * loader does not notice: he may stand still for any time, and then store what he has loaded. A loader reads the source at any
@@ -12,9 +13,11 @@
  */
 #define LOADERS 2
 #define CHANGES 2
+#ifndef TRIES
 #define TRIES   5           /* fences that are issued, at most */
+#endif
 
-/* The server. Loader l has token l + 1. */
+/* The server. Loader l has token l + 1, and who puts version v has token LOADERS + v. */
 byte holder;                /* whose lease the load is */
 byte fence;                 /* the last that was issued */
 byte bound;                 /* the fence of that lease */
@@ -26,6 +29,10 @@ byte floor;                 /* of the tag */
 byte version;
 byte acked;                 /* the newest version whose invalidation is done */
 bool undone;                /* the invalidation for the newest version was sent, and not answered */
+#ifdef PUTS
+bool putting[CHANGES + 1];  /* the version was sent to be put there, so copies of both requests may be under way */
+byte under[CHANGES + 1];    /* the fence of the put, once the answer is there */
+#endif
 
 /* The loaders. */
 mtype = { IDLE, ASKING, LOADING, LANDING };
@@ -77,6 +84,42 @@ inline land(l) {
     fi
 }
 
+inline take_over(v) {
+#ifdef PUT_AT_ONCE
+    under[v] = 1                /* there is no first request */
+#else
+    if
+    :: holder != LOADERS + v -> fence++; bound = fence; holder = LOADERS + v
+    :: else
+    fi;
+    if                          /* an answer may be lost, and that to a copy, or after he has given up, is not read */
+    :: under[v] == 0 && version == v && undone -> under[v] = bound
+    :: true
+    fi
+#endif
+}
+
+inline put(v) {
+    if
+#ifdef PUT_AT_ONCE
+    :: true -> fence++; stored = fence; content = v; holder = 0
+#else
+    :: holder == LOADERS + v && bound == under[v] && under[v] > floor -> stored = under[v]; content = v; holder = 0
+    :: else ->
+        if
+        :: holder == LOADERS + v -> holder = 0
+        :: else
+        fi;
+#ifndef PUT_LEAVES_OLDER
+        if
+        :: stored < under[v] -> stored = 0
+        :: else
+        fi
+#endif
+#endif
+    fi
+}
+
 proctype Loader(byte l) {
 end:
     do
@@ -105,6 +148,23 @@ end:
         :: acked = version; undone = false
         :: true
         fi }
+#ifdef PUTS
+    :: atomic { undone && !putting[version] -> putting[version] = true }
+    :: atomic { undone -> undone = false }       /* he gives up, and does not know what was done */
+    od
+}
+
+proctype Putter(byte v) {
+end:
+    do
+    :: atomic { putting[v] && fence < TRIES -> take_over(v) }
+    :: atomic { under[v] > 0 && fence < TRIES ->
+        put(v);
+        if
+        :: version == v && undone -> acked = v; undone = false
+        :: true
+        fi }
+#endif
     od
 }
 
@@ -123,9 +183,15 @@ end:
 
 init {
     byte l;
+#ifdef PUTS
+    byte v;
+#endif
     atomic {
         for (l : 0 .. LOADERS - 1) { run Loader(l) }
         run Changer();
+#ifdef PUTS
+        for (v : 1 .. CHANGES) { run Putter(v) }
+#endif
         run Others()
     }
 }

@@ -10,7 +10,7 @@ import redis
 
 from conformance.box import Box, token
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.entry import CANCEL_LOAD, DELETE, GET_OR_LEASE, INVALIDATE, STORE
+from holdfast._core.single_flight.entry import CANCEL_LOAD, DELETE, GET_OR_LEASE, INVALIDATE, STORE, TAKE_OVER
 from holdfast._lua import Script, codes
 
 A, B, C = (token(process) for process in "abc")
@@ -54,9 +54,18 @@ def land(
     tags: str = " t u",
     kind: str = "v",
     how: str = "release",
+    older: str = "keep",
 ) -> Any:
     keys = (VALUE, FRESH, LOAD, STATE, FLOORS, FLOOR, WAITERS)
-    return run(box, STORE, keys, who, fence, how, kind, ttl, stale, cost, tags, data)
+    return run(box, STORE, keys, who, fence, how, kind, ttl, stale, cost, tags, data, older)
+
+
+def take_over(box: Box, who: str) -> Any:
+    return run(box, TAKE_OVER, (LOAD, STATE, FLOORS), who, LEASE)
+
+
+def put(box: Box, who: str, data: bytes = b"data", **options: Any) -> Any:
+    return land(box, who, granted(take_over(box, who)), data, older="delete", **options)
 
 
 def abort(box: Box, who: str, how: str = "release", fence: int = 0, tags: str = " t") -> Any:
@@ -205,7 +214,7 @@ def test_an_invalidation_counts_when_the_clock_was_set_back(box: Box) -> None:
 @pytest.mark.parametrize("lost", [(FLOOR,), (FLOORS,), (STATE,), (FLOOR, FLOORS), (FLOOR, STATE), (FLOOR, FLOORS, STATE)])
 @pytest.mark.parametrize("then", ["nothing", "another load", "another tag"])
 def test_what_is_void_stays_void_whatever_is_thrown_away(box: Box, lost: tuple[str, ...], then: str) -> None:
-    land(box, C, 0, tags=" t")
+    put(box, C, tags=" t")
     invalidate(box, "t")
     box.redis.delete(*lost)  # by a server whose memory is short
     other = VALUE.replace(":x", ":y")
@@ -226,7 +235,7 @@ def test_what_is_void_stays_void_whatever_is_thrown_away(box: Box, lost: tuple[s
 
 
 def test_a_floor_that_was_thrown_away_is_put_back(box: Box) -> None:
-    land(box, C, 0)
+    put(box, C)
     assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is not None
     box.redis.delete(FLOOR)
     assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is None
@@ -255,7 +264,7 @@ def test_of_a_load_whose_lease_has_ended_nothing_is_left(box: Box, end: Callable
 
 
 def test_floors_that_nothing_is_below_are_forgotten(box: Box) -> None:
-    land(box, C, 0)
+    put(box, C)
     old = box.now_us() - 3_600_000_000
     box.redis.zadd(FLOORS, {f"old{number}": old for number in range(110)})
     invalidate(box, "t")
@@ -264,24 +273,74 @@ def test_floors_that_nothing_is_below_are_forgotten(box: Box) -> None:
     assert look(box, "", lease=0) == [codes.ABSENT]
 
 
-def test_what_is_stored_without_a_load_ends_one(box: Box) -> None:
+def test_a_put_ends_a_load(box: Box) -> None:
     box.listen("b")
     fence = granted(look(box, A))
     look(box, B, listener_id("b"))
-    what, newer = land(box, C, 0, b"set")
+    what, newer = put(box, C, b"put")
     assert (what, newer > fence) == (1, True)
     assert box.heard("b") == [f"3 {listener_id('b')}"]
     assert land(box, A, fence) == [0]
-    assert look(box, B)[1].endswith(b"set")
+    assert look(box, B)[1].endswith(b"put")
+
+
+def test_a_late_copy_of_a_put_does_not_replace_a_newer_one(box: Box) -> None:
+    first = granted(take_over(box, A))
+    assert granted(take_over(box, A)) == first, "the same again for the same request"
+    assert land(box, A, first, b"first", older="delete") == [1, first]
+    assert put(box, B, b"second")[0] == 1
+    assert land(box, A, first, b"first", older="delete") == [0]
+    assert granted(take_over(box, A)) > first
+    assert land(box, A, first, b"first", older="delete") == [0]
+    assert look(box, C)[1].endswith(b"second")
+    assert not box.redis.exists(LOAD), "the late copy of the first request has a lease no more"
+
+
+def test_a_late_put_stores_nothing_after_a_deletion(box: Box) -> None:
+    fence = granted(take_over(box, A))
+    drop(box)
+    assert land(box, A, fence, older="delete") == [0]
+    assert look(box, "", lease=0) == [codes.ABSENT]
+
+
+def test_a_put_that_another_one_has_overtaken_leaves_no_older_value(box: Box) -> None:
+    assert put(box, A, b"old")[0] == 1
+    fence = granted(take_over(box, B))
+    assert look(box, "", lease=0)[1].endswith(b"old"), "until the put is done"
+    other = granted(take_over(box, C))
+    assert land(box, B, fence, b"overtaken", older="delete") == [0]
+    assert look(box, "", lease=0) == [codes.ABSENT], "the other put may fail"
+    assert land(box, C, other, b"new", older="delete") == [1, other]
+    assert land(box, B, fence, b"overtaken", older="delete") == [0]
+    assert look(box, "", lease=0)[1].endswith(b"new")
+
+
+def test_a_put_whose_tag_is_invalidated_meanwhile_leaves_no_older_value(box: Box) -> None:
+    assert put(box, A, b"old", tags=" other")[0] == 1
+    fence = granted(take_over(box, B))
     invalidate(box, "t")
-    assert land(box, C, 0, b"again")[0] == 1
+    assert land(box, B, fence, older="delete") == [codes.INVALIDATED]
+    assert not box.redis.exists(VALUE, LOAD)
+
+
+def test_a_load_that_is_refused_leaves_the_older_value(box: Box) -> None:
+    assert put(box, C, b"old", ttl=1, stale=60_000)[0] == 1
+    while box.redis.exists(FRESH):
+        pass
+    fence = granted(look(box, A))
+    box.redis.delete(LOAD)  # its lease ends
+    assert land(box, A, fence) == [0]
+    assert look(box, "", lease=0, stale=50_000)[0] == codes.STALE
+
+
+def test_a_put_that_was_given_up_gets_nothing_any_more(box: Box) -> None:
     abort(box, C, "bury")
-    assert land(box, C, 0, b"a late copy") == [0]
-    assert look(box, B)[0] == 1
+    assert take_over(box, C) == [codes.NO_CLAIM]
+    assert not box.redis.exists(LOAD)
 
 
 def test_a_stale_value_does_for_all_but_who_loads(box: Box) -> None:
-    land(box, C, 0, b"old", ttl=1, stale=60_000)
+    put(box, C, b"old", ttl=1, stale=60_000)
     while box.redis.exists(FRESH):
         pass
     assert look(box, "", lease=0) == [codes.ABSENT], "who takes none"
@@ -295,7 +354,7 @@ def test_a_stale_value_does_for_all_but_who_loads(box: Box) -> None:
 
 
 def test_who_is_early_loads_and_all_others_find_it_fresh(box: Box) -> None:
-    land(box, C, 0, cost=100_000)  # 100 ms
+    put(box, C, cost=100_000)  # 100 ms
     assert look(box, A, early=500_000)[0] == 1, "50 s of the minute are to be left"
     what, _, value, left = look(box, A, early=700_000)
     assert (what, value[:1], left > 0) == (codes.LEASED, b"1", True)
@@ -319,7 +378,9 @@ def test_something_else_under_a_key_is_left_alone(box: Box) -> None:
         box.redis.rpush(key, "theirs")
         before = box.dump()
         assert look(box, A) == [codes.WRONG_TYPE, key.encode(), b"list"]
-        assert land(box, C, 0) == [codes.WRONG_TYPE, key.encode(), b"list"]
+        assert land(box, C, 1) == [codes.WRONG_TYPE, key.encode(), b"list"]
+        if key != VALUE:
+            assert take_over(box, C) == [codes.WRONG_TYPE, key.encode(), b"list"]
         if key == STATE:
             assert invalidate(box, "t") == [codes.WRONG_TYPE, key.encode(), b"list"]
         assert box.dump() == before
@@ -329,7 +390,8 @@ def test_something_else_under_a_key_is_left_alone(box: Box) -> None:
     box.clear_keys()
     box.redis.hset(STATE, mapping={"v": "2"})
     box.redis.expire(STATE, 60)
-    assert land(box, C, 0) == [-3, b"2"]
+    assert land(box, C, 1) == [-3, b"2"]
+    assert take_over(box, C) == [-3, b"2"]
     assert look(box, A) == [-3, b"2"]
 
 
@@ -347,7 +409,7 @@ def test_a_value_that_is_no_value_counts_as_none_or_is_refused(box: Box, theirs:
 
 
 def test_a_value_that_is_too_long_is_not_read(box: Box) -> None:
-    land(box, C, 0, b"x" * 2000)
+    put(box, C, b"x" * 2000)
     assert look(box, "", lease=0) == [codes.ABSENT]
     assert look(box, "", lease=0, most=3000)[0] == 1
     what, size = look(box, "", lease=0, unread="keep")
@@ -356,15 +418,15 @@ def test_a_value_that_is_too_long_is_not_read(box: Box) -> None:
 
 
 def test_a_value_that_may_be_stale_is_marked_while_it_is_fresh(box: Box) -> None:
-    land(box, C, 0, ttl=60_000, stale=60_000)
+    put(box, C, ttl=60_000, stale=60_000)
     assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is not None
     assert 50_000 < box.redis.pttl(FRESH) <= 60_000
-    land(box, C, 0)
+    put(box, C)
     assert not box.redis.exists(FRESH)
 
 
 def test_a_floor_that_is_no_number_is_repaired(box: Box) -> None:
-    land(box, C, 0)
+    put(box, C)
     for theirs in ("theirs", "-1", "1e3", "9" * 400, ""):
         box.redis.set(FLOOR, theirs)
         assert look(box, "", lease=0)[0] == 1
@@ -439,7 +501,7 @@ def _waited_for(box: Box) -> None:
 
 
 def _stale(box: Box) -> None:
-    land(box, C, 0, ttl=1, stale=60_000)
+    put(box, C, ttl=1, stale=60_000)
     invalidate(box, "other")
     while box.redis.exists(FRESH):
         pass
@@ -451,13 +513,19 @@ def _void(box: Box) -> None:
     box.redis.hset(STATE, "of:" + LOAD, 1)
 
 
+def _put_before(box: Box) -> None:
+    put(box, B)
+    take_over(box, C)
+    box.redis.hset(STATE, "of:" + LOAD, 1)
+
+
 def _thrown_away(box: Box) -> None:
     _stale(box)
     box.redis.delete(FLOOR)
 
 
 LOOKING, LANDING = (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), (VALUE, FRESH, LOAD, STATE, FLOORS, FLOOR, WAITERS)
-STORED = (C, 0, "bury", "v", 1000, 1000, 1, " t", b"data")
+STORED = (C, 1, "bury", "v", 1000, 1000, 1, " t", b"data", "delete")
 
 FLIGHT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
     ("single_flight/get_or_lease", LOOKING, (A, LEASE, "", 0, 0, *UNREAD), Box.clear_keys),
@@ -466,13 +534,15 @@ FLIGHT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box
     ("single_flight/get_or_lease", LOOKING, (B, LEASE, "", 1000, 1000, *UNREAD), _stale),
     ("single_flight/get_or_lease", LOOKING, (B, LEASE, "", 1000, 1000, *UNREAD), _thrown_away),
     ("single_flight/get_or_lease", LOOKING, (B, LEASE, "", 0, 0, *UNREAD), lambda box: box.redis.rpush(VALUE, "theirs")),
-    ("single_flight/store", LANDING, STORED, _waited_for),
+    ("single_flight/take_over", (LOAD, STATE, FLOORS), (C, LEASE), _waited_for),
+    ("single_flight/take_over", (LOAD, STATE, FLOORS), (A, LEASE), _waited_for),
+    ("single_flight/store", LANDING, STORED, _put_before),
     ("single_flight/store", LANDING, (A, 1, *STORED[2:]), _void),
     ("single_flight/store", LANDING, (A, 1, *STORED[2:]), _waited_for),
     ("single_flight/cancel_load", (LOAD, STATE, FLOORS, FLOOR, WAITERS), (A, "bury", 0, ""), _waited_for),
     ("single_flight/cancel_load", (LOAD, STATE, FLOORS, FLOOR, WAITERS), (A, "release", 1, " t"), _void),
     ("single_flight/delete", (VALUE, FRESH, LOAD, STATE, WAITERS), (), _waited_for),
-    ("single_flight/invalidate", (STATE, FLOORS, FLOOR), ("t", ""), lambda box: land(box, C, 0)),
+    ("single_flight/invalidate", (STATE, FLOORS, FLOOR), ("t", ""), lambda box: put(box, C)),
     (
         "single_flight/invalidate",
         (STATE, FLOORS, FLOOR),
@@ -482,14 +552,6 @@ FLIGHT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box
     ("lock/renew", (LOAD, STATE, FLOORS), (A, LEASE, 1), lambda box: (invalidate(box, "t"), look(box, A))),
 ]
 """Each script in situations in which it does all that it may do: its name, keys, arguments, and what was before."""
-
-
-def test_a_value_is_put_even_if_its_tag_was_invalidated_at_a_later_time(box: Box) -> None:
-    """The server lost the state, and its clock was set back: the floors stand above every fence that it can draw."""
-    box.redis.zadd(FLOORS, {"t": 2**52})
-    what, fence = land(box, C, 0, b"put")
-    assert (what, fence) == (1, int(box.redis.hget(STATE, "fence")))
-    assert box.redis.exists(VALUE)
 
 
 def test_refusing_a_token_does_not_shorten_how_long_the_state_is_kept(box: Box) -> None:

@@ -29,7 +29,7 @@ from conformance.test_single_flight_scripts import (
 from fuzzing import AMOUNTS
 from holdfast._core.requests import Conflict
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.entry import CANCEL_LOAD, DELETE, GET_OR_LEASE, INVALIDATE, MAX_SIZE, STORE
+from holdfast._core.single_flight.entry import CANCEL_LOAD, DELETE, GET_OR_LEASE, INVALIDATE, MAX_SIZE, STORE, TAKE_OVER
 from holdfast._lua import Script, codes
 
 BATCH = 100
@@ -63,7 +63,7 @@ CALLS: dict[Script[Any], Callable[[random.Random], tuple[tuple[str, ...], tuple[
         LANDING,
         (
             draw.choice((A, C)),
-            draw.choice((0, 1, 1700000000000000)),
+            draw.choice((1, 1700000000000000)),
             draw.choice(("release", "bury")),
             draw.choice(("v", "mark")),
             1000,
@@ -71,8 +71,10 @@ CALLS: dict[Script[Any], Callable[[random.Random], tuple[tuple[str, ...], tuple[
             1,
             draw.choice(("", " t")),
             b"data",
+            draw.choice(("keep", "delete")),
         ),
     ),
+    TAKE_OVER: lambda draw: ((LOAD, STATE, FLOORS), (draw.choice((A, C)), 5000)),
     CANCEL_LOAD: lambda draw: (
         (LOAD, STATE, FLOORS, FLOOR, WAITERS),
         (draw.choice((A, C)), draw.choice(("release", "bury")), draw.choice((0, 1, 1700000000000000)), " t"),

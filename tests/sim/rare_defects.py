@@ -153,6 +153,14 @@ RARE = (
         "single_flight+failing",
     ),
     Mutation(
+        "overtaken-put-leaves-the-older",
+        "_lua/single_flight/store.lua",
+        "drop_older",
+        Instead("ARGV[10] == 'delete' and not (before and before >= fence)", "false"),
+        "a put that another one has overtaken is done, and the value from before it is still there",
+        "single_flight+putting",
+    ),
+    Mutation(
         "invalidated-before-by-clock",
         "_lua/single_flight/invalidate.lua",
         "",

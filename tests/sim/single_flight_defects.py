@@ -35,7 +35,7 @@ LANDING = (
         "land-though-void",
         "_lua/single_flight/store.lua",
         "",
-        Instead("not loaded or not void(floors, floor, fence, tags)", "true"),
+        Instead("not void(floors, floor, fence, tags)", "true"),
         "what was being loaded when its tag was invalidated is stored",
     ),
     _defect(
@@ -128,7 +128,7 @@ TELLING = (
         "land-tells-nobody",
         "_lua/single_flight/store.lua",
         "",
-        Nth("dropped", 24),
+        Instead("tell(waiters)\nreturn stored", "return stored"),
         "when a value is stored, who waits does not learn of it",
     ),
     _defect(

@@ -56,6 +56,7 @@ FEATURES = {
     "cache": Feature(
         scripts=(
             "single_flight/get_or_lease",
+            "single_flight/take_over",
             "single_flight/store",
             "single_flight/cancel_load",
             "single_flight/delete",

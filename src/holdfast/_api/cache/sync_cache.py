@@ -150,7 +150,7 @@ class Cache(BaseCache):
     def set(
         self, key: str, value: Any, *, ttl: float | None = None, stale: float | None = None, tags: Iterable[str] = ()
     ) -> None:
-        """Store a value. A load of the key that runs now does not overwrite it.
+        """Store a value. A load that runs now and an earlier call whose request arrives late do not replace it.
 
         Raises ServerError if the server cannot be reached, ConfigError if the codec cannot encode the value or it is too large.
         """

@@ -228,6 +228,15 @@ def _read_store(raw: object) -> int | Conflict:
             return in_the_way(raw)
 
 
+def _read_take_over(raw: object) -> int | Conflict:
+    """Return the fence of the load; 0 if the token was revoked, so that the request was a late copy."""
+    match raw:
+        case [codes.LEASED, int(fence)]:
+            return fence
+        case _:
+            return 0 if raw == [codes.NO_CLAIM] else in_the_way(raw)
+
+
 def _read_fence(raw: object) -> int | Conflict:
     match raw:
         case [int(number)]:
@@ -237,6 +246,7 @@ def _read_fence(raw: object) -> int | Conflict:
 
 
 GET_OR_LEASE: Script[Seen | Conflict] = Script("single_flight/get_or_lease", _read_get_or_lease)
+TAKE_OVER: Script[int | Conflict] = Script("single_flight/take_over", _read_take_over)
 STORE: Script[int | Conflict] = Script("single_flight/store", _read_store)
 CANCEL_LOAD: Script[int] = Script("single_flight/cancel_load", whole_number)
 DELETE: Script[int] = Script("single_flight/delete", whole_number)

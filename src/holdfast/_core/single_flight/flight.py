@@ -46,6 +46,7 @@ from holdfast._core.single_flight.entry import (
     LARGE,
     MARK,
     STORE,
+    TAKE_OVER,
     Absent,
     EntrySpec,
     Found,
@@ -534,37 +535,42 @@ class _Payload(NamedTuple):
     cost: float = 0.0
 
 
-def _storing(entry: EntrySpec, token: tuple[str, int, str], payload: _Payload) -> Run[int | Conflict]:
+def _storing(entry: EntrySpec, token: tuple[str, int, str], payload: _Payload, older: str = "keep") -> Run[int | Conflict]:
     load, state, floors = entry.spec.keys
     keys = (entry.value, entry.fresh, load, state, floors, entry.invalidated_before, entry.waiters)
     kept = milliseconds(payload.stale) if payload.stale > 0 else 0
     tags = b"".join(b" " + tag for tag in marks(payload.tags))
     cost = max(0, int(payload.cost * 1e6))
-    return Run(
-        STORE, keys, (*token, payload.kind, milliseconds(payload.ttl), kept, cost, tags, payload.data), entry.spec.timeout
-    )
+    args = (*token, payload.kind, milliseconds(payload.ttl), kept, cost, tags, payload.data, older)
+    return Run(STORE, keys, args, entry.spec.timeout)
 
 
 # Without a load
 
 
-async def store(entry: EntrySpec, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = ()) -> int:
-    """Store a value without loading it before, replacing any stored value. Return the value's fence.
+async def store(entry: EntrySpec, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = ()) -> None:
+    """Store a value that the caller already has, replacing any stored value.
 
     ``kind``: word that says what ``data`` contains. ``ttl``: seconds for which the value is fresh. ``stale``: further seconds
     for which it is kept. A load that is under way can no longer store its value. Raises WireError if the server does not
     reply.
+
+    This takes two round trips. The first one takes the load over, as if the caller loaded the value, and returns a fence. The
+    second one stores the value under this fence, if the load is still the caller's. So a late copy of either request cannot
+    replace the value of a later call. If a later call or an invalidation comes in between, the value is not stored, and an
+    older value is deleted.
     """
     attempt = Attempt(entry.spec, await NewToken())
-    call = _storing(entry, (attempt.token, 0, "release"), _Payload(kind, data, ttl, stale, tags))
+    load, state, floors = entry.spec.keys
+    taking = Run(TAKE_OVER, (load, state, floors), (attempt.token, entry.spec.first_ms), entry.spec.timeout)
     try:
-        answer = await _ask(entry, call, await Now(), attempt)
-        if attempt.maybe_in_flight:  # A late copy of the request would store this value again, over a newer one.
-            await _ask(entry, _cancellation(entry, attempt.token, revoke=True, timeout=entry.spec.timeout), await Now())
+        fence = (await _ask(entry, taking, await Now(), attempt)).value
+        token = (attempt.token, fence, "bury" if attempt.maybe_in_flight else "release")
+        landing = _storing(entry, token, _Payload(kind, data, ttl, stale, tags), older="delete")
+        await _ask(entry, landing, await Now())
     except BaseException:
         await abandon(entry, attempt)
         raise
-    return int(answer.value)
 
 
 async def delete(entry: EntrySpec) -> bool:

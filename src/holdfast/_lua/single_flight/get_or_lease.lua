@@ -76,15 +76,6 @@ if holder and holder ~= token then
   local process = #holder <= 64 and string.match(holder, '^(%x[%x{}@]*)%.%x+$') or ''
   return {0, remaining, math.max(0, math.floor((now - began) / 1000)), process}
 end
+-- INCLUDE  single_flight/_lease
 keep_alive(state, floors, whole(fields[4]), lease, now)
-local own = holder and whole(redis.call('HGET', state, 'of:' .. load))
-if own then
-  extend(load, lease)
-else
-  own = take(load, state, token, lease, now, whole(fields[1]))
-  redis.call('HSET', state, 'of:' .. load, own)
-  if not is_alone(value) and not whole(redis.call('HGET', state, 'floor')) then
-    redis.call('HSET', state, 'floor', own - 1)
-  end
-end
-return {LEASED, own, usable and found or '', left}
+return {LEASED, lease_to(load, state, token, lease, now, whole(fields[1]), holder), usable and found or '', left}

@@ -1,8 +1,8 @@
 -- Store a value, end its load, and notify the waiters.
 -- KEYS     value, fresh, load, state, floors, floor, waiters
--- ARGV     token; fence of its load, or '0': store without a load, over any value; 'release' | 'bury': revoke the token
---          from now on; kind of the value; ms for which it is fresh; ms for which it is kept beyond that; us that the load took; tags, with
---          a space before each; data
+-- ARGV     token; fence of its load; 'release' | 'bury': revoke the token from now on; kind of the value; ms for which it is
+--          fresh; ms for which it is kept beyond that; us that the load took; tags, with a space before each; data; what happens
+--          to a value with a lower fence if this one is refused: 'keep' | 'delete', since the caller has put a newer one
 --          a mark that there is no data ('mark') is stored even if memory is full: its first write frees the load
 -- RETURNS  {1, fence} stored, now or before | {0} the load has lost its lease: it expired, or the value was stored or
 --          deleted meanwhile; or the token was revoked | {INVALIDATED} the load began before one of the tags was invalidated |
@@ -18,7 +18,6 @@
 local value, fresh, load, state, floors, floor, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local token, fence, kind, tags = ARGV[1], tonumber(ARGV[2]), ARGV[4], ARGV[8]
 local ttl, stale = tonumber(ARGV[5]), tonumber(ARGV[6])
-local loaded = fence > 0
 
 local holder = redis.pcall('GET', load)
 if type(holder) == 'table' then return refused(load, holder) end
@@ -26,26 +25,32 @@ local found = redis.pcall('GETRANGE', value, 0, HEAD)
 if type(found) == 'table' then return refused(value, found) end
 local fields, refusal = read_state(state, token)
 if not fields then return refusal end
-if loaded and (holder ~= token or whole(redis.call('HGET', state, 'of:' .. load)) ~= fence) then
+local _, before = parts(found)
+
+-- A put that was refused, because a later put, load or invalidation came in between, still ends what was there before it.
+local function drop_older()
+  if ARGV[10] == 'delete' and not (before and before >= fence) then redis.call('DEL', value, fresh) end
+end
+
+if holder ~= token or whole(redis.call('HGET', state, 'of:' .. load)) ~= fence then
   if not holder or holder == token then redis.call('HDEL', state, 'of:' .. load) end
   if holder == token then  -- the state was evicted, or a late copy was granted; no other request would end the load
     redis.call('DEL', load)
     tell(waiters)
   end
-  local _, stored = parts(found)
-  return stored == fence and {1, fence} or {0}  -- a repetition of the same request
+  drop_older()
+  return before == fence and {1, fence} or {0}  -- a repetition of the same request
 end
 if fields[2] and string.find(fields[2], token, 1, true) then return {0} end
-if loaded and kind == 'mark' then redis.call('DEL', load) end
+if kind == 'mark' then redis.call('DEL', load) end
 local now, last = now_us(), whole(fields[1], 0)
 local now_ms = math.floor(now / 1000)
-if not loaded then fence = math.max(last + 1, now) end
 local highest = highest_floor(value, state, floor)
 if not highest then
   highest = fence - 1
   redis.call('HSET', state, 'floor', highest)
 end
-local stored = not loaded or not void(floors, floor, fence, tags)
+local stored = not void(floors, floor, fence, tags)
 if stored then
   local alone = is_alone(value)
   local life = alone and 0 or math.max(0, math.ceil((now - fence) / 1000)) + ttl + stale
@@ -56,6 +61,8 @@ if stored then
   if fence > last then redis.call('HSET', state, 'fence', fence) end
   keep_alive(state, floors, whole(fields[4]), life, now)
   if not alone then redis.call('SET', floor, highest, 'PX', math.max(KEEP, 2 * life), 'NX') end
+else
+  drop_older()
 end
 redis.call('DEL', load)
 redis.call('HDEL', state, 'of:' .. load)

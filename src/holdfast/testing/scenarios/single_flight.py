@@ -52,6 +52,17 @@ def change(how: str) -> Program:
     return program
 
 
+def put(times: int) -> Program:
+    """Return a program that writes and puts ``times`` versions, one after the other, and then looks up the value."""
+
+    async def program(client: CacheClient) -> None:
+        for _ in range(times):
+            await client.write("store")
+        await client.get(AT_ONCE, 0.0)
+
+    return program
+
+
 @dataclass(frozen=True)
 class FlightScenario:
     """A scenario of single flight. Each program is run by one worker in a process of its own. Up to ``budget`` faults
@@ -83,7 +94,7 @@ class FlightScenario:
         """End a history whose workers have finished: deliver the messages under way, let the leases expire, and record
         leftover data."""
         world.budget = 0
-        until = world.now + 3 * LEASE
+        until = world.now + 5 * LEASE  # a late copy of a request may be granted a lease at any time before
         try:
             while (options := world.options()) and world.now <= until:
                 options[0].do()
@@ -136,6 +147,9 @@ FLIGHT_SCENARIOS: dict[str, FlightScenario] = {
             ("duplicate", "pause"),
             2,
         ),
+        FlightScenario("flight-put", "one client puts two versions, and another one looks", (put(2), get(AT_ONCE)), FAULTS),
+        FlightScenario("flight-puts", "two clients put a version each", (put(1), put(1)), FAULTS),
+        FlightScenario("flight-put-drop", "one client puts a version, another one deletes", (put(1), change("drop")), FAULTS),
     )
 }
 """The scenarios of single flight, by name."""

@@ -552,6 +552,31 @@ class Failing(Theme):
         return Counter({"rare lost": sum(event.kind == "fault" and event.note[:5] == "lost-" for event in world.history)})
 
 
+class Putting(Theme):
+    """A theme in which several workers put values of their own into the cache, delete and invalidate, and requests arrive
+    late or twice."""
+
+    name = "putting"
+    unjudged: ClassVar[frozenset[str]] = PEACE | {"S3", "S4"}  # a late copy of any write may end a load or delete a value
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"single_flight": {"flight voided": 2000, "rare late": 500}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.mishaps = 0.2
+        profile.lease, profile.ttl = rng.choice((0.3, 1.0, 5.0)), rng.choice((3.0, 30.0))
+        for planned in (planned for _, rounds in profile.workers for planned in rounds):
+            planned.write = rng.choice(("store", "store", "drop", "tag")) if rng.random() < 0.5 else ""
+            planned.gap *= rng.choice((0.1, 1.0))
+
+    def begin(self, seed: int, world: World) -> None:
+        world.mishap = mishaps(world, self._rng(seed).choice((0.1, 0.3)), ("lost-reply", "duplicate", "slow"))
+
+    def counts(self, world: World) -> Counter[str]:
+        return Counter(
+            {"rare late": sum(event.kind == "fault" and event.note in {"duplicate", "slow"} for event in world.history)}
+        )
+
+
 class Redefined(Theme):
     """A theme in which runs of jobs crash after a process has redefined the jobs with the opposite ``on_crash=``.
 
@@ -657,7 +682,7 @@ THEMES: Mapping[str, Theme] = {
     theme.name: theme
     for theme in (
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
-        Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Redefined(), Stubborn(), Voting(), Foreign(),
+        Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Putting(), Redefined(), Stubborn(), Voting(), Foreign(),
         Closing(),
     )
 }  # fmt: skip

@@ -8,7 +8,8 @@ the key after that, as users of a cache do. The events are:
   ``failed`` or ``cancelled``
 - ``land``: a loaded value is sent to the server; ``landed``: the reply has arrived (``note``: "refused" if the value was
   not stored); ``aborted``: the load ended without a value
-- ``void`` and ``voided``: an invalidation begins and ends
+- ``void`` and ``voided``: an invalidation begins and ends; ``unsure``: it ended with an error or was cancelled, so that it may
+  be done or not
 """
 
 from __future__ import annotations
@@ -135,9 +136,8 @@ class CacheClient:
         try:
             with self.worker.operation():
                 await self._invalidate(how, version)
-        except Cancelled:
-            return
-        except (WireError, flight.KeyConflict):
+        except (Cancelled, WireError, flight.KeyConflict):
+            self._note("unsure", version=version, note=how)
             return
         self._note("voided", version=version, note=how)
 

@@ -1,6 +1,7 @@
 """Seeded histories of single flight with faults: many lookups of one cached key at once. Five rules are checked.
 
-- S1: a lookup that begins after an invalidation finds no older version. No lookup finds a value that is too old for it.
+- S1: a lookup that begins after an invalidation finds no older version. No lookup finds a value that is too old for it. A
+  version that a client puts into the cache itself may replace a newer one only if both were written at the same time.
 - S2: no two clients believe at the same time that they load the key, unless the key was invalidated in between.
 - S3: no client loads a fresh value: one load follows each expiry, invalidation or failed load. Without faults, each loaded
   value is stored.
@@ -219,6 +220,8 @@ class Void:
 
     begin: Event
     done: float = float("inf")
+    over: float = float("inf")
+    """Virtual time, in seconds, at which the writer stopped waiting: its invalidation was done or failed, or it crashed."""
 
 
 class Case:
@@ -241,6 +244,8 @@ class Case:
             self._read(event)
         for lookup in self.lookups.values():
             lookup.over = min(lookup.over, crashed.get(process_of(lookup.want.who), float("inf")))
+        for void in self.voids.values():
+            void.over = min(void.over, void.done, crashed.get(process_of(void.begin.who), float("inf")))
 
     def _read(self, event: Event) -> None:
         match event.kind:
@@ -262,6 +267,8 @@ class Case:
                 self.voids[event.last] = Void(event)
             case "voided":
                 self.voids[event.last].done = event.at
+            case "unsure":
+                self.voids[event.last].over = event.at
 
     @property
     def calm(self) -> bool:
@@ -283,6 +290,16 @@ class Case:
         late = self.profile.mishaps or self.profile.kinds & LATE
         voids = [void for void in self.voids.values() if void.begin.at <= until]
         return "clock" in self.profile.kinds or any(late or void.done >= since for void in voids)
+
+    def settled(self, found: Event) -> float:
+        """Return the virtual time from which a newer write makes the version of this lookup void.
+
+        A version that was loaded is void after any newer write. One that a client has put is void after a newer write that
+        began when that client had stopped waiting: of two writes at the same time, either may come last.
+        """
+        land, put = self.lands.get(found.fence), self.voids.get(found.last)
+        loaded = land is not None and land.last == found.last
+        return 0.0 if loaded or put is None or put.begin.note != "store" else put.over
 
     def dropped(self, loading: Lookup) -> float:
         """Return the virtual time at which an invalidation ended the load lease of this lookup; infinity if none did."""
@@ -322,7 +339,9 @@ def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
     """S1: yield lookups that found a version that was invalidated before the lookup began, or a value that was too old."""
     for lookup, found in case.ends("found"):
         done = [(v, void) for v, void in case.voids.items() if void.done < lookup.want.at]
-        floor = max((v for v, void in done if not case.upsets.between(void.begin.at, found.at, AMNESIA)), default=0)
+        since = case.settled(found)
+        counts = [v for v, void in done if not case.upsets.between(void.begin.at, found.at, AMNESIA) and void.begin.at >= since]
+        floor = max(counts, default=0)
         case.docket.decide("S1")
         if found.last < floor:
             said = f"{found.who} found version {found.last} after version {floor} was written and the key invalidated"
@@ -337,13 +356,15 @@ def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
 
 def s2_one_loads(case: Case) -> Iterator[Violation]:
     """S2: yield clients that got the load lease, without an invalidation, while another client believed that it was loading."""
-    for _, load in case.ends("load"):
+    for lookup, load in case.ends("load"):
         others = [case.lookups[name] for name in load.note.split()]
         if not others:
             case.docket.decide("S2")
         for other in others:
-            forgot = case.upsets.between(other.want.at, load.at, AMNESIA)
-            if not case.docket.decide("S2", forgot or case.invalidated(other.want.at, load.at)):
+            # The process may have slept between the server's reply and this event: then the other load is the later one.
+            earlier = lookup if other.end is not None and load.fence < other.end.fence else other
+            forgot = case.upsets.between(earlier.want.at, load.at, AMNESIA)
+            if not case.docket.decide("S2", forgot or case.invalidated(earlier.want.at, load.at)):
                 said = f"{load.who} got the load lease while {other.want.who} believed that it loads"
                 yield Violation("S2", said, (other.want, load))
 
