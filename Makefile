@@ -35,7 +35,7 @@ types: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
-	$(BIN)/holdfast bench --json docs/bench/results.json --charts docs/bench
+	$(BIN)/holdfast bench --output docs/bench/results.json --charts docs/bench
 	PYTHONPATH=tests $(BIN)/python -m docs.figures
 
 soak: $(READY)
@@ -68,9 +68,11 @@ dist:
 release-check:
 	$(PYTHON) packaging/release.py
 
-# What is public, written down again: names, signatures, and the help of the command. A change of it is reviewed like code.
+# What is public, written down again: names, signatures, and the help of the command, with the completion and the man page in the
+# wheel. A change of it is reviewed like code.
 api: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m api.public
+	$(BIN)/python packaging/command_line.py
 
 models:
 	$(PYTHON) models/check.py

@@ -7,7 +7,6 @@ A change of the public interface is a change of these two files, which is review
 
 from __future__ import annotations
 
-import argparse
 import ast
 import contextlib
 import functools
@@ -204,39 +203,11 @@ def names() -> str:
     return "\n".join(lines) + "\n"
 
 
-class Formatter(argparse.RawTextHelpFormatter):
-    """Formats alike under each version of Python."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=78)
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        if not action.option_strings or action.nargs == 0:
-            return super()._format_action_invocation(action)
-        default = self._get_default_metavar_for_optional(action)
-        return f"{', '.join(action.option_strings)} {self._format_args(action, default)}"
-
-    def _format_usage(self, *args: object) -> str:
-        return " ".join(super()._format_usage(*args).split()) + "\n\n"  # type: ignore[arg-type]
-
-
 def help_of(subcommand: str) -> str:
     """Return what its ``--help`` prints."""
-    made: list[cli.Parser] = []
-
-    class Parser(cli.Parser):
-        def __init__(self, *args: object, **options: object) -> None:
-            super().__init__(*args, **options)  # type: ignore[arg-type]
-            self.formatter_class = Formatter
-            made.append(self)
-
     told = io.StringIO()
-    ours, cli.Parser = cli.Parser, Parser  # type: ignore[misc]
-    try:
-        with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
-            cli.main([subcommand, "--help"] if subcommand else ["--help"])
-    finally:
-        cli.Parser = ours  # type: ignore[misc]
+    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+        cli.main([subcommand, "--help"] if subcommand else ["--help"])
     return told.getvalue()
 
 

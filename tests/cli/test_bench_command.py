@@ -32,7 +32,7 @@ def folder(server: PrivateServer, tmp_path_factory: pytest.TempPathFactory) -> P
     """What a short run of all scenarios has written: its document, its charts, and what it said."""
     folder = tmp_path_factory.mktemp("bench")
     file, charts = folder / "new" / "results.json", folder / "charts"
-    done = bench("--seconds", "0.05", "--url", server.url, "--json", str(file), "--charts", str(charts))
+    done = bench("--seconds", "0.05", "--url", server.url, "--output", str(file), "--charts", str(charts))
     assert (done.returncode, done.stderr) == (0, "")
     (folder / "said").write_text(done.stdout, encoding="utf-8")
     with redis.Redis.from_url(server.url) as client:
@@ -78,7 +78,7 @@ def check_scenario(found: dict[str, Any]) -> None:
 
 def test_without_url_a_server_is_started_and_the_named_one_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
-    done = bench("threads", "--seconds", "0.05", "--json", str(file), env={"HOLDFAST_URL": "redis://127.0.0.1:1"})
+    done = bench("threads", "--seconds", "0.05", "--output", str(file), env={"HOLDFAST_URL": "redis://127.0.0.1:1"})
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(file.read_text(encoding="utf-8"))["options"]["server"] == "private"
     assert "targets held" in done.stdout

@@ -157,7 +157,7 @@ USAGE = {
     "no name": [],
     "no command": ["x"],
     "empty command": ["x", "--"],
-    "command without --": ["x", "true"],
+    "two words before --": ["my", "name", "--", "true"],
     "-c and a command": ["-c", "true", "x", "--", "true"],
     "unknown option": ["--frobnicate", "x", "--", "true"],
     "abbreviated option": ["--nonb", "x", "--", "true"],
@@ -231,7 +231,7 @@ class TestUsage:
         assert said("--version")[1].startswith("holdfast ")
         assert said("--help")[0] == 0
         assert all(word in said("--help")[1] for word in ("run", "server", "demo"))
-        assert "NAME -- COMMAND" in said("run", "--help")[1]
+        assert "NAME [--] COMMAND" in said("run", "--help")[1]
         assert said()[0] == 64
         assert said("walk")[0] == 64
         assert "walk" in said("walk")[1]

@@ -2,27 +2,25 @@
 
 Each subcommand has a line in `COMMANDS`, and a module with the functions ``configure(parser)`` and ``main(args) -> exit code``.
 The module is imported only when its subcommand is called, so that each subcommand starts quickly. If the module sets
-``TAKES_COMMAND = True``, the words after the first ``--`` are not parsed. They are in the list ``args.command``, which is None
-if there is no ``--``.
+``TAKES_COMMAND = True``, the words of a command are not parsed. They are in the list ``args.command``, which is None if there
+is no command (`holdfast.cli.parser.Parser.split`).
 """
 
 from __future__ import annotations
 
-import argparse
-import functools
 import gc
 import importlib
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from holdfast.cli import output
+from holdfast.cli.parser import Parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from _typeshed import SupportsWrite
 
 COMMANDS = {
     "run": ("holdfast.cli.run", "run a command while holding a lock"),
@@ -39,29 +37,11 @@ COMMANDS = {
     "server": ("holdfast.cli.server", "show or stop this machine's own server, or run a new one"),
     "doctor": ("holdfast.cli.doctor", "check whether a server is fit for locks, and print the remedies"),
     "nodes": ("holdfast.cli.nodes", "show which servers of a Redlock vote, or declare new servers"),
-    "acl": ("holdfast.cli.acl", "print the ACL rule of a server user with the rights that locks need"),
+    "acl": ("holdfast.cli.acl", "print an ACL rule that grants a server user the rights for locks"),
     "bench": ("holdfast.cli.bench", "measure locks on this machine, next to other lock libraries"),
-    "demo": ("holdfast.cli.demo", "show what locks do, with real processes and servers, in 20 seconds"),
+    "demo": ("holdfast.cli.demo", "show what locks do, with real processes and servers"),
+    "completion": ("holdfast.cli.completion", "print the script that completes words of `holdfast` in a shell"),
 }
-
-
-class Parser(argparse.ArgumentParser):
-    """An argparse parser with one-line errors, the exit code of sysexits.h for bad usage, and no abbreviated options."""
-
-    def __init__(self, prog: str, description: str, usage: str | None = None, epilog: str | None = None) -> None:
-        # Without a given width, argparse imports shutil, with all compression formats, when the first option is added.
-        formatter = functools.partial(argparse.RawTextHelpFormatter, width=78)
-        super().__init__(prog, usage, description, epilog, formatter_class=formatter, allow_abbrev=False)
-
-    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """Write the help and flush it. Raises OSError if the write fails; argparse would ignore that and exit with 0."""
-        print(self.format_help(), end="", file=file)
-        output.flush()
-
-    def error(self, message: str) -> NoReturn:
-        """Print a usage error as one line on stderr, and exit with 64."""
-        output.say(f"{message} (see {self.prog} --help)")
-        sys.exit(output.EX_USAGE)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -123,15 +103,35 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _call(name: str, arguments: list[str]) -> int:
+def parser_of(name: str) -> tuple[ModuleType, Parser]:
+    """Return the module and the parser of a subcommand."""
     module_name, summary = COMMANDS[name]
     module = importlib.import_module(module_name)
-    command: list[str] | None = None
-    if getattr(module, "TAKES_COMMAND", False) and "--" in arguments:
-        at = arguments.index("--")
-        arguments, command = arguments[:at], arguments[at + 1 :]
     parser = Parser(f"holdfast {name}", f"{summary[0].upper()}{summary[1:]}.")
     module.configure(parser)
+    return module, parser
+
+
+def top_parser() -> Parser:
+    """Return the parser of ``holdfast`` itself, whose help lists the subcommands."""
+    lines = "\n".join(f"  {name:11}{summary}" for name, (_, summary) in COMMANDS.items())
+    parser = Parser(
+        "holdfast",
+        "Distributed locks on Redis or Valkey.",
+        usage="holdfast SUBCOMMAND ...",
+        epilog=f"subcommands:\n{lines}\n\n`holdfast help SUBCOMMAND` shows the options of a subcommand.",
+    )
+    parser.add_argument("-V", "--version", action="store_true", help="show the version and exit")
+    return parser
+
+
+def _call(name: str, arguments: list[str]) -> int:
+    module, parser = parser_of(name)
+    command: list[str] | None = None
+    if getattr(module, "TAKES_COMMAND", False):
+        arguments, command = parser.split(arguments)
+    else:
+        parser.check_options(arguments)
     args = parser.parse_args(arguments)
     args.command = command
     args.parser = parser  # the subcommand reports usage errors that argparse cannot find
@@ -140,18 +140,28 @@ def _call(name: str, arguments: list[str]) -> int:
 
 
 def _top(arguments: list[str]) -> int:
-    lines = "\n".join(f"  {name:8} {summary}" for name, (_, summary) in COMMANDS.items())
-    parser = Parser(
-        "holdfast",
-        "Distributed locks on Redis or Valkey.",
-        usage="holdfast SUBCOMMAND ...",
-        epilog=f"subcommands:\n{lines}\n\nholdfast SUBCOMMAND --help shows the options of a subcommand.",
-    )
-    parser.add_argument("--version", action="store_true", help="show the version and exit")
-    args, rest = parser.parse_known_args(arguments)
-    if args.version:
+    """Carry out a command line that does not begin with a subcommand: print help or the version, or report an error."""
+    parser = top_parser()
+    if not arguments:
+        parser.print_help(sys.stderr)
+        return output.EX_USAGE  # nothing was done, and a script with an empty variable must not go on as if it was
+    first, *rest = arguments
+    if first in {"help", "-h", "--help"}:
+        if not rest:
+            parser.print_help()
+            return 0
+        if rest[0] in COMMANDS:
+            return _call(rest[0], ["--help"])
+        first = rest[0]
+    elif first in {"-V", "--version"}:
         from holdfast import __version__
 
-        sys.stdout.write(f"holdfast {__version__}\n")
+        print(f"holdfast {__version__}")
         return 0
-    return parser.error(f"no such subcommand: {rest[0]}" if rest else "no subcommand: pass one of " + ", ".join(COMMANDS))
+    elif first.startswith("-"):
+        if subcommand := next((word for word in rest if word in COMMANDS), None):
+            parser.error(f"options stand after the subcommand: holdfast {subcommand} {first} ...")
+        parser.check_options([first])
+    from holdfast.cli import hints
+
+    return parser.error(f"no such subcommand: {first}{hints.for_subcommand(first, COMMANDS)}")

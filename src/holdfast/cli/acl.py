@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from contextlib import closing
 
@@ -11,7 +12,7 @@ from holdfast._core.requests import WireError
 from holdfast._net import protocol
 from holdfast._net.sync_connection import Connection
 from holdfast._net.url import from_url
-from holdfast.cli import output
+from holdfast.cli import output, servers
 from holdfast.errors import ConfigError
 
 FEATURES = (
@@ -37,8 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "Replace PASSWORD by a password, and pass the line to redis-cli or valkey-cli.\n"
-        "A PATTERN is written as in the ACL rules of the server. Exit codes: 0 printed,\n"
-        "64 bad usage, 69 no server (--url)."
+        "A PATTERN is written as in the ACL rules of the server."
     )
     add = parser.add_argument
     add("--user", default="holdfast", metavar="NAME", help="name of the server's user (default: holdfast)")
@@ -79,11 +79,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="allow timestamp locks (holdfast.legacy) with these\nkeys; may be repeated",
     )
     add("--select", action="store_true", help="also grant SELECT, for another database than 0")
-    knows = parser.add_mutually_exclusive_group()
+    knows = servers.add_urls(parser, "write the rule for the version of this server")
     knows.add_argument(
         "--server-version", type=_version, metavar="N.N", help="write the rule for this version of the server\n(default: 6.2)"
     )
-    knows.add_argument("--url", help="write the rule for the version of this server")
+    servers.add_loudness(parser)
+    add("--json", action="store_true", help="print the user and the words of the rule as JSON")
 
 
 def _version(text: str) -> tuple[int, int]:
@@ -97,6 +98,7 @@ def main(args: argparse.Namespace) -> int:
     """Print the ACL line and return the exit code."""
     if not args.user.isprintable() or not args.user or " " in args.user:
         args.parser.error("--user must be a printable name without spaces")
+    url = servers.one_given(args)
     try:
         words = access.rule(
             [
@@ -109,12 +111,12 @@ def main(args: argparse.Namespace) -> int:
             fenced=args.fencing,
             timestamps=args.timestamp,
             select=args.select,
-            version=_version_of(args.url) if args.url else args.server_version or access.OLDEST,
+            version=_version_of(url) if url else args.server_version or access.OLDEST,
         )
     except (ConfigError, WireError) as error:
         return output.failed("acl", error)
     words.insert(words.index("on") + 1, ">PASSWORD")
-    print("ACL SETUSER", args.user, *words)
+    print(json.dumps({"user": args.user, "rule": words}) if args.json else " ".join(["ACL SETUSER", args.user, *words]))
     return 0
 
 

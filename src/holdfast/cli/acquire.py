@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import json
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output, servers, ticket_file
@@ -19,11 +22,7 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
-    parser.epilog = (
-        "The lease is not renewed: it ends after --ttl. To run a command under a lock,\n"
-        "use `holdfast run`. Exit codes: 0 acquired, 75 the lock is busy, 64 bad usage,\n"
-        "69 no server, 71 the ticket could not be written, so the lock was released."
-    )
+    parser.epilog = "The lease is not renewed: it ends after --ttl. To run a command under a lock,\nuse `holdfast run`."
     add = parser.add_argument
     add("name", metavar="NAME", help="name of the lock")
     add(
@@ -41,8 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     told = "write the ticket to this file (mode 0600); an existing\nfile is replaced once the lock is held"
     add("--ticket-file", metavar="PATH", help=told)
     add("--label", default="acquire", help="name of the holder, shown to others (default: acquire)")
-    servers.add_options(parser, local=True)
+    servers.add_options(parser)
     add("--prefix", default="hf:", help="start of the locks' keys (default: hf:)")
+    servers.add_loudness(parser, "also print how long it took to acquire the lock")
+    add("--json", action="store_true", help="print the answer as JSON, with the ticket if it is not in\na file")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -79,13 +80,16 @@ def _take(args: argparse.Namespace, url: str, file: TicketFile | Stream, signals
         from holdfast._api.sync_lock import FairLock
         from holdfast._runtime.process import current
 
-        patience, token = Patience(args.wait, lambda text: output.say(f"acquire: {text}")), current().token()
+        began = time.monotonic()
+        patience, token = Patience(args.wait, functools.partial(_notice, args)), current().token()
         while True:
             lock = FairLock(url, args.name, wait=patience.left(), label=args.label, prefix=args.prefix)
             file.prepare(tickets.write(member_of(lock).spec, token, tickets.UNKNOWN_END).reveal())
             try:
                 with lock as lease:
                     signals.raising = False  # from here on the ticket must be written, or nobody could release the lock
+                    if args.verbose:
+                        output.say(f"{args.name}: acquired after {time.monotonic() - began:.2f} s, fence {lease.fence}")
                     return 0, core_of(lease).issue_ticket(args.ttl, token)
             except ServerError as error:
                 if not signals.raising or not patience.outlasts(error):
@@ -93,8 +97,7 @@ def _take(args: argparse.Namespace, url: str, file: TicketFile | Stream, signals
     except Interrupted as interrupt:
         return 128 + interrupt.signum, None
     except LockTimeout as error:
-        output.say(f"acquire: {error}")
-        return output.EX_TEMPFAIL, None
+        return _busy(args, error), None
     except HoldfastError as error:
         return output.failed("acquire", error), None
     except OSError as error:
@@ -102,9 +105,27 @@ def _take(args: argparse.Namespace, url: str, file: TicketFile | Stream, signals
         return output.EX_OSERR, None
 
 
+def _busy(args: argparse.Namespace, error: LockTimeout) -> int:
+    _notice(args, str(error))
+    if args.json:
+        _answer({"name": args.name, "acquired": False, "holder": error.holder, "waited": round(error.waited, 3)})
+    return output.EX_TEMPFAIL
+
+
+def _notice(args: argparse.Namespace, text: str) -> None:
+    if not args.quiet:
+        output.say(f"acquire: {text}")
+
+
 def _hand_out(args: argparse.Namespace, url: str, ticket: Ticket, file: TicketFile | Stream) -> int:
+    from holdfast._api import ticket as tickets
+
+    facts = {"name": args.name, "acquired": True, "expires_at": tickets.read(ticket.reveal()).ends / 1000}
     try:
-        file.finish(ticket.reveal())
+        if args.json and args.ticket_file is None:
+            file.finish(json.dumps({**facts, "ticket": ticket.reveal()}))
+        else:
+            file.finish(ticket.reveal())
     except OSError as error:
         from holdfast._api.sync_ticket import redeem
 
@@ -118,7 +139,13 @@ def _hand_out(args: argparse.Namespace, url: str, ticket: Ticket, file: TicketFi
             file.discard()
         return output.EX_OSERR
     _leave_word(args, url)
+    if args.json and args.ticket_file is not None:
+        _answer({**facts, "ticket_file": args.ticket_file})
     return 0
+
+
+def _answer(facts: dict[str, object]) -> None:
+    print(output.clean(json.dumps(facts)))
 
 
 def _leave_word(args: argparse.Namespace, url: str) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import output
+from holdfast.cli import output, servers
 from holdfast.cli.durations import positive_duration
 from holdfast.errors import ConfigError, ServerError
 
@@ -27,21 +26,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "Without SCENARIO, all scenarios are measured. Each target is shown as held or\n"
-        "missed; a missed target does not change the exit code.\n"
-        "Exit codes: 0 measured, 64 bad usage, 69 no server."
+        "missed; a missed target does not change the exit code."
     )
     parser.add_argument(
         "scenario", nargs="*", metavar="SCENARIO", help="scenario to measure, such as uncontended; --list shows\nall of them"
     )
     parser.add_argument("--list", action="store_true", help="list the scenarios and exit")
-    parser.add_argument("--url", help="measure on this server (redis:// or unix://), instead of\na private one")
+    servers.add_urls(parser, "measure on this server (redis:// or unix://), instead of\na private one")
     parser.add_argument("--quick", action="store_true", help="take two minutes instead of ten, with rougher figures")
     parser.add_argument(
         "--seconds",
         type=positive_duration,
         help="measure each lock in each comparison for this long\n(default: 5, or 2 with --quick)",
     )
-    parser.add_argument("--json", metavar="FILE", type=Path, help="also write all figures to this file, as JSON")
+    servers.add_loudness(parser)
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON, instead of text")
+    parser.add_argument("--output", metavar="FILE", type=Path, help="also write all figures to this file, as JSON")
     parser.add_argument("--charts", metavar="DIR", type=Path, help="draw a chart of each scenario in this directory (SVG)")
 
 
@@ -60,12 +60,12 @@ def main(args: argparse.Namespace) -> int:
     seconds = args.seconds or (QUICK_SECONDS if args.quick else SECONDS)
     try:
         with ExitStack() as stack:
-            url = args.url or _private(stack)
-            _prepare(args.json, args.charts)
+            url = servers.one_given(args) or _private(stack)
+            _prepare(args.output, args.charts)
             return _measure(names, Plan(url, seconds, args.quick), args)
     except ConfigError as error:
         output.say(str(error))
-        return output.EX_USAGE if args.url else output.EX_UNAVAILABLE
+        return output.EX_USAGE if args.url or args.url_file else output.EX_UNAVAILABLE
     except (ServerError, ConnectionError) as error:
         output.say(f"bench: {output.one_line(str(error))}")
         return output.EX_UNAVAILABLE
@@ -96,28 +96,33 @@ def _measure(names: Sequence[str], plan: Plan, args: argparse.Namespace) -> int:
     started = time.monotonic()
     server = Bare(plan.url)
     facts = machine.facts(server)
-    print(machine.text(facts))
-    for line in rivals.missing():
-        print(line)
-    sys.stdout.flush()
+
+    def tell(text: str) -> None:
+        if not args.json:
+            print(text, flush=True)
+
+    tell("\n".join([machine.text(facts), *rivals.missing()]))
     results: list[Result] = []
     for name in names:
         results.append(scenarios.run(name, plan))
-        print(results[-1].text(), flush=True)
+        tell(results[-1].text())
     machine.tidy(server)
     server.close()
     judged = [figure for result in results for figure in result.figures if figure.held is not None]
     facts["load_after"] = round(os.getloadavg()[0], 2)
     held = sum(1 for figure in judged if figure.held)
-    print(f"\n{held} of {len(judged)} targets held; {time.monotonic() - started:.0f} s, load now {facts['load_after']}")
-    options = {"seconds": plan.seconds, "quick": plan.quick, "server": "given" if args.url else "private"}
+    tell(f"\n{held} of {len(judged)} targets held; {time.monotonic() - started:.0f} s, load now {facts['load_after']}")
+    options = {"seconds": plan.seconds, "quick": plan.quick, "server": "given" if args.url or args.url_file else "private"}
     _write(args, report.document(results, facts, options), results)
     return 0
 
 
 def _write(args: argparse.Namespace, document: dict[str, Any], results: Sequence[Result]) -> None:
-    if args.json is not None:
-        args.json.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    if args.json:
+        print(text)
+    if args.output is not None:
+        args.output.write_text(f"{text}\n", encoding="utf-8")
     if args.charts is not None and find_spec("pygal") is not None:
         from holdfast.bench import charts  # after the measurement, because it changes how modules are imported
 

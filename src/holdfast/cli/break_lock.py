@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
-    parser.epilog = (
-        "The holder loses its lease and is notified. Only a fence check stops writes of a\n"
-        "holder that goes on. Exit codes: 0 revoked, or nobody held the lock, 1 not\n"
-        "confirmed, 75 another client holds the lock by now, 64 bad usage, 69 no server."
-    )
+    parser.epilog = "The holder loses its lease and is notified. Only a fence check stops writes of a\nholder that goes on."
     parser.add_argument("name", metavar="NAME", help="name of the lock")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument(
@@ -79,7 +75,8 @@ def _tell(args: argparse.Namespace, lock: LockInfo, broken: Broken | None) -> in
             facts |= {"fence": broken.fence, "told": broken.told, "handed_over": broken.handed_over}
         print(output.clean(json.dumps(facts)))
     elif broken is None:
-        output.say(f"{lock.name}: nobody holds it")
+        if not args.quiet:
+            output.say(f"{lock.name}: nobody holds it")
     else:
         told = "who was notified" if broken.told else "who will notice at the next renewal"
         after = "the next waiter holds it" if broken.handed_over else "it is free"

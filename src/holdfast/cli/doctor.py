@@ -20,8 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "With several --url, the servers are checked as those of one Redlock. The check\n"
-        "changes no settings and no data of yours; it acquires a lock of its own.\n"
-        "Exit codes: 0 fit, 1 with warnings, 2 with problems, 64 bad usage."
+        "changes no settings and no data of yours; it acquires a lock of its own."
     )
     servers.add_options(parser)
     parser.add_argument(
@@ -49,7 +48,7 @@ def main(args: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
     urls = servers.urls(args)
     if not urls:
-        args.parser.error("no server: pass --url, or set HOLDFAST_URL")
+        args.parser.error("no server: pass --url or --local, or set HOLDFAST_URL")
     from holdfast.doctor import examine
 
     try:

@@ -43,15 +43,13 @@ _AS_IF_NOT_GIVEN: dict[str, Any] = {
 _CODES = {LockTimeout: output.EX_TEMPFAIL, ConfigError: output.EX_USAGE, HoldfastError: output.EX_UNAVAILABLE}
 _EPILOG = """\
 Without a command, a line is printed when this candidate begins to lead and when
-it stops; with --observe, a line for each leader. Exit codes: that of the
-command, 128 + the signal that ended it, 75 not elected within --wait, 76 the
-leadership was lost and the command ended (start again to campaign again),
-69 no server, 64 bad usage."""
+it stops; with --observe, a line for each leader. A command ends when the
+leadership is lost; start it again to campaign again."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
-    parser.usage = "holdfast elect [options] NAME [-- COMMAND [ARGUMENT ...]]"
+    parser.usage = "holdfast elect [options] NAME [[--] COMMAND [ARGUMENT ...]]"
     parser.epilog = _EPILOG
     add = parser.add_argument
     add("name", metavar="NAME", help="name of the election")
@@ -76,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
         if args.observe:
             args.parser.error("--observe does not campaign, so it takes no command")
         return run.carry_out(args, LeaderRun)
-    urls = servers.settled(args, quiet=args.quiet)
+    urls = servers.settled(args)
     warnings.simplefilter("ignore")
     warnings.simplefilter("ignore" if args.quiet else "once", HoldfastWarning)
     warnings.showwarning = lambda message, *_, **__: output.say(f"{args.name}: {message}")

@@ -26,19 +26,26 @@ _ORDERS = {
 }
 """Actions of the command line: for each, the method of `Schedule` to call and the text printed after the job's name."""
 
+_ACTIONS = """\
+action on a job; if omitted, list all jobs
+history  show its last runs
+pause    start no more runs, until resume
+resume   start runs again
+run      run it now, whether it is due or not
+cancel   tell its runs to end
+remove   delete it from the server"""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
     parser.usage = "holdfast jobs [options] [history|pause|resume|run|cancel|remove JOB]"
-    parser.epilog = "Exit codes: 0 done, 64 bad usage, no such schedule or no such job, 69 no server."
-    parser.add_argument(
-        "action", nargs="?", choices=("history", *_ORDERS), metavar="ACTION", help="action on a job; if omitted, list all jobs"
-    )
+    parser.add_argument("action", nargs="?", choices=("history", *_ORDERS), metavar="ACTION", help=_ACTIONS)
     parser.add_argument("job", nargs="?", metavar="JOB", help="name of the job for the action")
     parser.add_argument("--schedule", metavar="NAME", required=True, help="name of the schedule")
     parser.add_argument("--prefix", default="hf:", help="start of the schedule's keys (default: hf:)")
     parser.add_argument("--last", metavar="N", type=int, default=20, help="show the last N runs, for history (default: 20)")
-    servers.add_options(parser, local=True)
+    servers.add_options(parser)
+    servers.add_loudness(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 

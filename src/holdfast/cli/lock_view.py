@@ -16,23 +16,22 @@ if TYPE_CHECKING:
 COLUMNS = ("name", "kind", "holder", "for", "left", "waiting", "fence")
 
 
-def add_options(parser: argparse.ArgumentParser, *, key: bool = True, answers: bool = True) -> None:
-    """Declare the options that `inspector` reads.
+def add_options(parser: argparse.ArgumentParser, *, key: bool = True, verbose: str = "") -> None:
+    """Declare the options that `inspector` reads, and those about the output.
 
-    ``key``: True: also --key, for a subcommand about one lock. ``answers``: True: also --json, for a subcommand that prints an
-    answer.
+    ``key``: True: also --key, for a subcommand about one lock. ``verbose``: help text of --verbose; empty: there is none.
     """
-    servers.add_options(parser, local=True)
+    servers.add_options(parser)
     parser.add_argument("--prefix", default="hf:", help="start of the locks' keys (default: hf:)")
     if key:
         parser.add_argument("--key", help="key of the lock, if it was created with key=")
-    if answers:
-        parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    servers.add_loudness(parser, verbose)
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
 def inspector(args: argparse.Namespace) -> Inspector:
     """Return an `Inspector`, which reads locks, for the servers that the options name. Raises ConfigError."""
-    urls = servers.settled(args, quiet=getattr(args, "json", False))
+    urls = servers.settled(args)
     from holdfast._api.inspector import Inspector
 
     return Inspector(urls if len(urls) > 1 else urls[0], prefix=args.prefix)

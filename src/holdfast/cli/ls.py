@@ -15,9 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "PATTERN is written as in a shell, with * ? and [abc]; quote it, so that the\n"
-        "shell does not expand it. With --json, each line is a lock.\n"
-        "Exit codes: 0 listed, 1 there are deadlocks (--deadlocks), 64 bad usage,\n"
-        "69 no server."
+        "shell does not expand it. With --json, each line is a lock."
     )
     parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="pattern of lock names (default: all)")
     parser.add_argument("--deadlocks", action="store_true", help="list only the waits that form a deadlock")
@@ -36,7 +34,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _deadlocks(args: argparse.Namespace) -> int:
-    url = servers.one(args, quiet=args.json)
+    url = servers.one(args)
     from holdfast._api.deadlock import find_deadlocks
 
     found = find_deadlocks(url, prefix=args.prefix)
@@ -47,7 +45,7 @@ def _deadlocks(args: argparse.Namespace) -> int:
         print("deadlock:")
         for waiter in cycle.waiters:
             print(output.clean(f"  {waiter}"))
-    if not found and not args.json:
+    if not found and not (args.json or args.quiet):
         output.say("no deadlocks")
     return 1 if found else 0
 
@@ -63,7 +61,7 @@ def _list(args: argparse.Namespace) -> int:
             table.add(lock_view.row(lock))
     if not none and not args.json:
         table.flush()
-    elif none and not args.json:
+    elif none and not (args.json or args.quiet):
         output.say("no locks are held" + (f" with names that match {args.pattern}" if args.pattern != "*" else ""))
     output.flush()
     return 0

@@ -15,15 +15,11 @@ _COLUMNS = ("server", "votes", "trip ms", "version", "up for s", "clock s", "loc
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
-    parser.epilog = (
-        "Exit codes: 0 all servers vote, 1 a majority votes, 2 fewer vote, so that no\n"
-        "lock can be acquired, 64 bad usage. Exit codes of init: 0 all servers are\n"
-        "declared, now or before, 2 some are not."
-    )
     parser.add_argument(
         "action",
         nargs="?",
         choices=("init",),
+        metavar="init",
         help="declare that the servers are new, so that they vote at\nonce: no lock was ever on them, or all have expired",
     )
     servers.add_options(parser)
@@ -40,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="init: declare every server, even one that may have lost\nlocks or has recorded other settings",
     )
+    servers.add_loudness(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
@@ -49,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
         args.parser.error("--force is for init")
     urls = servers.urls(args)
     if not urls:
-        args.parser.error("no servers: pass --url for each server, or --url-file")
+        args.parser.error("no servers: pass --url for each server, --url-file or --local")
     try:
         return _declare(urls, args) if args.action else _show(urls, args)
     except ConfigError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 
@@ -16,14 +17,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         f"The ticket is read from --ticket-file (- for stdin) or from {TICKET}.\n"
-        "It is never an argument, because every user of this machine can see those.\n"
-        "Exit codes: 0 released, 76 the lock was lost before (it expired, or was broken\n"
-        "or released already), 64 bad usage, 69 no server."
+        "It is never an argument, because every user of this machine can see those."
     )
     parser.add_argument("name", metavar="NAME", help="name of the lock")
     parser.add_argument("--ticket-file", metavar="PATH", help="file that `acquire` wrote; removed after the release")
-    servers.add_options(parser, local=True)
+    servers.add_options(parser)
     parser.add_argument("--prefix", default="hf:", help="start of the locks' keys (default: hf:)")
+    servers.add_loudness(parser, "also print that the lock is released")
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -45,12 +46,21 @@ def main(args: argparse.Namespace) -> int:
             pass
     except (TicketRefused, LeaseLost) as error:
         output.say(f"release: {error}")
+        _answer(args, released=False)
         return output.EX_LOST
     except HoldfastError as error:
         return output.failed("release", error)
     if args.ticket_file not in {None, "-"} and os.path.isfile(args.ticket_file):  # noqa: PTH113 (pathlib imports slowly)
         os.unlink(args.ticket_file)  # noqa: PTH108 (pathlib imports slowly)
+    _answer(args, released=True)
+    if args.verbose:
+        output.say(f"{args.name}: released")
     return 0
+
+
+def _answer(args: argparse.Namespace, *, released: bool) -> None:
+    if args.json:
+        print(output.clean(json.dumps({"name": args.name, "released": released})))
 
 
 def _ticket(args: argparse.Namespace) -> str:

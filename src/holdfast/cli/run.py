@@ -45,16 +45,12 @@ TAKES_COMMAND = True
 DESCRIPTORS = 9
 DESCRIPTORS_OF_SERVER = 3
 """Numbers of file descriptors that ``holdfast run`` needs at the same time: for itself, and for each server."""
-_EPILOG = """\
-Times are seconds, or 500ms, 5m, 2h, 1d. Exit codes: that of the command, 128 +
-the signal that ended it, 75 (or -E) the lock is busy, 76 the lock was lost and
-the command ended, 124 --max-runtime is over, 69 no server, 64 bad usage, 126
-the command cannot be executed, 127 it cannot be found."""
+_EPILOG = "A TIME is in seconds, or 500ms, 5m, 2h, 1d. The -- may be omitted if COMMAND\ncontains none."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
-    parser.usage = "holdfast run [options] NAME -- COMMAND [ARGUMENT ...]"
+    parser.usage = "holdfast run [options] NAME [--] COMMAND [ARGUMENT ...]"
     parser.epilog = _EPILOG
     add = parser.add_argument
     add("name", metavar="NAME", help="name of the lock")
@@ -80,7 +76,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     waiting.add_argument("-n", "--nonblock", action="store_true", help="do not wait for a busy lock, as with --wait 0")
     busy = parser.add_mutually_exclusive_group()
-    busy.add_argument("-E", "--conflict-exit-code", metavar="N", type=_exit_code, default=output.EX_TEMPFAIL)
+    busy.add_argument(
+        "-E",
+        "--conflict-exit-code",
+        metavar="N",
+        type=_exit_code,
+        default=output.EX_TEMPFAIL,
+        help="exit with N instead of 75 if the lock stays busy",
+    )
     busy.add_argument(
         "--skip", action="store_true", help="if the lock is busy, at once or after --wait, exit with\n0 and print nothing"
     )
@@ -126,7 +129,7 @@ def add_options_of_the_end(parser: argparse.ArgumentParser) -> None:
 
 def add_options_of_place(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `holdfast run` and `holdfast elect` about servers, keys and messages."""
-    servers.add_options(parser, local=True)
+    servers.add_options(parser)
     add = parser.add_argument
     add("--prefix", help="start of all keys on the server (default: hf:)")
     add(
@@ -136,9 +139,7 @@ def add_options_of_place(parser: argparse.ArgumentParser) -> None:
         help="longest lease on these servers, if there are several;\nall their clients must agree on it (default: 60)",
     )
     add("--pass-url", action="store_true", help="leave a server URL with a password in the environment\nof the command")
-    loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument("-q", "--quiet", action="store_true", help="print errors only")
-    loudness.add_argument("-v", "--verbose", action="store_true", help="also print each step, such as acquire and release")
+    servers.add_loudness(parser, "also print each step, such as acquire and release", "print errors only")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -204,9 +205,9 @@ def _limit(text: str) -> int:
 def _command(args: argparse.Namespace) -> list[str]:
     """Return the argument list of the command, and set the label if none was given."""
     if args.shell is not None and args.command is not None:
-        args.parser.error("two commands: pass either -c or a command after --, not both")
+        args.parser.error("two commands: pass either -c STRING or a command after the name, not both")
     if args.shell is None and not args.command:
-        args.parser.error("no command: pass it after --, as in: holdfast run NAME -- COMMAND")
+        args.parser.error("no command: pass it after the name, as in: holdfast run NAME -- COMMAND")
     argv: list[str] = ["/bin/sh", "-c", args.shell] if args.shell is not None else args.command
     if args.label is None:
         name = os.path.basename(argv[0])[:200]  # noqa: PTH119 (pathlib imports slowly)
@@ -228,7 +229,7 @@ def _check_times(args: argparse.Namespace) -> None:
 
 
 def _urls(args: argparse.Namespace) -> list[str]:
-    urls = servers.settled(args, quiet=args.quiet)
+    urls = servers.settled(args)
     if args.max_ttl is not None and len(urls) == 1:
         args.parser.error("--max-ttl is for several servers: pass --url for each of them")
     return urls

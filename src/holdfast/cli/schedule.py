@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import json
 import logging
 import os
 import time
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
 _EPILOG = """\
 Run it on as many machines as you like: each tick of a job runs once, on one of
 them. After SIGTERM, SIGINT or SIGHUP no new run begins; running jobs may finish
-within --finish-within and are ended then, or at a second SIGTERM or SIGINT.
-Exit codes: 0 stopped by a signal, 64 bad usage, 69 no server at the start."""
+within --finish-within and are ended then, or at a second SIGTERM or SIGINT."""
 
 
 _OURS = os.path.dirname(holdfast.__file__)  # noqa: PTH120
@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TARGET",
         help="TOML file with jobs, or the import path of a\nholdfast.Schedule or holdfast.aio.Schedule",
     )
-    servers.add_options(parser, local=True)
+    servers.add_options(parser)
     add("--name", help="name of the schedule (default: the file's); processes\nwith the same name share its jobs")
     add("--strict", action="store_true", help="do not start if another program serves a job of the\nsame name")
     add("--prefix", help="start of all keys on the server (default: the file's,\nor hf:)")
@@ -64,9 +64,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print when each job is due next, by the clock of this\nmachine, and exit without asking a server",
     )
-    loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument("-q", "--quiet", action="store_true", help="print errors only")
-    loudness.add_argument("-v", "--verbose", action="store_true", help="also print the output of the commands")
+    servers.add_loudness(parser, "also print the output of the commands", "print errors only")
+    add(
+        "--json",
+        action="store_true",
+        help="print a line of JSON when a run begins and ends; with\n--check, print the jobs as JSON",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -76,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
     warnings.showwarning = lambda message, *_, **__: output.say(str(message))
     try:
         schedule = _of_file(args) if args.target.endswith(".toml") else _of_module(args)
-        return _check(schedule) if args.check else _serve(schedule, args)
+        return _check(schedule, args) if args.check else _serve(schedule, args)
     except (ConfigError, ServerError) as error:
         return output.failed("schedule", error)
 
@@ -87,7 +90,7 @@ def _of_file(args: argparse.Namespace) -> sync.Schedule:
     from holdfast.schedule.schedule import IDLE
 
     plan = read(args.target)
-    url = "redis://nobody.is.asked" if args.check else servers.one(args, quiet=args.quiet)
+    url = "redis://nobody.is.asked" if args.check else servers.one(args)
     given = {"concurrency": plan.concurrency, "prefix": plan.prefix if args.prefix is None else args.prefix}
     options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
     name = args.name or plan.name
@@ -109,7 +112,8 @@ def _of_file(args: argparse.Namespace) -> sync.Schedule:
                 f"{args.target}: jobs.{job.name}.python: must be a plain function, not a coroutine function: {how}",
                 parameter="python",
             )
-        schedule.add(job.what if args.quiet else told(job.name, job.what), job.when, name=job.name, **job.options)
+        what = job.what if args.quiet and not args.json else told(job.name, job.what, as_json=args.json)
+        schedule.add(what, job.when, name=job.name, **job.options)
     return schedule
 
 
@@ -126,49 +130,62 @@ def _of_module(args: argparse.Namespace) -> BaseSchedule:
     return found
 
 
-def _check(schedule: BaseSchedule) -> int:
+def _check(schedule: BaseSchedule, args: argparse.Namespace) -> int:
     now = time.time()
-    rows = [(job.name, str(job.when), _moments(job.when, now)) for job in schedule.jobs]
+    found = [(job.name, str(job.when), _due(job.when, now)) for job in schedule.jobs]
+    if args.json:
+        print(output.clean(json.dumps([{"job": name, "when": when, "due": due} for name, when, due in found])))
+        return 0
+    rows = [(name, when, ", ".join(moment(t) for t in due) or "never") for name, when, due in found]
     tables.show([("job", "when", "due next (UTC)"), *rows])
     return 0
 
 
-def _moments(when: Timetable, t: float, count: int = 3) -> str:
-    found = []
-    for _ in range(count):
-        t = when.after(t)
-        found.append(moment(t) if t < float("inf") else "never")
-    return ", ".join(found)
+def _due(when: Timetable, t: float, count: int = 3) -> list[float]:
+    """Return the next ``count`` ticks after ``t``, in seconds since 1970; fewer if the timetable ends."""
+    found: list[float] = []
+    while len(found) < count and (t := when.after(t)) < float("inf"):
+        found.append(t)
+    return found
 
 
 def _echo(name: str, line: str) -> None:
     print(output.clean(f"{name}: {line}") + "\n", end="", flush=True)  # one write, as each job prints from its own thread
 
 
-def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the function of a job, so that each run prints its start and its end on stderr."""
+def told(name: str, function: Callable[..., Any], *, as_json: bool = False) -> Callable[..., Any]:
+    """Wrap the function of a job, so that each run prints its start and its end: on stderr, or as JSON on stdout."""
     given = takes_run(function)
+
+    def tell(text: str, run: Run, facts: dict[str, Any]) -> None:
+        if as_json:
+            about = {"job": name, "tick": run.scheduled, "attempt": run.attempt, "fence": run.fence}
+            os.write(1, f"{output.clean(json.dumps({**about, **facts}))}\n".encode())  # one write, as jobs run in threads
+        else:
+            output.say(f"{name}: {text}")
 
     def begin(run: Run) -> float:
         again = f", attempt {run.attempt}" if run.attempt > 1 else ""
-        output.say(f"{name}: started, tick {moment(run.scheduled)}{again}, fence {run.fence}")
+        tell(f"started, tick {moment(run.scheduled)}{again}, fence {run.fence}", run, {"event": "started"})
         return time.monotonic()
 
-    def end(started: float, error: BaseException | None = None) -> None:
-        how = "done"
+    def end(run: Run, started: float, error: BaseException | None = None) -> None:
+        how = ""
         if error is not None:
             said = str(error) if isinstance(error, JobFailed | Cancelled) else f"{type(error).__name__}: {error}"
             how = output.one_line(said)
-        output.say(f"{name}: {how}, after {time.monotonic() - started:.1f} s")
+        took = time.monotonic() - started
+        facts = {"event": "ended", "error": how or None, "seconds": round(took, 3)}
+        tell(f"{how or 'done'}, after {took:.1f} s", run, facts)
 
     def told_function(run: Run) -> Any:
         started = begin(run)
         try:
             result = function(run=run) if given else function()
         except BaseException as error:
-            end(started, error)
+            end(run, started, error)
             raise
-        end(started)
+        end(run, started)
         return result
 
     setattr(told_function, RUNS, function)

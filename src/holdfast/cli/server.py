@@ -28,7 +28,11 @@ _PATIENCE = 10.0  # seconds to wait for an answer of the server, and for its end
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
     parser.add_argument(
-        "action", nargs="?", choices=("status", "stop"), help="show whether this machine's own server runs, or stop it"
+        "action",
+        nargs="?",
+        choices=("status", "stop"),
+        metavar="ACTION",
+        help="status  show whether this machine's own server runs\nstop    stop it",
     )
     parser.add_argument(
         "--url",

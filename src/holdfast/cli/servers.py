@@ -25,60 +25,83 @@ LINKS = 40
 """Greatest number of symbolic links that are followed to a file, as on Linux."""
 
 
-def add_options(parser: argparse.ArgumentParser, *, local: bool = False) -> None:
-    """Declare the options that `settled` reads: --url, --url-file and, if ``local`` is True, --local."""
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "--url",
-        action="append",
-        default=[],
-        help="URL of the server; repeat it for a lock on a majority\n"
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that `settled` reads: --url, --url-file and --local."""
+    group = add_urls(
+        parser,
+        "URL of the server; repeat it for a lock on a majority\n"
         "of several servers. Every user of this machine can see\n"
         "arguments: put passwords in HOLDFAST_URL or --url-file",
     )
+    group.add_argument(
+        "--local", action="store_true", help="use this machine's own server (local://), which is\nstarted if needed"
+    )
+
+
+def add_urls(parser: argparse.ArgumentParser, what: str) -> argparse._MutuallyExclusiveGroup:
+    """Declare the options that `given` reads: --url, with the help text ``what``, and --url-file. Return their group."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--url", action="append", default=[], help=what)
     group.add_argument("--url-file", metavar="PATH", help="file with the URL of one server in each line")
-    if local:
-        group.add_argument(
-            "--local", action="store_true", help="use this machine's own server (local://), which is\nstarted if needed"
-        )
+    return group
 
 
-def settled(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
+def add_loudness(parser: argparse.ArgumentParser, verbose: str = "", quiet: str = "print answers and errors only") -> None:
+    """Declare -q and, if there is a text for it, -v. Without -q, a subcommand also prints which server it has chosen, and
+    warnings about passwords."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("-q", "--quiet", action="store_true", help=quiet)
+    if verbose:
+        group.add_argument("-v", "--verbose", action="store_true", help=verbose)
+
+
+def settled(args: argparse.Namespace) -> list[str]:
     """Return the URLs from the options or the environment. If there are none and stderr is a terminal, return the URL of this
     machine's own server.
 
     Without a terminal, a missing URL is a usage error: otherwise the cron jobs of a host whose setting was lost would use a
-    server that no other host uses. ``quiet``: True: do not print which server is used.
+    server that no other host uses.
     """
-    if args.local:
-        return [LOCAL]
-    found = urls(args, quiet=quiet)
+    found = urls(args)
     if found:
         return found
     if not os.isatty(2):
         args.parser.error("no server: set HOLDFAST_URL, or pass --local for this machine's own server")
-    if not quiet:
+    if not args.quiet:
         output.say("HOLDFAST_URL is not set: using this machine's own server (local://)")
     return [LOCAL]
 
 
-def one(args: argparse.Namespace, *, quiet: bool = False) -> str:
+def one(args: argparse.Namespace) -> str:
     """Return the URL of the only server, found as in `settled`; several URLs are a usage error."""
-    found = settled(args, quiet=quiet)
+    return _only(settled(args), args)
+
+
+def one_given(args: argparse.Namespace) -> str | None:
+    """Return the URL of the only server that the options name, or None; several URLs are a usage error."""
+    return _only(found, args) if (found := given(args)) else None
+
+
+def _only(found: list[str], args: argparse.Namespace) -> str:
     if len(found) > 1:
         args.parser.error("this subcommand works on one server: pass one URL, not several")
     return found[0]
 
 
-def urls(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
+def given(args: argparse.Namespace) -> list[str]:
+    """Return the URLs that --url or --url-file name; an empty list without them. Invalid options end the process with an
+    error."""
+    if any(map(has_password, args.url)) and not args.quiet:
+        output.say("every user of this machine can see the password in --url: use HOLDFAST_URL or --url-file")
+    return list(args.url) if args.url_file is None else _of_file(args)
+
+
+def urls(args: argparse.Namespace) -> list[str]:
     """Return the URLs from the options, else from the environment, else an empty list. Invalid options end the process with an
     error."""
-    if args.url:
-        if any(map(has_password, args.url)) and not quiet:
-            output.say("every user of this machine can see the password in --url: use HOLDFAST_URL or --url-file")
-        return list(args.url)
-    if args.url_file is not None:
-        return _of_file(args, quiet=quiet)
+    found = [LOCAL] if args.local else given(args)
+    if found:
+        return found
     for name in VARIABLES:
         if name in os.environ:
             found = os.environ[name].split()
@@ -90,7 +113,7 @@ def urls(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
     return []
 
 
-def _of_file(args: argparse.Namespace, *, quiet: bool) -> list[str]:
+def _of_file(args: argparse.Namespace) -> list[str]:
     def refuse(why: str) -> NoReturn:
         parser: argparse.ArgumentParser = args.parser
         parser.error(f"--url-file {args.url_file}: {why}")
@@ -112,7 +135,7 @@ def _of_file(args: argparse.Namespace, *, quiet: bool) -> list[str]:
         refuse("the file contains no URL")
     if is_torn(text.decode()):
         refuse(TORN)
-    if stat.S_ISREG(seen.st_mode) and seen.st_mode & stat.S_IROTH and any(map(has_password, found)) and not quiet:
+    if stat.S_ISREG(seen.st_mode) and seen.st_mode & stat.S_IROTH and any(map(has_password, found)) and not args.quiet:
         output.say(f"every user of this machine can read the password in {args.url_file}: set its mode with chmod 600")
     return found
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
-    parser.epilog = "Exit codes: 0 shown, whether held or not, 64 bad usage, 69 no server."
     parser.add_argument("name", metavar="NAME", help="name of the lock")
     lock_view.add_options(parser)
 

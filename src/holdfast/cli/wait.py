@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import time
 
 from holdfast.cli import lock_view, output
 from holdfast.cli.contact import Patience
@@ -14,19 +16,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "The lock is not acquired, so another client may acquire it right afterwards. To\n"
-        "run a command under a lock, use `holdfast run`. Exit codes: 0 the lock is free,\n"
-        "75 it was still held after --wait, 64 bad usage, 69 no server."
+        "run a command under a lock, use `holdfast run`."
     )
     parser.add_argument("name", metavar="NAME", help="name of the lock")
     parser.add_argument("-w", "--wait", metavar="TIME", type=duration, help="wait for at most this long (default: no limit)")
-    lock_view.add_options(parser, answers=False)
+    lock_view.add_options(parser, verbose="also print who holds the lock, when the wait begins")
 
 
 def main(args: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    patience = Patience(args.wait, lambda text: output.say(f"wait: {text}"))
+    began = time.monotonic()
+    patience = Patience(args.wait, lambda text: None if args.quiet else output.say(f"wait: {text}"))
     try:
         inspector = lock_view.inspector(args)
+        if args.verbose:
+            output.say(f"{args.name}: held by {lock_view.who(inspector.show(args.name, key=args.key))}")
         while True:
             try:
                 free = inspector.wait(args.name, patience.left(), key=args.key)
@@ -34,6 +38,9 @@ def main(args: argparse.Namespace) -> int:
                 if not patience.outlasts(error):
                     raise
             else:
+                if args.json:
+                    facts = {"name": args.name, "free": free, "waited": round(time.monotonic() - began, 3)}
+                    print(output.clean(json.dumps(facts)))
                 return 0 if free else output.EX_TEMPFAIL
     except (ConfigError, ServerError) as error:
         return output.failed("wait", error)

@@ -34,8 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "The server is asked once per --interval. Changes between two requests are\n"
-        "missed, so the printed number of hand-overs is a minimum. Ctrl-C ends it.\n"
-        "Exit codes: 0 ended, 64 bad usage, 69 no server."
+        "missed, so the printed number of hand-overs is a minimum. Ctrl-C ends it."
     )
     parser.add_argument(
         "pattern", nargs="?", default="*", metavar="PATTERN", help="pattern of lock names, as for ls (default: all)"

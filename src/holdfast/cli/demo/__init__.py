@@ -28,9 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "A SHOW runs on private servers, which are removed afterwards; but the tour uses\n"
-        "the server of HOLDFAST_URL if that is set, and the ladder a simulated server.\n"
-        "Exit codes: 0 all checks held, 1 some did not, 69 no server (for the ladder:\n"
-        "holdfast[testing] is not installed)."
+        "the server of HOLDFAST_URL if that is set, and the ladder a simulated server."
     )
     lines = "\n".join(f"{name:9} {summary}" for name, summary in SHOWS.items())
     parser.add_argument("show", nargs="?", choices=[*SHOWS], default="tour", metavar="SHOW", help=lines)

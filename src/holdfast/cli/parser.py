@@ -1,0 +1,125 @@
+"""The parser of a subcommand: options of holdfast, a command after them, help within 80 columns, and errors of one line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from holdfast.cli import output
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+
+class Formatter(argparse.RawTextHelpFormatter):
+    """A formatter of help whose output is the same with each version of Python."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        # Without a given width, argparse imports shutil, with all compression formats, when the first option is added.
+        super().__init__(prog, width=78, **options)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0 or sys.version_info >= (3, 13):
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"  # Python 3.13 and later print the value once, too
+
+
+class Parser(argparse.ArgumentParser):
+    """An argparse parser with one-line errors, the exit code of sysexits.h for bad usage, and no abbreviated options."""
+
+    def __init__(self, prog: str, description: str, usage: str | None = None, epilog: str | None = None) -> None:
+        super().__init__(prog, usage, description, epilog, formatter_class=Formatter, allow_abbrev=False)
+
+    @property
+    def subcommand(self) -> str:
+        """Name of the subcommand; empty for ``holdfast`` itself."""
+        return self.prog.partition(" ")[2]
+
+    def format_usage(self) -> str:
+        """Return the usage line, which names the words and says ``[options]`` for all options."""
+        self._set_usage()
+        return super().format_usage()
+
+    def format_help(self) -> str:
+        """Return the help, with the exit codes of the subcommand at its end."""
+        from holdfast.cli import exit_codes  # imported late, because only the help shows them
+
+        self._set_usage()
+        return f"{super().format_help()}\n{exit_codes.text(self.subcommand)}"
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Write the help and flush it. Raises OSError if the write fails; argparse would ignore that and exit with 0."""
+        print(self.format_help(), end="", file=file)
+        output.flush()
+
+    def error(self, message: str) -> NoReturn:
+        """Print a usage error as one line on stderr, and exit with 64."""
+        output.say(f"{message} (see {self.prog} --help)")
+        sys.exit(output.EX_USAGE)
+
+    def check_options(self, arguments: list[str]) -> None:
+        """End the process with an error that names the right option, if one of the arguments is an unknown option."""
+        for _ in self._words(arguments):
+            pass
+
+    def split(self, arguments: list[str]) -> tuple[list[str], list[str] | None]:
+        """Return the arguments of holdfast, and the command that follows them; None if there is no command.
+
+        The command begins after ``--``, or at the second word that is neither an option nor the value of an option. A command
+        that begins without ``--`` must not contain ``--``: the first word could be a part of a name with a blank in it.
+        """
+        for number, at in enumerate(self._words(arguments)):
+            if arguments[at] == "--":
+                return arguments[:at], arguments[at + 1 :]
+            if number == 1:
+                if "--" in arguments[at:]:
+                    self.error(f"two words stand before --: quote a name with blanks, or put -- before {arguments[at]!r}, too")
+                return arguments[:at], arguments[at:]
+        return arguments, None
+
+    def _words(self, arguments: list[str]) -> Iterator[int]:
+        """Yield the index of each argument that is neither an option nor the value of one, up to ``--``, which is the last."""
+        at = 0
+        while at < len(arguments):
+            word = arguments[at]
+            if word == "--":
+                yield at
+                return
+            if word.startswith("-") and word != "-":
+                at += self._takes_next(word)
+            else:
+                yield at
+            at += 1
+
+    def _takes_next(self, word: str) -> bool:
+        """Return True if the next argument is the value of this option. An unknown option ends the process with an error."""
+        known = self._option_string_actions
+        long, equals, _ = word.partition("=")
+        if word.startswith("--"):
+            if long not in known:
+                self._refuse(long)
+            return not equals and known[long].nargs != 0
+        for at, letter in enumerate(word[1:], 2):  # -qw5 is -q -w 5
+            if f"-{letter}" not in known:
+                self._refuse(f"-{letter}" if at > 2 else word)
+            if known[f"-{letter}"].nargs != 0:
+                return at == len(word)
+        return False
+
+    def _refuse(self, option: str) -> NoReturn:
+        from holdfast.cli import hints
+
+        self.error(f"no such option: {option}{hints.for_option(option, self.subcommand, list(self._option_string_actions))}")
+
+    def _set_usage(self) -> None:
+        if self.usage is None:
+            words = [self._shown(action) for action in self._actions if not action.option_strings]
+            self.usage = " ".join([self.prog, "[options]", *words])
+
+    @staticmethod
+    def _shown(action: argparse.Action) -> str:
+        name = str(action.metavar or "{" + ",".join(action.choices or ()) + "}")
+        return f"[{name}]" if action.nargs == "?" else f"[{name} ...]" if action.nargs == "*" else name

@@ -1,0 +1,218 @@
+"""The command line explains itself: help, hints for words that it does not know, and the command without ``--``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast import __version__, cli
+from holdfast.cli import exit_codes, main
+from holdfast.cli.parser import Parser
+
+
+def said(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of ``holdfast ARGUMENTS``."""
+    try:
+        code: object = main(arguments)
+    except SystemExit as end:
+        code = end.code or 0
+    assert isinstance(code, int)
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+# Help
+
+
+def test_without_a_word_it_prints_help_and_fails(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = said(capfd)
+    assert (code, out) == (64, "")
+    assert err == said(capfd, "--help")[1]
+    assert all(f"\n  {name} " in err for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("words", [["help"], ["--help"], ["-h"]], ids=" ".join)
+def test_help_of_all(capfd: pytest.CaptureFixture[str], words: Sequence[str]) -> None:
+    code, out, err = said(capfd, *words)
+    assert (code, err) == (0, "")
+    assert out.startswith("usage: holdfast SUBCOMMAND ...\n")
+
+
+@pytest.mark.parametrize("words", [["help", "wait"], ["--help", "wait"], ["wait", "-h"], ["wait", "--help"]], ids=" ".join)
+def test_help_of_a_subcommand(capfd: pytest.CaptureFixture[str], words: Sequence[str]) -> None:
+    code, out, err = said(capfd, *words)
+    assert (code, err) == (0, "")
+    assert out.startswith("usage: holdfast wait [options] NAME\n")
+
+
+@pytest.mark.parametrize("word", ["-V", "--version"])
+def test_version(capfd: pytest.CaptureFixture[str], word: str) -> None:
+    assert said(capfd, word) == (0, f"holdfast {__version__}\n", "")
+
+
+@pytest.mark.parametrize("name", ["", *cli.COMMANDS])
+def test_help_fits_into_eighty_columns(capfd: pytest.CaptureFixture[str], name: str) -> None:
+    out = said(capfd, "help", *[name] * bool(name))[1]
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_each_option_and_word_has_a_help_text(name: str) -> None:
+    _, parser = cli.parser_of(name)
+    assert [action.dest for action in parser._actions if not action.help] == []
+
+
+# What all subcommands have
+
+
+def options(name: str) -> set[str]:
+    return set(cli.parser_of(name)[1]._option_string_actions)
+
+
+ASK_NO_SERVER = {"acl", "bench", "demo", "completion"}
+"""Subcommands that do not use the server of HOLDFAST_URL; `acl` and `bench` may be given one."""
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_servers_are_chosen_alike(name: str) -> None:
+    if name not in ASK_NO_SERVER | {"server"}:  # `server` is about the server of this machine
+        assert {"--url", "--url-file", "--local"} <= options(name)
+    elif name in {"acl", "bench"}:
+        assert {"--url", "--url-file"} <= options(name)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_answers_are_printed_as_json_and_notes_are_left_out_alike(name: str) -> None:
+    found = cli.parser_of(name)[1]._option_string_actions
+    if name != "completion":
+        assert found["--json"].nargs == 0
+    if name not in {"completion", "demo", "server"}:
+        assert found["-q"] is found["--quiet"]
+    assert ("-v" in found) == ("--verbose" in found) == (name in {"run", "elect", "schedule", "acquire", "release", "wait"})
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_one_word_for_waiting(name: str) -> None:
+    found = cli.parser_of(name)[1]._option_string_actions
+    assert not [word for word in found if "timeout" in word]
+    assert ("-w" in found) == ("--wait" in found) == (name in {"run", "elect", "acquire", "wait"})
+
+
+# Hints
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("rnu", "; did you mean run?"),
+        ("Watch", "; did you mean watch?"),
+        ("completions", "; did you mean completion?"),
+        ("lock", "; did you mean run or acquire?"),
+        ("unlock", "; did you mean release?"),
+        ("list", "; did you mean ls?"),
+        ("version", "; did you mean --version?"),
+        ("cron", "; did you mean schedule?"),
+        ("xyzzy", ""),
+    ],
+)
+def test_an_unknown_subcommand(capfd: pytest.CaptureFixture[str], word: str, hint: str) -> None:
+    expected = (64, "", f"holdfast: no such subcommand: {word}{hint} (see holdfast --help)\n")
+    assert said(capfd, word) == expected
+    assert said(capfd, "help", word) == expected
+
+
+def test_options_before_the_subcommand(capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, err = said(capfd, "--url", "redis://localhost", "run", "x", "--", "true")
+    assert (code, err) == (64, "holdfast: options stand after the subcommand: holdfast run --url ... (see holdfast --help)\n")
+    assert said(capfd, "--versoin")[2] == "holdfast: no such option: --versoin; did you mean --version? (see holdfast --help)\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (
+            ["run", "--timeout", "5", "x", "--", "true"],
+            "--timeout; did you mean --wait for the lock, or --max-runtime for the command?",
+        ),
+        (
+            ["run", "x", "--timeout=5", "--", "true"],
+            "--timeout; did you mean --wait for the lock, or --max-runtime for the command?",
+        ),
+        (["run", "-s", "x", "--", "true"], "-s; did you mean --shared?"),
+        (["run", "-qx", "x", "--", "true"], "-x; did you mean --exclusive?"),
+        (["run", "--nb", "x", "true"], "--nb; did you mean --nonblock?"),
+        (["run", "--wiat", "5", "x", "true"], "--wiat; did you mean --wait?"),
+        (["run", "x", "-k", "5", "true"], "-k; did you mean --kill-after?"),
+        (["wait", "--timeout", "5", "x"], "--timeout; did you mean --wait?"),
+        (["ls", "--host", "db1"], "--host; did you mean --url redis://HOST:PORT/DB?"),
+        (["ls", "-a", "secret"], "-a; did you mean HOLDFAST_URL or --url-file, for a URL with a password?"),
+        (["break", "--force", "x"], "--force; did you mean --yes?"),
+        (["bench", "--out", "file"], "--out; did you mean --output?"),
+        (["demo", "--host", "db1"], "--host"),
+        (["run", "--version"], "--version; did you mean holdfast --version?"),
+        (["ls", "--zzz"], "--zzz"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_unknown_option(capfd: pytest.CaptureFixture[str], arguments: list[str], error: str) -> None:
+    code, out, err = said(capfd, *arguments)
+    assert (code, out, err) == (64, "", f"holdfast: no such option: {error} (see holdfast {arguments[0]} --help)\n")
+
+
+# The command after the name
+
+
+@pytest.fixture
+def parser() -> Parser:
+    """The parser of `holdfast run`."""
+    return cli.parser_of("run")[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "ours", "command"),
+    [
+        ("x -- true", "x", "true"),
+        ("x true", "x", "true"),
+        ("x true -v --wait 5", "x", "true -v --wait 5"),
+        ("-v x true -v", "-v x", "true -v"),
+        ("x -w 5 true", "x -w 5", "true"),
+        ("-w5 x true", "-w5 x", "true"),
+        ("-qw 5 x true", "-qw 5 x", "true"),
+        ("-E 3 x true", "-E 3 x", "true"),
+        ("--wait=5 x --ttl 3 -- true -x", "--wait=5 x --ttl 3", "true -x"),
+        ("--url a --url b x true", "--url a --url b x", "true"),
+        ("x -- git log -- file", "x", "git log -- file"),
+        ("x --", "x", ""),
+        ("x - a", "x", "- a"),
+    ],
+)
+def test_where_the_command_begins(parser: Parser, line: str, ours: str, command: str) -> None:
+    assert parser.split(line.split()) == (ours.split(), command.split())
+
+
+def test_there_may_be_no_command(parser: Parser) -> None:
+    assert parser.split(["-v", "x"]) == (["-v", "x"], None)
+    assert parser.split(["-c", "echo 1 2", "x"]) == (["-c", "echo 1 2", "x"], None)
+
+
+def test_a_command_with_a_separator_needs_one_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
+    """The name could be two words for lack of quotes: then a part of it would be run."""
+    code, _, err = said(capfd, "run", "my", "backup", "--", "true")
+    hint = "two words stand before --: quote a name with blanks, or put -- before 'backup', too"
+    assert (code, err) == (64, f"holdfast: {hint} (see holdfast run --help)\n")
+
+
+# Exit codes
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_the_help_shows_the_exit_codes(capfd: pytest.CaptureFixture[str], name: str) -> None:
+    section = said(capfd, name, "--help")[1].partition("\nexit codes:\n")[2]
+    assert re.findall(r"^  (\S(?:\S| \S)*)  ", section, re.MULTILINE) == list(exit_codes.of(name))
+
+
+def test_the_table_has_each_subcommand() -> None:
+    assert exit_codes.OF.keys() == cli.COMMANDS.keys()
+    assert exit_codes.OF.keys() >= exit_codes.WITHOUT_69
