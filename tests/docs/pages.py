@@ -10,13 +10,13 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
-LANGUAGES = {"python", "console", "crontab", "text", "json", "sql", "toml", "ini"}
-"""The first three are run. The others are for what is no program."""
+LANGUAGES = {"python", "console", "crontab", "text", "json", "sql", "toml", "ini", "yaml"}
+"""The first three are run, and the commands in ini and yaml. The others are for what is no program."""
 
 _FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\n\Z", re.DOTALL)
+_MARKS = re.compile(r"(?:<!--(?:(?!-->).)*-->\n)*\Z", re.DOTALL)
+_MARK = re.compile(r"<!-- (not run|run by|not typed|printed)(?:: (.+?))? -->", re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-_PRINTED = "<!-- printed -->\n"
 _ANCHOR = re.compile(r'<a id="([\w-]+)"></a>')
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 
@@ -33,10 +33,14 @@ class Block(NamedTuple):
     """Of its first line of content, from 1."""
     language: str
     text: str
-    not_run: str
+    not_run: str = ""
     """Why it cannot be run; empty if it is."""
+    run_by: str = ""
+    """The test that runs it as a file of its own; empty if it runs with the other examples of its page."""
     printed: bool = False
     """Whether the programs of the page print this text. It is marked with ``<!-- printed -->``."""
+    not_typed: str = ""
+    """Why mypy cannot check it, such as a framework without annotations; empty if it can."""
 
 
 def name(page: Path) -> str:
@@ -45,13 +49,22 @@ def name(page: Path) -> str:
 
 
 def blocks(page: Path, language: str | None = None) -> list[Block]:
-    """The fenced blocks of a page."""
+    """The fenced blocks of a page, with the marks in the comments before them."""
     text = page.read_text(encoding="utf-8")
     found = []
     for match in _FENCE.finditer(text):
-        mark = _NOT_RUN.search(text[: match.start()])
-        line = text.count("\n", 0, match.start(2)) + 1
-        found.append(Block(page, line, match[1], match[2], mark[1] if mark else "", text[: match.start()].endswith(_PRINTED)))
+        marks = _MARKS.search(text[: match.start()])
+        assert marks
+        found_marks = dict(_MARK.findall(marks[0]))
+        block = Block(page, text.count("\n", 0, match.start(2)) + 1, match[1], match[2])
+        found.append(
+            block._replace(
+                not_run=found_marks.get("not run", ""),
+                run_by=found_marks.get("run by", ""),
+                printed="printed" in found_marks,
+                not_typed=found_marks.get("not typed", ""),
+            )
+        )
     return [block for block in found if language in {None, block.language}]
 
 
@@ -102,9 +115,11 @@ def anchors(page: Path) -> set[str]:
 
 
 def module(page: Path) -> str:
-    """The python blocks of a page as one module, each line where it is on the page."""
+    """The python blocks of a page that mypy can check, as one module, each line where it is on the page."""
     lines: list[str] = []
     for block in blocks(page, "python"):
+        if block.not_typed or block.run_by:
+            continue
         lines += [""] * (block.line - 1 - len(lines))
         lines += block.text.splitlines()
     return "\n".join(lines) + "\n"

@@ -84,7 +84,7 @@ def here(page_server: PrivateServer, local_url: str, request: pytest.FixtureRequ
 def test_python(page: Path, here: Callable[[str], str], environment: dict[str, str], tmp_path: Path) -> None:
     lines: list[str] = []
     for block in blocks(page, "python"):
-        if not block.not_run:
+        if not (block.not_run or block.run_by):
             lines += [""] * (block.line - 1 - len(lines)) + here(block.text).splitlines()
     program = tmp_path / f"page_{page.stem}.py"  # not the name of a module: there is a page about threading
     program.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -106,7 +106,7 @@ def test_console(page: Path, here: Callable[[str], str], environment: dict[str, 
         if file := re.match(r"# (\w+\.toml)\n", block.text):
             (tmp_path / file[1]).write_text(block.text, encoding="utf-8")
     for block in blocks(page, "console"):
-        if not block.not_run:
+        if not (block.not_run or block.run_by):
             run_console(block, here, environment, ROOT if page.name == "CONTRIBUTING.md" else tmp_path)
 
 

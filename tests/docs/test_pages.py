@@ -56,6 +56,13 @@ def test_few_blocks_are_not_run() -> None:
     assert len(marked) <= 6, [f"{name(block.page)}:{block.line}" for block in marked]
 
 
+def test_a_block_that_another_test_runs() -> None:
+    marked = [block for page in PAGES for block in blocks(page) if block.run_by]
+    assert marked
+    for block in marked:
+        assert f'"{block.page.name}"' in (ROOT / block.run_by).read_text(encoding="utf-8")
+
+
 def test_every_page_is_in_the_index() -> None:
     index = ROOT / "docs" / "index.md"
     reached = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
