@@ -1,7 +1,7 @@
 /*
  * A lease that the threads of one process pass on among themselves, while another process waits at the server.
  *
- * SPEAKS OF  _lua/lock/acquire.lua _lua/lock/release.lua _lua/lock/renew.lua _core/lock/local_queue.py _core/lock/local_acquire.py _core/lock/renewal.py
+ * SPEAKS OF  _lua/lock/acquire.lua _lua/lock/release.lua _lua/lock/renew.lua _core/lock/local_queue.py _core/lock/acquire.py _core/lock/renewal.py
  *
  * The process takes the lock once, with a block of BLOCK fences: the server counts them all as issued. When a thread is done,
  * it passes the lock to one that waits in the same process, with the next fence of the block, if the lease lasts longer than

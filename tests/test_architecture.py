@@ -132,7 +132,7 @@ def test_the_core_awaits_requests_and_nothing_else() -> None:
             for awaited in either:
                 if ast.unparse(awaited) != "call":  # a request that was handed in
                     assert isinstance(awaited, ast.Call), ast.unparse(node)
-                    # operations that were handed in: `local_acquire.Strategy`
+                    # operations that were handed in: `acquire.Strategy`
                     called = ast.unparse(awaited.func).removeprefix("strategy.")
                     assert called in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
 

@@ -8,14 +8,14 @@ from mutants.operators import Instead, Nth
 PASSING = (
     Mutation(
         "passed-after-loss",
-        "_core/lock/local_acquire.py",
+        "_core/lock/acquire.py",
         "acquire",
         Nth("never", 6),
         "who is passed a lease that is lost takes it for a lock",
     ),
     Mutation(
         "passed-and-woken-too-late",
-        "_core/lock/local_acquire.py",
+        "_core/lock/acquire.py",
         "acquire",
         Instead("turn.fence and now < held_lease.deadline", "turn.fence"),
         "who wakes up when the lease that he was passed is over takes it for a lock",

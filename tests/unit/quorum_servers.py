@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from holdfast._core.lock.acquire import acquire as acquired
 from holdfast._core.lock.records import Grant, Spec, milliseconds
 from holdfast._core.lock.renewal import Renewing, renewals
 from holdfast._core.lock.replies import Busy
@@ -145,7 +146,7 @@ class Servers:
         return QuorumAttempt(Spec("x", KEYS, ttl, renew, max_hold, min(0.2, ttl / 3)), server_set=self.server_set)
 
     def acquire(self, wait: float | None = 0.0, attempt: QuorumAttempt | None = None) -> Grant | Busy:
-        return self.run(acquire.acquire(attempt or self.attempt(), wait))
+        return self.run(acquired(attempt or self.attempt(), wait, acquire.ON_SEVERAL_SERVERS))
 
     def taken(self, attempt: QuorumAttempt | None = None) -> QuorumLease:
         """The lease, which is to be had at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast._core.election import (
+    FOR_A_CANDIDATE,
     OBSERVE,
     Candidacy,
     Elected,
@@ -12,12 +13,12 @@ from holdfast._core.election import (
     LeaderWatch,
     NoLeader,
     View,
-    campaign,
     change,
     look,
     proclaim,
     transfer,
 )
+from holdfast._core.lock.acquire import acquire
 from holdfast._core.lock.records import Grant
 from holdfast._core.lock.replies import Busy
 from holdfast._core.requests import Answer, NewToken, NotSent, Now, Run, Sleep, Subscribe, Unknown, Unsubscribe
@@ -41,7 +42,7 @@ def test_a_candidate_whose_proclamation_came_too_late_does_not_lead() -> None:
             driver.server.take(OTHER, 30.0)
 
     driver.before = taken_meanwhile
-    assert isinstance(driver.run(campaign(candidate, 0.0)), Busy)
+    assert isinstance(driver.run(acquire(candidate, 0.0, FOR_A_CANDIDATE)), Busy)
     assert driver.server.current() == OTHER
     assert driver.nothing_left()
 
@@ -49,7 +50,7 @@ def test_a_candidate_whose_proclamation_came_too_late_does_not_lead() -> None:
 def test_a_candidate_who_is_answered_when_its_lease_is_over_has_to_be_elected_anew() -> None:
     driver, candidate = Driver(Server()), candidacy()
     driver.slow = {("proclaim", 0): candidate.spec.first_ttl}
-    grant = driver.run(campaign(candidate, 0.0))
+    grant = driver.run(acquire(candidate, 0.0, FOR_A_CANDIDATE))
     assert isinstance(grant, Grant)
     assert grant.deadline > driver.server.now
     assert (driver.counts["acquire"], driver.counts["proclaim"]) == (2, 2)
@@ -58,7 +59,7 @@ def test_a_candidate_who_is_answered_when_its_lease_is_over_has_to_be_elected_an
 @pytest.mark.parametrize("fault", [NotSent("no connection"), Unknown("no answer")], ids=repr)
 def test_a_proclamation_is_repeated_twice(fault: Exception) -> None:
     driver, candidate = Driver(Server()), candidacy()
-    grant = driver.run(campaign(candidate, 0.0))
+    grant = driver.run(acquire(candidate, 0.0, FOR_A_CANDIDATE))
     assert isinstance(grant, Grant)
     driver.failing = some(Fault(fault), range(1, 3), "proclaim")
     assert driver.run(proclaim(candidate, grant.fence)) is True

@@ -1,4 +1,4 @@
-"""Tasks of one process that take the same lock, each step of each in the hands of the test: `_core/lock/local_acquire.py`."""
+"""Tasks of one process that take the same lock, each step of each in the hands of the test: `_core/lock/acquire.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast._core.deadlock.abort_wait import abort_wait
-from holdfast._core.lock.acquire import RECALL_WITHIN_S
-from holdfast._core.lock.local_acquire import acquire
+from holdfast._core.lock.acquire import ON_ONE_SERVER, RECALL_WITHIN_S, acquire
 from holdfast._core.lock.local_queue import MORE_FENCES, USEFUL_LEFT_S, LocalQueue
 from holdfast._core.lock.multilock import PartLost
 from holdfast._core.lock.records import Attempt, Grant, HeldLease
@@ -59,7 +58,7 @@ class Task:
         self.answers = answers
         """The server answers at once."""
         self.attempt = Attempt(spec()._replace(**options), slot=Slot(), local_queue=process.local_queue)
-        self.operation = acquire(self.attempt, wait)
+        self.operation = acquire(self.attempt, wait, ON_ONE_SERVER)
         self.sent: list[Run[Any]] = []
         self.result: object = None
         self.goes(None)
@@ -325,7 +324,7 @@ def test_of_a_server_that_says_nothing_one_is_told_within_a_second_after_the_wai
     process.driver.failing = always(Fault(Unknown("no answer in time")), "acquire", "release")
     attempt = Attempt(spec(ttl=1.0), slot=Slot(), local_queue=process.local_queue)
     with pytest.raises(Unknown):
-        process.driver.run(acquire(attempt, wait))
+        process.driver.run(acquire(attempt, wait, ON_ONE_SERVER))
     assert process.server.now - began - wait < 0.9, "in a Cluster it takes a little longer to find out who is to be asked"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.acquire import acquire as acquired
 from holdfast._core.lock.records import Grant, margin
 from holdfast._core.lock.replies import Busy
 from holdfast._core.quorum import acquire
@@ -707,7 +708,7 @@ def interrupted(prepare: Callable[[Servers], None], wait: float, *, release: boo
                     quorum_lease.end()
                     servers.run(acquire.release(attempt, quorum_lease), cancel=number, applied=applied)
                 else:
-                    servers.run(acquire.acquire(attempt, wait), cancel=number, applied=applied)
+                    servers.run(acquired(attempt, wait, acquire.ON_SEVERAL_SERVERS), cancel=number, applied=applied)
                 break
             except KeyboardInterrupt:
                 pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Never, NoReturn
 
 from holdfast._api import error_map, lock
@@ -15,7 +15,7 @@ from holdfast._api.statistics import LockStatistics
 from holdfast._core import election
 from holdfast._core.election import Candidacy, Elected, ElectionKeys, LeaderWatch, NoSuchCandidate
 from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.records import Attempt, Grant, Spec
+from holdfast._core.lock.records import Attempt, Spec
 from holdfast._core.lock.replies import NO_ANSWER, PAUSED, Busy
 from holdfast._core.names import side_key
 from holdfast._core.requests import Unknown, WireError
@@ -32,6 +32,7 @@ class BaseElectionLock(lock.BaseLock[L]):
     server's queue."""
 
     _shared = False
+    _strategy = election.FOR_A_CANDIDATE
     election: BaseElection[Any]
 
     @property
@@ -42,10 +43,6 @@ class BaseElectionLock(lock.BaseLock[L]):
         ours = self.election
         observers = self.election_keys.observers
         return Candidacy(self._spec, tally=self._tally, name=ours.candidate, value=ours.value, observers=observers)
-
-    def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
-        assert isinstance(attempt, Candidacy)
-        return election.campaign(attempt, wait)
 
     def note_free(self, at: float) -> None:
         """Report that the key of the lock was gone on its server at local time ``at`` (seconds)."""

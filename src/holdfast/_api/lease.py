@@ -441,7 +441,7 @@ class LeaseCore(UserLease, Owner):
         return not told
 
     def discard(self) -> None:
-        """End this lease, which an interrupted acquisition has not returned to its caller. `local_acquire.abandon` does the
+        """End this lease, which an interrupted acquisition has not returned to its caller. `acquire.abandon` does the
         rest."""
         attempt = self.attempt
         self.passed = True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Never, NoRe
 from holdfast._api.error_map import Trouble, record_of, server_error
 from holdfast._api.options import acquire_wait, checked_wait, make_spec, refuse_mistaken
 from holdfast._api.tally import Tally
-from holdfast._core.lock import acquire, local_acquire
+from holdfast._core.lock import acquire
 from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import Node
 from holdfast._core.lock.records import Attempt, Grant, Spec
@@ -81,6 +81,8 @@ class BaseLock(Generic[L]):
     """Word for this kind of lock in error messages."""
     _shared = True
     """True if a released lock is handed on to the next waiter of this process, without asking the server."""
+    _strategy = acquire.ON_ONE_SERVER
+    """Functions that ask the server or servers for the lock."""
 
     @hides_client("Lock.__init__")
     def __init__(
@@ -298,7 +300,8 @@ class BaseLock(Generic[L]):
         keeper, spec = driver.process.keeper, self._spec
         self._local_queue = keeper.local_queue(self._endpoint, spec) if self._shared else None
         # A subclass with another operation, as for a ticket, has nothing in common with the acquire of a free lock.
-        plain = spec.permits is None and not spec.replicas and type(self)._try is BaseLock._try  # noqa: SLF001 - of this class
+        alone = self._strategy is acquire.ON_ONE_SERVER and type(self)._try is BaseLock._try  # noqa: SLF001 - of this class
+        plain = alone and spec.permits is None and not spec.replicas
         direct = driver.is_direct and plain
         self._node = keeper.node(self._endpoint) if direct else None
         self._keeper = keeper
@@ -313,12 +316,11 @@ class BaseLock(Generic[L]):
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
         """Return the operation that acquires the lock, waiting up to ``wait`` seconds. `_user_error` translates its errors."""
-        return local_acquire.acquire(attempt, wait) if self._shared else acquire.acquire(attempt, wait)
+        return acquire.acquire(attempt, wait, self._strategy)
 
-    @staticmethod
-    def _abandon(attempt: Attempt) -> Coroutine[Any, Any, None]:
+    def _abandon(self, attempt: Attempt) -> Coroutine[Any, Any, None]:
         """Return the operation that leaves nothing of an attempt behind, in the process and on the server."""
-        return local_acquire.abandon(attempt)
+        return acquire.abandon(attempt, self._strategy)
 
     def _user_error(self, error: Trouble) -> HoldfastError:
         if isinstance(error, WireError):

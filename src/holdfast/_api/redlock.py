@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Never, TypeVar
 
 from holdfast._api import error_map, lease, options
@@ -12,8 +12,7 @@ from holdfast._api import lock as lock_base
 from holdfast._api.options import MIN_TTL, seconds
 from holdfast._clock import clock
 from holdfast._core import control_records
-from holdfast._core.lock import local_acquire
-from holdfast._core.lock.records import Attempt, Grant, HeldLease, milliseconds
+from holdfast._core.lock.records import HeldLease, milliseconds
 from holdfast._core.lock.replies import Busy
 from holdfast._core.names import PROCESS, guard_key, home, marker_key, record_key, side_key, start
 from holdfast._core.quorum import acquire
@@ -94,6 +93,8 @@ def _check_number(number: int) -> None:
 class BaseRedlock(lock_base.BaseLock[L]):
     """The options and the state of a lock over several servers: the part that the sync and the asyncio API share."""
 
+    _strategy = acquire.ON_SEVERAL_SERVERS
+
     @hides_client("Redlock.__init__")
     def __init__(
         self,
@@ -157,13 +158,6 @@ class BaseRedlock(lock_base.BaseLock[L]):
             clock_estimate=clock_estimate,
             tally=self._tally,
         )
-
-    def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
-        return local_acquire.acquire(attempt, wait, acquire.ON_SEVERAL_SERVERS)
-
-    @staticmethod
-    def _abandon(attempt: Attempt) -> Coroutine[Any, Any, None]:
-        return local_acquire.abandon(attempt, acquire.ON_SEVERAL_SERVERS)
 
     def _user_error(self, error: error_map.Trouble) -> HoldfastError:
         if isinstance(error, TooFew):

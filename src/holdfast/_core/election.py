@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast._core.lock.acquire import acquire, key_conflict, start_over
-from holdfast._core.lock.records import Attempt, Grant, Spec, Tally, margin, milliseconds
+from holdfast._core.lock.acquire import Strategy, again, key_conflict, start_over, take
+from holdfast._core.lock.records import Attempt, Grant, Spec, Tally, Waiter, margin, milliseconds
 from holdfast._core.lock.release import give_up
 from holdfast._core.lock.replies import Busy
 from holdfast._core.requests import (
@@ -155,28 +155,27 @@ class Candidacy(Attempt):
 # For candidates
 
 
-async def campaign(candidacy: Candidacy, wait: float | None) -> Grant | Busy:
-    """Wait until the candidate is elected, and return its grant. Return Busy after ``wait`` seconds (None: without limit).
+async def campaign(candidacy: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
+    """Wait until the candidate is elected, and return its grant. Return Busy if monotonic time `Attempt.until` has passed.
 
-    Raises WireError or KeyConflict, as `_core.lock.acquire.acquire` does. If the campaign fails or is interrupted, the
-    candidate's lock or queue position is removed from the server.
+    The parameters are those of `_core.lock.acquire.take`. Raises WireError or KeyConflict, as that function does.
     """
-    until = None if wait is None else await Now() + wait
+    assert isinstance(candidacy, Candidacy)
     while True:
-        result = await acquire(candidacy, wait)
+        result = await take(candidacy, at_once, now, place)
         if isinstance(result, Busy):
             return result
-        try:
-            grant = await _take_up(candidacy, result)
-            if grant is not None:
-                return grant
-            await give_up(candidacy)
-        except BaseException:
-            await give_up(candidacy)
-            raise
+        grant = await _take_up(candidacy, result)
+        if grant is not None:
+            return grant
+        await give_up(candidacy)
         await start_over(candidacy)
         candidacy.waited = True  # the server has replied before, so an outage is tolerated from now on
-        wait = None if until is None else max(0.0, until - await Now())
+        now, place = await Now(), None
+
+
+FOR_A_CANDIDATE = Strategy(campaign, again, give_up)
+"""How the lock of an election is acquired: its holder leads only once it has proclaimed itself."""
 
 
 async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:

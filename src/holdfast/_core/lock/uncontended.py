@@ -2,11 +2,11 @@
 
 Every driver calls them: `lead`, then `took` with the reply of the server; `leave`, then `left`. If another attempt of the
 process is ahead: `park`, then `woken`. They return None or False whenever the outcome is another one. The operation then goes
-on (`_core.lock.local_acquire.acquire`, `_core.lock.acquire.acquire` or `_core.lock.release.release`), with the outcome of the
+on (`_core.lock.acquire.acquire` or `_core.lock.release.release`), with the outcome of the
 request that was sent, so that nothing is sent twice.
 
 An exception, as of a signal handler or a cancellation, may end the caller at any point: after `lead`, the caller runs
-`_core.lock.local_acquire.abandon`; after `leave`, it revokes the token of the lease.
+`_core.lock.acquire.abandon`; after `leave`, it revokes the token of the lease.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Any
 
-from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.local_acquire import Strategy
+from holdfast._core.lock.acquire import KeyConflict, Strategy
 from holdfast._core.lock.name_conflict import explained
 from holdfast._core.lock.records import Attempt, Grant, HeldLease, Waiter, margin, milliseconds
 from holdfast._core.lock.renewal import renewal
@@ -73,23 +72,6 @@ ANSWER_LIMIT_S = 5.0
 Until then the connection stays open, although nobody waits for the reply: the undo of a vote must follow the vote request on
 the same connection.
 """
-
-
-async def acquire(attempt: QuorumAttempt, wait: float | None) -> Grant | Busy:
-    """Acquire the lock by the votes of a majority of the servers within ``wait`` seconds. Return Busy if the time is up.
-
-    ``wait``: None: without limit; 0: ask for votes once. Raises TooFew if too few servers can vote, ConfigMismatch if clients
-    use them with different settings, and KeyConflict if a key of the lock holds other data. Unless a Grant is returned, the
-    servers store nothing of the attempt afterwards.
-    """
-    now = await Now()
-    if wait is not None:
-        attempt.until = now + wait
-    try:
-        return await take(attempt, wait == 0, now)
-    except BaseException:
-        await give_up(attempt)
-        raise
 
 
 async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter | None = None) -> Grant | Busy:

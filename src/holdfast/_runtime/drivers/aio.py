@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from holdfast._clock import wall
-from holdfast._core.lock.local_acquire import abandon
+from holdfast._core.lock.acquire import ON_ONE_SERVER, abandon
 from holdfast._core.lock.records import Attempt
 from holdfast._core.lock.replies import GRACE_S
 from holdfast._core.lock.uncontended import lead, leave, left, park, took, woken
@@ -159,7 +159,7 @@ class Runner:
         """Ask the server for a lock that nobody else wants, or wait in the queue of this process.
 
         Return a future to await before `finish`; None: only an operation can acquire the lock. ``wait``: as in
-        `_core.lock.uncontended.lead`. After an exception, the caller runs the operation `_core.lock.local_acquire.abandon`, or
+        `_core.lock.uncontended.lead`. After an exception, the caller runs the operation `_core.lock.acquire.abandon`, or
         calls `leave` with the attempt if it can await nothing.
         """
         return None
@@ -236,7 +236,7 @@ class Runner:
         """
         try:
             if isinstance(operation, Attempt):
-                drop(abandon(operation), self._at_last, begun=False)
+                drop(abandon(operation, ON_ONE_SERVER), self._at_last, begun=False)
             elif isinstance(operation, Coroutine):
                 drop(operation, self._at_last, begun=begun)
             else:

@@ -70,7 +70,7 @@ class Runner:
         """Acquire a lock that nobody else wants. Return None for any other outcome, from which the operation goes on.
 
         ``wait``: as in `_core.lock.uncontended.lead`. After an exception, the caller runs the operation
-        `_core.lock.local_acquire.abandon`.
+        `_core.lock.acquire.abandon`.
         """
         return None
 

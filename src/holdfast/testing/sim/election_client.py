@@ -12,15 +12,12 @@ They record the events of a lock, and also:
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any
 
 from holdfast._api.election import BaseTermCore
 from holdfast._core import election as elections
 from holdfast._core.election import Candidacy, Elected, ElectionKeys, LeaderWatch
 from holdfast._core.lock.records import Attempt, Grant, Spec
-from holdfast._core.lock.replies import Busy
 from holdfast._core.names import side_key
 from holdfast._core.requests import Sleep, WireError
 from holdfast.errors import HoldfastError, NoCandidate
@@ -56,6 +53,8 @@ class Election:
 class Candidate(lock_client.Lock):
     """A candidate of an election, run by one worker (simulated thread or task)."""
 
+    _strategy = elections.FOR_A_CANDIDATE
+
     def __init__(self, worker: Worker, election: Election, name: str) -> None:
         super().__init__(worker, election.spec, fair=True)
         self.election = election
@@ -64,10 +63,6 @@ class Candidate(lock_client.Lock):
     def _attempt(self, slot: Slot) -> Attempt:
         value = f"v{self.worker.acquisitions}"
         return Candidacy(self.spec, slot=slot, name=self.name, value=value, observers=self.election.election_keys.observers)
-
-    def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
-        assert isinstance(attempt, Candidacy)
-        return elections.campaign(attempt, wait)
 
     def _lease(self, grant: Grant) -> Term:
         return Term(self.worker, grant)

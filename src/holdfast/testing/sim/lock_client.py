@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._api.lease import LeaseCore
 from holdfast._core import permit
-from holdfast._core.lock.acquire import KeyConflict, acquire
-from holdfast._core.lock.local_acquire import ON_ONE_SERVER, abandon
-from holdfast._core.lock.local_acquire import acquire as acquire_shared
+from holdfast._core.lock.acquire import ON_ONE_SERVER, KeyConflict, abandon, acquire
 from holdfast._core.lock.records import BOUNDED, INFINITY, Attempt, Grant, HeldLease, Spec, answer_within, milliseconds
 from holdfast._core.lock.replies import GRACE_S, Busy, Held
 from holdfast._core.lock.uncontended import lead, leave, left, park, took, woken
@@ -225,7 +223,7 @@ class Lock:
         return Attempt(self.spec, slot=slot, local_queue=self.local_queue, node=self.worker.process.node if plain else None)
 
     def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
-        return (acquire_shared if self.local_queue is not None else acquire)(attempt, wait)
+        return acquire(attempt, wait, self._strategy)
 
     def _lease(self, grant: Grant) -> Lease:
         return Lease(self.worker, grant)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from holdfast._api.redlock import BaseQuorumCore
-from holdfast._core.lock.local_acquire import acquire
-from holdfast._core.lock.records import Attempt, Grant, Spec, milliseconds
-from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.records import Grant, Spec, milliseconds
 from holdfast._core.names import side_key
 from holdfast._core.quorum import acquire as quorum_acquire
 from holdfast._core.quorum.votes import DECLARE_NEW, QuorumAttempt, ServerClockEstimate, ServerSet
@@ -91,10 +88,6 @@ class Redlock(Lock):
             server_set=server_group.server_set,
             clock_estimate=clock_estimate,
         )
-
-    def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
-        assert isinstance(attempt, QuorumAttempt)
-        return quorum_acquire.acquire(attempt, wait) if self.local_queue is None else acquire(attempt, wait, self._strategy)
 
     def _lease(self, grant: Grant) -> Lease:
         return RedlockLease(self.worker, grant)

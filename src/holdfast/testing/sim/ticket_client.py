@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from holdfast._api import ticket as tickets
 from holdfast._api.ticket import Told
 from holdfast._core.lock import ticket as ticket_operations
-from holdfast._core.lock.acquire import KeyConflict
-from holdfast._core.lock.local_acquire import abandon
+from holdfast._core.lock.acquire import ON_ONE_SERVER, KeyConflict, abandon
 from holdfast._core.lock.records import Attempt
 from holdfast._core.lock.ticket import Void
 from holdfast._core.requests import WireError
@@ -119,7 +118,7 @@ async def redeem(lock: Lock, slip: IssuedTicket) -> Lease | None:
             try:
                 if attempt.unclaimed is not None:
                     attempt.unclaimed.discard()
-                await abandon(attempt)
+                await abandon(attempt, ON_ONE_SERVER)
             finally:
                 lock._note("cancelled")  # noqa: SLF001
             raise

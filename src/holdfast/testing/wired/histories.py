@@ -26,8 +26,7 @@ from typing import Any, Literal, TypeVar
 
 from holdfast._api.lease import LeaseCore
 from holdfast._api.redlock import BaseQuorumCore
-from holdfast._core.lock.acquire import acquire
-from holdfast._core.lock.local_acquire import abandon
+from holdfast._core.lock.acquire import ON_ONE_SERVER, abandon, acquire
 from holdfast._core.lock.records import Attempt, Grant, Spec, answer_within
 from holdfast._core.lock.replies import Busy
 from holdfast._core.names import lock_keys, side_key
@@ -200,7 +199,7 @@ class _Tasks:
         except asyncio.CancelledError:
             driver.running.discard(attempt)
             operation.close()
-            await driver.clean_up(abandon(attempt))
+            await driver.clean_up(abandon(attempt, ON_ONE_SERVER))
             raise
         operation.close()
         return grant
@@ -449,10 +448,10 @@ class History:
             attempt = Attempt(
                 spec, slot=slot, node=(face.driver.is_direct and self.process.keeper.node(self.endpoints[0])) or None
             )
-            operation = acquire(attempt, wait)
+            operation = acquire(attempt, wait, ON_ONE_SERVER)
         else:
             attempt = voted = self._voted(spec, slot)
-            operation = quorum_acquire.acquire(voted, wait)
+            operation = acquire(voted, wait, quorum_acquire.ON_SEVERAL_SERVERS)
 
         async def take() -> Grant | Busy:
             grant = await face.acquire(attempt, wait, operation)
