@@ -411,6 +411,16 @@ def test_a_registration_that_is_sent_again_does_not_bring_a_removed_job_back(sch
     assert schedule.register(number=2)[1] == b""
 
 
+@pytest.mark.parametrize("field", ["rev", "last"])
+def test_a_registration_writes_a_lost_field_anew(schedule: Schedule, field: str) -> None:
+    """Without a revision, a job counts as not registered, so its process would register it again and again."""
+    for lost in (("HDEL", JOB.job, field), ("HSET", JOB.job, "rev", "0")):
+        schedule.command(*lost)
+        last, _ = schedule.register()
+        assert schedule.rev > 0
+        assert schedule.now() - 60_000_000 < last <= schedule.now()
+
+
 def test_each_revision_is_higher_than_the_one_before(schedule: Schedule) -> None:
     """Also after the clock was set back. Otherwise a process that knows the old definition takes the new one for it."""
     ahead = schedule.now() + 60_000_000

@@ -12,7 +12,7 @@ import pytest
 import holdfast
 import holdfast.aio
 from holdfast._core import control_records
-from holdfast.schedule import Every, definition
+from holdfast.schedule import Every, Timetable, definition
 
 URL = "redis://nobody.is.asked"
 
@@ -59,6 +59,23 @@ def test_what_has_to_be_awaited_is_for_asyncio(function: Callable[..., Any]) -> 
     with pytest.raises(holdfast.ConfigError, match=r"is a coroutine function: use holdfast\.aio\.Schedule"):
         holdfast.Schedule(URL, "jobs").add(function, Every(1), name="job")
     assert holdfast.aio.Schedule(URL, "jobs").add(function, Every(1), name="job").function is function
+
+
+class Midnight(Timetable):
+    """A timetable that returns the midnight before, instead of the next one."""
+
+    kind = "midnight"
+
+    def _after(self, t: float) -> float:
+        return t - t % 86400
+
+    def _plain(self) -> str:
+        return "each midnight"
+
+
+def test_a_timetable_that_stands_still_is_refused() -> None:
+    with pytest.raises(holdfast.ConfigError, match="timetable each midnight: after"):
+        holdfast.Schedule(URL, "jobs").add(print, Midnight(), name="job")
 
 
 def test_what_only_is_called_suits_both() -> None:

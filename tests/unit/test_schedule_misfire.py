@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast._core.schedule import misfire
 from holdfast._core.schedule.job import Options, When
+from holdfast.errors import ConfigError
 
 S = 1_000_000
 
@@ -32,6 +33,58 @@ class Burst:
     def after(self, t: float) -> float:
         self.asked += 1
         return int(t) + 1 if t < self.end else float("inf")
+
+
+class Standing:
+    """A timetable that returns the same time for ever."""
+
+    def __init__(self, time: float) -> None:
+        self.time = time
+
+    def after(self, t: float) -> float:
+        return self.time
+
+    def __str__(self) -> str:
+        return "Standing"
+
+
+@pytest.mark.parametrize("time", [0.0, 5.0, 10.0, -1.0, float("nan"), float("-inf")])
+def test_a_timetable_that_stands_still_is_refused(time: float) -> None:
+    with pytest.raises(ConfigError, match=r"timetable Standing: after\(.*\) returned .* it must return a later time"):
+        misfire.due(Standing(time), 0, 10 * S, Options())
+    with pytest.raises(ConfigError, match="timetable Standing"):
+        misfire.following(Standing(time), 10 * S)
+
+
+class Dense:
+    """A timetable with a tick each microsecond."""
+
+    def after(self, t: float) -> float:
+        return t + 1e-6
+
+
+def test_one_request_claims_a_limited_number_of_ticks() -> None:
+    found = misfire.due(Dense(), 0, 0, Options(), ahead=10 * S)
+    assert found.ticks == list(range(1, misfire.COUNTED + 1))
+    assert found.beyond == misfire.COUNTED + 1
+
+
+class Contradictory:
+    """A tick each millisecond, but none is later than a time between 99.4 s and 99.6 s."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def after(self, t: float) -> float:
+        self.asked += 1
+        assert self.asked < 100_000, "the search does not end"
+        if 99.4 <= t < 99.6:
+            return float("inf")
+        return 99.6 if 99.4 <= t + 0.001 < 99.6 else t + 0.001
+
+
+def test_the_search_ends_for_a_timetable_that_contradicts_itself() -> None:
+    misfire.due(Contradictory(), 0, 100 * S, Options())
 
 
 @pytest.mark.parametrize(("policy", "count"), [("once", 1), ("all", 100)])

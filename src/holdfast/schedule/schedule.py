@@ -12,6 +12,7 @@ from holdfast._api.options import refuse_mistaken
 from holdfast._core.schedule import commands
 from holdfast._core.schedule.commands import Entry, JobFacts
 from holdfast._core.schedule.job import Full, Keys, Obeyed, Options, UnknownJob, Unusable
+from holdfast._core.schedule.misfire import following
 from holdfast._core.schedule.records import ServedJob
 from holdfast._core.schedule.state import ScheduleState
 from holdfast._runtime.process import current, describe
@@ -200,7 +201,10 @@ class BaseSchedule:
         return declare
 
     def add(self, function: Callable[..., Any], when: Timetable, *, name: str | None = None, **options: Any) -> Job:
-        """Declare a job without a decorator: any callable, with any `Timetable`. Call this before the schedule is started."""
+        """Declare a job without a decorator: any callable, with any `Timetable`. Call this before the schedule is started.
+
+        Raises ConfigError for a timetable whose ``after`` returns a time that is not later.
+        """
         named = _named(function) if name is None else name
         if not callable(function):
             raise ConfigError(f"job {named!r}: {function!r} is not callable", parameter="function")
@@ -213,6 +217,10 @@ class BaseSchedule:
         refuse_generator(function, IDLE)
         self._check(named, function)
         self._keys.job(named)
+        if not isinstance(when, Cron | Every):
+            first = following(when, 0)
+            if first is not None:
+                following(when, first)  # refuses a timetable that stands still before it is served
         self._jobs[named] = job = Job(named, function, when, checked(named, options))
         return job
 

@@ -11,9 +11,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast._core.schedule.job import QUEUE, Options, When
+from holdfast.errors import ConfigError
+
+LAST = 1e11
+"""Unix time, in seconds, after which there are no ticks."""
 
 COUNTED = 1000
-"""Maximum number of missed ticks (scheduled times) that are counted and reported."""
+"""Maximum number of missed ticks (scheduled times) that are counted and reported, and of ticks in one request."""
 
 
 class Due(NamedTuple):
@@ -31,11 +35,21 @@ class Due(NamedTuple):
 
 
 def following(when: When, tick: int) -> int | None:
-    """Return the first tick (scheduled time) after ``tick``, in microseconds; None if the timetable has no further tick."""
+    """Return the first tick (scheduled time) after ``tick``, in microseconds; None if the timetable has no further tick.
+
+    Raises ConfigError if the timetable returns a time that is not later, since no search for a tick would come to an end.
+    """
     found = when.after(tick / 1e6)
-    if round(min(found, 1e12) * 1e6) <= tick:  # the result of rounding: a float of seconds has no more digits
+    if _microseconds(found) <= tick:  # the result of rounding: a float of seconds has no more digits
         found = when.after((tick + 1) / 1e6)
-    return None if found > 1e11 else round(found * 1e6)
+    if _microseconds(found) <= tick:
+        said = f"timetable {when}: after({tick / 1e6!r}) returned {found!r}"
+        raise ConfigError(f"{said}; it must return a later time, or infinity if there is none", parameter="when")
+    return None if found > LAST else _microseconds(found)
+
+
+def _microseconds(seconds: float) -> int:
+    return round(min(seconds, 10 * LAST) * 1e6) if seconds > 0 else 0  # NaN, too, is not later than any tick
 
 
 def due(when: When, last: int, now: int, options: Options, ahead: int = 0) -> Due:
@@ -54,7 +68,7 @@ def due(when: When, last: int, now: int, options: Options, ahead: int = 0) -> Du
             given_up = _latest(when, last, ticks[0] - 1, 1)[0]
             missed = (first, given_up, len(_between(when, last, given_up, COUNTED)))
         beyond = following(when, ticks[-1])
-    while beyond is not None and beyond <= now + ahead:
+    while beyond is not None and beyond <= now + ahead and len(ticks) < COUNTED:
         ticks.append(beyond)
         beyond = following(when, beyond)
     return Due(missed, ticks, beyond)
@@ -81,7 +95,7 @@ def _latest(when: When, after: int, until: int, most: int) -> list[int]:
     while True:
         nearer, start = start, max(after, until - span)
         found = _between(when, start, until, few)
-        while len(found) == few:  # later ticks than these may follow
+        while len(found) == few and nearer - start > 1:  # later ticks than these may follow
             middle = (start + nearer) // 2
             within = _between(when, middle, until, few)
             if len(within) < most:

@@ -69,7 +69,7 @@ local function register(job, name, def, when, origin)
       if i < BY then by[i + 1] = process end
     end
   end
-  if fields[2] ~= def or fields[6] ~= origin then
+  if fields[2] ~= def or fields[6] ~= origin or rev == 0 or not last then  -- or another program has deleted the field
     before, news = fields[2] ~= def and short(fields[2]) or '', true
     rev = integer(math.max(now, rev + 1))
     if not last or (fields[5] ~= when and tonumber(last) < now) then last = integer(now) end
