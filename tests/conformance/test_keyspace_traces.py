@@ -30,7 +30,7 @@ from holdfast.testing.keyspace.engine import Engine, kinds
 SLACK_MS = 3_000
 """What a machine may take for one trace: times may differ by that."""
 
-TRACES, STEPS, SEEN = 200, 120, 20
+TRACES, STEPS, SEEN = 160, 120, 20
 
 
 class Wire:

@@ -78,7 +78,7 @@ SCENARIOS = {
 TIMES, USUAL = 5, 100
 """How often a defect is searched to know how many histories that usually takes; and how many these may be."""
 
-ROTATING, ANEW = 1500, 4
+ROTATING, ANEW = 800, 4
 """Histories that the search by turns usually needs; and what it costs besides, for each defect, in histories."""
 
 WEIGHT = {"quorum": 5, "election": 4, "schedule": 2, "rendezvous": 2, "ticket": 2}
@@ -391,10 +391,15 @@ def replay() -> Iterator[dict[str, str]]:
     cases = [case for case in recorded() if case.name in by_name]
     with copied() as copy:
         with copy.mutated(None):
-            clean = {case.name: again(copy, case) for case in cases}
+            clean = {history(case): again(copy, case) for case in {history(case): case for case in cases}.values()}
         for case in cases:
             with copy.swapped(by_name[case.name]):
-                yield {"name": case.name, "clean": clean[case.name], "mutated": again(copy, case)}
+                yield {"name": case.name, "clean": clean[history(case)], "mutated": again(copy, case)}
+
+
+def history(case: Caught) -> tuple[str, int, tuple[int, ...]]:
+    """The history in which a defect was caught. Some histories catch several defects."""
+    return case.by, case.seed, tuple(case.choices)
 
 
 def recorded() -> list[Caught]:

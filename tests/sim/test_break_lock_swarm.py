@@ -7,7 +7,7 @@ import pytest
 from holdfast.testing.runner import RunnerTotals, batch, run_seeds
 from holdfast.testing.swarms import break_lock as break_lock_swarm
 
-HISTORIES = 500
+HISTORIES = 250
 MANY = 50_000
 
 

@@ -9,7 +9,7 @@ from holdfast.testing.scenarios.election import ELECTION_SCENARIOS
 from holdfast.testing.swarms import election as election_swarm
 from sim.searches import search
 
-HISTORIES = 200
+HISTORIES = 120
 MANY = 20_000
 LONG = {name for name in ELECTION_SCENARIOS if name.startswith(("elect-two-", "elect-gift-"))} - {
     "elect-gift-crash",

@@ -25,6 +25,7 @@ LEAST = 3_900
 """Schedules that are run in each turn."""
 
 SLOW = {"two-slow", "two-duplicate", "two-deaf", "pairs-limited-cancel", "pairs-limited-pause", "pairs-deaf", "two-by-hand"}
+SLOW_PERMITS = {f"{of}-{fault}" for of in ("permits", "lowered") for fault in ("cancel", "lost-request", "lost-reply", "pause")}
 """Searched in turn, see `searches`; in the soak, each time."""
 
 
@@ -70,7 +71,13 @@ def test_every_schedule_of_the_other_quick_scenarios(capsys: pytest.CaptureFixtu
 
 
 def test_every_schedule_of_permits_with_one_fault(capsys: pytest.CaptureFixture[str]) -> None:
-    judge({name: search(PERMITS[name]) for name in PERMITS}, capsys)
+    assert set(PERMITS) > SLOW_PERMITS
+    judge({name: search(PERMITS[name], SLOW_PERMITS) for name in PERMITS}, capsys, SLOW_PERMITS)
+
+
+@pytest.mark.soak
+def test_every_schedule_of_the_slow_scenarios_of_permits(capsys: pytest.CaptureFixture[str]) -> None:
+    judge({name: search(PERMITS[name]) for name in SLOW_PERMITS}, capsys)
 
 
 @pytest.mark.soak

@@ -26,7 +26,7 @@ def run(first: int, count: int) -> None:
 
 
 def test_hundreds_of_histories() -> None:
-    run(0, 500)
+    run(0, 300)
 
 
 def complaints(histories: int = 100) -> str:

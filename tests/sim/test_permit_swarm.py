@@ -7,7 +7,7 @@ import pytest
 from holdfast.testing.runner import RunnerTotals, batch, run_seeds
 from holdfast.testing.swarms import permit as permit_swarm
 
-HISTORIES = 500
+HISTORIES = 250
 MANY = 50_000
 
 

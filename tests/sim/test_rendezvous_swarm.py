@@ -8,7 +8,7 @@ from holdfast.testing.runner import RunnerTotals, batch, run_seeds
 from holdfast.testing.scenarios.rendezvous import RENDEZVOUS_SCENARIOS
 from holdfast.testing.swarms import rendezvous as rendezvous_swarm
 
-HISTORIES = 500
+HISTORIES = 400
 MANY = 20_000
 LONG = {"meet-late", "event"}
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast.testing.runner import RunnerTotals, batch, run_seeds
 from holdfast.testing.swarms import schedule as schedule_swarm
 
-HISTORIES = 400
+HISTORIES = 250
 MANY = 20_000
 
 

@@ -14,7 +14,7 @@ from holdfast.testing.swarms import single_flight as single_flight_swarm
 from holdfast.testing.swarms.single_flight import Case, Profile, s1_nothing_void_is_found, s2_one_loads
 from sim.searches import search
 
-HISTORIES = 400
+HISTORIES = 250
 MANY = 50_000
 LONG = {"flight-late", "flight-drop", "flight-tag"}
 

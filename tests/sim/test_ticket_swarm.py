@@ -9,7 +9,7 @@ from holdfast.testing.scenarios.ticket import TICKET_SCENARIOS
 from holdfast.testing.swarms import ticket as ticket_swarm
 from sim.searches import search
 
-HISTORIES = 500
+HISTORIES = 400
 MANY = 50_000
 LONG = {"relay-slow", "relay-pause", "relay-duplicate"}
 SLOW = {"relay-lost-reply", "relay-lost-request", "relay-cancel"}

@@ -324,23 +324,33 @@ def run_seeds(
 ) -> RunnerTotals:
     """Simulate the seeds of a swarm from ``first`` on, and return their results.
 
-    The seeds are simulated in ``jobs`` processes (None: one per core). The run ends after ``histories`` histories or
-    ``seconds`` seconds, whichever comes first. ``progress`` is called with the results so far.
+    The seeds are simulated in ``jobs`` processes (None: one per core). If one process is enough, it is this one. The run
+    ends after ``histories`` histories or ``seconds`` seconds, whichever comes first. ``progress`` is called with the
+    results so far.
     """
     jobs = jobs or os.cpu_count() or 1
     total = RunnerTotals()
     deadline = time.monotonic() + (seconds if seconds is not None else float("inf"))
     todo = _batches(first, histories)
+    if jobs == 1 or (histories is not None and histories <= BATCH):
+        for following in todo:
+            if time.monotonic() >= deadline:
+                break
+            total.add(batch(*following, of))
+            if progress is not None:
+                progress(total)
+        total.failed.sort()
+        return total
     # Processes are spawned: a forked child would inherit the caller's sockets, and locks of its threads.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         running: set[Future[RunnerTotals]] = set()
         more = True
         while running or more:
             while more and len(running) < jobs + 1:
-                following = next(todo, None)
-                more = following is not None and time.monotonic() < deadline
-                if following is not None and more:
-                    running.add(pool.submit(batch, *following, of))
+                next_batch = next(todo, None)
+                more = next_batch is not None and time.monotonic() < deadline
+                if next_batch is not None and more:
+                    running.add(pool.submit(batch, *next_batch, of))
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 total.add(future.result())

@@ -51,7 +51,7 @@ HUNG = 0.12
 PROMPT = 20
 """Time, as a multiple of the mean message delay, within which the last messages arrive after all workers have finished."""
 
-STEPS = 50_000
+STEPS = 20_000
 """Number of events after which a history is ended, because it seems to be an endless loop."""
 
 ECHO = 3.5

@@ -243,7 +243,7 @@ def settle(world: World, profile: Profile, server_group: ServerGroup) -> list[Vi
         got: list[bool] = []
         patience = PROBE + 1.02 * profile.longest
         worker.start(_probe(_lock(worker, server_group, profile, name), patience, got))
-        world.work(world.now + patience + PROBE, 2 * STEPS)
+        world.work(world.now + patience + PROBE, world.steps + STEPS)
         if got != [True]:
             found.append(Violation("R7", f"all faults are over, but a new client cannot acquire {name!r}"))
     world.pass_time(profile.longest)

@@ -29,7 +29,7 @@ from holdfast.testing.swarms.result import Run
 KINDS = ("cut", "silence", "pause", "crash", "restart", "hang", "refuse", "full", "deaf", "unplug", "slay")
 """Kinds of faults that a history of a schedule may have. The fault "slay" kills every process that runs a job."""
 
-STEPS = 100_000
+STEPS = 5_000
 """Number of events after which the end of a history counts as an endless loop."""
 
 CALLS = 5000
