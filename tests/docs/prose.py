@@ -1,4 +1,4 @@
-"""The prose in the sources as the tests see it: docstrings, comments, texts of errors, lines of ``--help``."""
+"""The prose as the tests see it: docstrings, comments, texts of errors, lines of ``--help``, and the sentences of the pages."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from docs.pages import ROOT
+from docs.pages import PAGES, ROOT
 
 SOURCES = ROOT / "src" / "holdfast"
 
 _LUA_COMMENT = re.compile(r"(?:^|\s)--(?!\[)[ -]*(.*)")
 _SENTENCE = re.compile(r"(?<=\.)\s+(?=[A-Z`])|\n\n")
+_SENTENCE_OF_PAGE = re.compile(r"(?<=[.?!])(?<!\b[A-Z]\.)(?<!e\.g\.)\**\)?\s+(?=[A-Z`*\[\"(])")
+_LINK = re.compile(r"(\[[^\]]*\])\([^)]*\)")
+_GENERATED = re.compile(r"<!-- figures.*?<!-- end of figures -->|(?<=<!-- table -->\n).*?(?=\n\n)", re.DOTALL)
 _Scope = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -23,14 +26,14 @@ class Prose(NamedTuple):
     """A text of the sources, on one line, its whitespace collapsed."""
 
     kind: str
-    """docstring, attribute (the docstring of one), comment, error or help."""
+    """docstring, attribute (the docstring of one), comment, error or help; of a page: sentence or row."""
     path: Path
     line: int
     text: str
     context: str = ""
-    """The code that the text belongs to: a signature, or the line of the error or option."""
+    """The code that the text belongs to: a signature, or the line of the error or option. Of a page: the sentence before."""
     inside: tuple[str, ...] = ()
-    """The first sentences of the docstrings of the module and the classes that enclose the text."""
+    """The first sentences of the docstrings of the module and the classes around the text. Of a page: the headings above."""
 
     def __str__(self) -> str:
         return f"{self.path.relative_to(ROOT)}:{self.line}: {self.text}"
@@ -134,3 +137,54 @@ def _joined(path: Path, rows: list[tuple[int, bool, str]]) -> Iterator[Prose]:
         before = line if alone else -1
     for line, parts in texts:
         yield Prose("comment", path, line, " ".join(part for part in parts if part))
+
+
+USERS_PAGES = [page for page in PAGES if page == ROOT / "README.md" or page.parent == ROOT / "docs"]
+"""README and the pages in docs; not those in docs/design, which are for developers."""
+
+
+def read_pages(pages: Iterable[Path] = USERS_PAGES) -> list[Prose]:
+    """Collect the sentences and the rows of tables of pages, without blocks, comments and generated figures."""
+    return [text for page in pages for text in _sentences(page)]
+
+
+def _sentences(page: Path) -> Iterator[Prose]:
+    headings: list[str] = []
+    before, columns = "", ""
+    text = _GENERATED.sub(lambda found: "\n" * found[0].count("\n"), page.read_text(encoding="utf-8"))
+    for line, linked in _paragraphs(text):
+        paragraph = _LINK.sub(r"\1", linked)
+        if heading := re.match(r"(#+) (.+)", paragraph):
+            headings = [*headings[: len(heading[1]) - 1], heading[2]]
+            before = ""
+        elif paragraph.startswith("|"):
+            columns = columns or paragraph
+            if paragraph != columns and not set(paragraph) <= set("|-: "):
+                yield Prose("row", page, line, paragraph, columns, tuple(headings))
+            continue
+        else:
+            for sentence in _SENTENCE_OF_PAGE.split(paragraph):
+                yield Prose("sentence", page, line, sentence, before, tuple(headings))
+                before = sentence
+        columns = ""
+
+
+def _paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    """Find the paragraphs, items of lists, headings and rows of a page, each on one line, with its number."""
+    lines: list[str] = []
+    start, fenced = 0, False
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        fence, alone = line.lstrip().startswith("```"), line.startswith(("#", "|", "!["))
+        item = re.match(r" *([*] |\d+\. )", line)
+        if lines and (fence or fenced or alone or item or not line.strip()):
+            yield start, " ".join(lines)
+            lines = []
+        if fence:
+            fenced = not fenced
+        elif fenced or line.startswith(("<!--", "![")):
+            continue
+        elif alone:
+            yield number, line
+        elif line.strip():
+            start = start if lines else number
+            lines.append(line.strip().removeprefix(item[0].strip() + " ") if item else line.strip())

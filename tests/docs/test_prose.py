@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.prose import read
+from docs.prose import read, read_pages
 
 QUOTED = re.compile(r"``.+?``|`[^`]+`|\"[^\"]+\"")
 HEADLESS = re.compile(r"(?:^|(?<=[.:;!?] )|(?<=\())(Who|What|Whose|Whom|Whoever|Whatever|Where)\b(?![^.?]*\?)")
@@ -63,6 +63,56 @@ def test_the_sources_are_written_so() -> None:
     assert {text.path.suffix for text in texts} == {".py", ".lua"}
     assert len(texts) > 5000
     assert [str(text) for text in texts if refused(text.text)] == []
+
+
+def test_the_pages_are_written_so() -> None:
+    texts = read_pages()
+    assert {text.kind for text in texts} == {"sentence", "row"}
+    assert len(texts) > 3000
+    assert [str(text) for text in texts if refused(re.sub(r"\[.+?\]", "X", text.text))] == []  # links may be titles of pages
+
+
+def test_the_sentences_of_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "locks.md"
+    page.write_text(
+        """# Locks
+
+A lock is held. It ends
+by itself (W. Smith, 1999). **Pass a URL.** It is a text: see
+[locks](locks.md).
+
+<!-- not run: it is an example -->
+```python
+lock = None  # No sentence. Nor this.
+```
+
+## Times
+
+* The first. It
+  counts.
+
+| option | meaning |
+|---|---|
+| `ttl` | A time. It ends |
+
+<!-- figures: one -->
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+<!-- end of figures -->
+"""
+    )
+    assert [(text.line, text.text, text.inside) for text in read_pages([page])] == [
+        (3, "A lock is held.", ("Locks",)),
+        (3, "It ends by itself (W. Smith, 1999).", ("Locks",)),
+        (3, "**Pass a URL.", ("Locks",)),
+        (3, "It is a text: see [locks].", ("Locks",)),
+        (14, "The first.", ("Locks", "Times")),
+        (14, "It counts.", ("Locks", "Times")),
+        (19, "| `ttl` | A time. It ends |", ("Locks", "Times")),
+    ]
 
 
 def test_a_text_has_the_first_sentences_around_it(tmp_path: Path) -> None:
