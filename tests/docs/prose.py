@@ -16,7 +16,7 @@ SOURCES = ROOT / "src" / "holdfast"
 
 _LUA_COMMENT = re.compile(r"(?:^|\s)--(?!\[)[ -]*(.*)")
 _SENTENCE = re.compile(r"(?<=\.)\s+(?=[A-Z`])|\n\n")
-_SENTENCE_OF_PAGE = re.compile(r"(?<=[.?!])(?<!\b[A-Z]\.)(?<!e\.g\.)\**\)?\s+(?=[A-Z`*\[\"(])")
+_SENTENCE_OF_PAGE = re.compile(r"(?<=[.?!])(?<!\b[A-Z]\.)(?<!e\.g\.)\s+(?=[A-Z`*\[\"(])")
 _LINK = re.compile(r"(\[[^\]]*\])\([^)]*\)")
 _GENERATED = re.compile(r"<!-- figures.*?<!-- end of figures -->|(?<=<!-- table -->\n).*?(?=\n\n)", re.DOTALL)
 _Scope = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

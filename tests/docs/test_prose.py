@@ -107,8 +107,7 @@ lock = None  # No sentence. Nor this.
     assert [(text.line, text.text, text.inside) for text in read_pages([page])] == [
         (3, "A lock is held.", ("Locks",)),
         (3, "It ends by itself (W. Smith, 1999).", ("Locks",)),
-        (3, "**Pass a URL.", ("Locks",)),
-        (3, "It is a text: see [locks].", ("Locks",)),
+        (3, "**Pass a URL.** It is a text: see [locks].", ("Locks",)),
         (14, "The first.", ("Locks", "Times")),
         (14, "It counts.", ("Locks", "Times")),
         (19, "| `ttl` | A time. It ends |", ("Locks", "Times")),
