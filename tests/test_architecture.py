@@ -18,7 +18,6 @@ import pytest
 import holdfast
 from holdfast import aio
 from holdfast._api import aio_lock, sync_lock, sync_redlock, sync_rlock, sync_transaction
-from holdfast._api.cache import aio_cache, sync_cache
 from holdfast._core import control_records, names, requests
 from holdfast._core.lock import replies, server_queue
 from holdfast._lua import source
@@ -299,6 +298,7 @@ OF_ASYNCIO = {
     "``async with": "``with",
     "aio_lock.Lock": "sync_lock.Lock",
     "AsyncIterator": "Iterator",
+    "AioMemoized": "Memoized",
     "Coroutine[Any, Any, T]": "T",
     "Coroutine[Any, Any, _T]": "_T",
     "Awaitable[T]": "T",
@@ -356,7 +356,7 @@ SYNC = {
     "WriteLease": holdfast.WriteLease,
     "WriteSide": holdfast.WriteSide,
     "Barrier": holdfast.Barrier,
-    "Cache": sync_cache.Cache,
+    "Cache": holdfast.Cache,
     "CountDownLatch": holdfast.CountDownLatch,
     "Event": holdfast.Event,
     "Lock": sync_lock.Lock,
@@ -413,7 +413,7 @@ def test_both_faces_take_the_same_arguments() -> None:
 
 
 def test_both_faces_memoize_alike() -> None:
-    ours, theirs = sync_cache.Memoized, aio_cache.Memoized
+    ours, theirs = holdfast.Memoized, aio.Memoized
     assert members(ours) == members(theirs) == {"cache_key", "invalidate"}
     assert described(ours) == described(theirs)
     assert signatures(ours) == signatures(theirs)

@@ -36,7 +36,7 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     from holdfast import aio, fencing, legacy
     from holdfast._api.barrier import Barrier, BrokenBarrier
-    from holdfast._api.cache.sync_cache import Cache, CacheStatistics, Memoized
+    from holdfast._api.cache.cache import Cache, CacheStatistics, Memoized
     from holdfast._api.deadlock import Cycle, CycleWaiter, find_deadlocks
     from holdfast._api.decorator import locked
     from holdfast._api.event import CountDownLatch, Event
@@ -78,7 +78,7 @@ _LATER = {
     "BoundedSemaphore": "holdfast._api.sync_semaphore",
     "Broken": "holdfast._api.inspect",
     "BrokenBarrier": "holdfast._api.barrier",
-    "Cache": "holdfast._api.cache.sync_cache",
+    "Cache": "holdfast._api.cache.cache",
     "CacheStatistics": "holdfast._api.cache.options",
     "close": "holdfast._runtime.process",
     "CountDownLatch": "holdfast._api.event",
@@ -100,7 +100,7 @@ _LATER = {
     "LockInfo": "holdfast._api.inspect",
     "LockLease": "holdfast._api.sync_lease",
     "LockStatistics": "holdfast._api.statistics",
-    "Memoized": "holdfast._api.cache.sync_cache",
+    "Memoized": "holdfast._api.cache.memoize",
     "MultiLease": "holdfast._api.sync_multilock",
     "MultiLock": "holdfast._api.sync_multilock",
     "Once": "holdfast._api.sync_once",

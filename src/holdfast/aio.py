@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from holdfast._api.aio_transaction import Transaction, transaction
     from holdfast._api.asyncio_errors import BrokenBarrier
     from holdfast._api.barrier import AioBarrier as Barrier
-    from holdfast._api.cache.aio_cache import Cache, CacheStatistics, Memoized
+    from holdfast._api.cache.cache import AioCache as Cache
+    from holdfast._api.cache.memoize import AioMemoized as Memoized
+    from holdfast._api.cache.options import CacheStatistics
     from holdfast._api.deadlock import Cycle, CycleWaiter
     from holdfast._api.deadlock import aio_find_deadlocks as find_deadlocks
     from holdfast._api.event import AioCountDownLatch as CountDownLatch
@@ -48,7 +50,7 @@ _LATER = {
     "BoundedSemaphore": "holdfast._api.aio_semaphore",
     "Broken": "holdfast._api.inspect",
     "BrokenBarrier": "holdfast._api.asyncio_errors",
-    "Cache": "holdfast._api.cache.aio_cache",
+    "Cache": "holdfast._api.cache.cache:AioCache",
     "CacheStatistics": "holdfast._api.cache.options",
     "CountDownLatch": "holdfast._api.event:AioCountDownLatch",
     "Cycle": "holdfast._core.deadlock.cycles",
@@ -61,7 +63,7 @@ _LATER = {
     "Inspector": "holdfast._api.inspector:AioInspector",
     "LockInfo": "holdfast._api.inspect",
     "LockStatistics": "holdfast._api.statistics",
-    "Memoized": "holdfast._api.cache.aio_cache",
+    "Memoized": "holdfast._api.cache.memoize:AioMemoized",
     "MultiLease": "holdfast._api.aio_multilock",
     "MultiLock": "holdfast._api.aio_multilock",
     "Once": "holdfast._api.aio_once",

@@ -1,21 +1,21 @@
-"""The common base of `Cache` in both APIs: its options, the steps of a call, and its statistics.
+"""`Cache` for threads and for asyncio: values on the server, each loaded by one caller.
 
-The steps are written once, as coroutines that await only requests to the server (`BaseCache._do`) and the user's function
-(`BaseCache._call`). In the sync API, both methods return only when their work is done, so such a coroutine runs to its end
-without being suspended.
+`BaseCache` has the options, the flows of all calls, and the statistics. See `holdfast._api.flow`.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import random
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, Never, ParamSpec, TypeVar
 
 from holdfast import codecs
 from holdfast._api import error_map, options
+from holdfast._api.cache.memoize import AioMemoized, Inside, Memoized
 from holdfast._api.cache.options import (
     UNSET,
     CacheStatistics,
@@ -30,17 +30,23 @@ from holdfast._api.cache.options import (
     checked_ttl,
 )
 from holdfast._api.cache.outage import Away, Outage
+from holdfast._api.caller import AioCaller, BaseCaller, Caller
+from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.templates import checked_ignore
 from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.requests import WireError
 from holdfast._core.single_flight import flight
+from holdfast._core.single_flight.entry import MAX_SIZE
 from holdfast._core.single_flight.flight import EntrySpec, Failed, Found, Load, Loading, LookupPolicy, Record
 from holdfast._log import logger
+from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current, describe
 from holdfast.errors import ConfigError, HoldfastError, LockTimeout, ServerError
 
-if TYPE_CHECKING:
-    from holdfast._api.caller import AioCaller, Caller
+__all__ = ["AioCache", "AioMemoized", "Cache", "CacheStatistics", "Memoized"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 log = logger("holdfast.cache")
@@ -76,31 +82,37 @@ def _is_for_all(error: Exception) -> bool:
     return not isinstance(error, HoldfastError) and all(cls.__name__ != "CancelledError" for cls in type(error).__mro__)
 
 
-class BaseCache:
-    """The options, counters and steps of calls of a cache: the part that the sync and the asyncio API share."""
+class BaseCache(Steps):
+    """The options, the counters and the flows of a cache: the part that the sync and the asyncio API share."""
 
-    _face: Literal["sync", "asyncio"]
+    _caller_type: type[BaseCaller]
+    """Class that sends the requests of this API (sync or asyncio)."""
+    _memoized: Callable[..., Any]
+    """Class of the functions whose results this API stores."""
 
+    @hides_client("Cache.__init__")
     def __init__(
         self,
-        caller: Caller | AioCaller,
+        client: object,
         name: str,
         *,
-        ttl: float,
-        stale: float,
-        codec: object,
-        wait: float | None,
-        busy: str,
-        beta: float,
-        errors: object,
-        error_ttl: float,
-        load_ttl: float,
-        max_hold: float | None,
-        down: str,
-        prefix: str,
-        max_size: int,
+        ttl: float = 60.0,
+        stale: float = 0.0,
+        codec: object = "json",
+        wait: float | None = 30.0,
+        busy: Literal["raise", "load"] = "raise",
+        beta: float = 0.0,
+        errors: type[Exception] | tuple[type[Exception], ...] = (),
+        error_ttl: float = 5.0,
+        load_ttl: float = 5.0,
+        max_hold: float | None = None,
+        down: Literal["load", "raise"] = "load",
+        prefix: str = "hf:",
+        max_size: int = MAX_SIZE,
+        **mistaken: Never,
     ) -> None:
-        self._caller: Any = caller
+        options.refuse_mistaken(mistaken, type(self).__name__)
+        self._caller = self._caller_type(client)
         if not prefix or not isinstance(prefix, str):
             raise ConfigError(f"prefix must be a str that is not empty, not {prefix!r}", parameter="prefix")
         self._codec = codecs.find(codec)
@@ -116,7 +128,7 @@ class BaseCache:
         self._prefix = prefix
         self._load_ttl = options.seconds(load_ttl, "load_ttl", options.MIN_TTL)
         self._max_hold = None if max_hold is None else options.seconds(max_hold, "max_hold", options.MIN_TTL)
-        self._timeout = min(caller.timeout, ANSWER, self._load_ttl / 3)  # Leaves time for a retry before a lease expires.
+        self._timeout = min(self._caller.timeout, ANSWER, self._load_ttl / 3)  # Leaves time for a retry before a lease expires.
         self._entry_of: Callable[[str | bytes], EntrySpec] = functools.lru_cache(1024)(self._describe)
         self._about: Callable[[str | bytes], str] = functools.lru_cache(1024)(self._named)
         self._all = self._describe("*")  # The entry of the whole cache. A bad name or prefix is refused here.
@@ -172,21 +184,31 @@ class BaseCache:
     def _named(self, key: str | bytes) -> str:
         return f"cache {self._name!r}, key {key!r}"
 
-    # Steps that differ in the two APIs
+    def _decorator(self, template: str, how: How, tags: Iterable[str], ignore: str | Iterable[str]) -> Callable[..., Any]:
+        """Return the decorator that stores the results of a function in this cache."""
+        templates, ignored = (template, *checked_tags(tags)), checked_ignore(ignore)
+        inside = Inside(self._codec.kind, self._get_or_load)
+        return lambda function: self._memoized(self, function, templates, how=how, ignore=ignored, inside=inside)
+
+    # Steps
 
     async def _do(self, operation: Coroutine[Any, Any, T], entry: EntrySpec) -> T:
         """Run an operation about a key on the server. Raises ServerError or KeyConflict."""
-        raise NotImplementedError
+        return await self._caller.run(operation, entry.value, self._about(entry.spec.name))
 
     async def _read(self, entry: EntrySpec) -> list[bytes | None] | None:
         """Send `EntrySpec.reading` and return its reply; None if the server cannot be reached."""
+        try:
+            return await self._caller.ask(entry.reading, entry.value)  # type: ignore[no-any-return]
+        except WireError:
+            return None
+
+    @staticmethod
+    async def _call_loader(loader: Callable[[], Any]) -> Any:
+        """Call a loader, and await it in asyncio. Raises ConfigError if it is a loader for the other API."""
         raise NotImplementedError
 
-    async def _call(self, function: Callable[[], Any]) -> Any:
-        """Call a function of the user, and await it in the asyncio API."""
-        raise NotImplementedError
-
-    # The steps of a call
+    # Flows
 
     async def _get_or_load(self, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
         entry = self._entry_of(key)
@@ -341,7 +363,7 @@ class BaseCache:
         under = _Under(self._where(entry), self._about(key))
         before = _running.set((*_running.get(), under))
         try:
-            return await self._call(loader)
+            return await self._call_loader(loader)
         finally:
             under.where = None  # For tasks and threads that the loader has started, and that go on.
             _running.reset(before)
@@ -443,3 +465,254 @@ class BaseCache:
 
     def _in_the_way(self, conflict: KeyConflict) -> ConfigError:
         return ConfigError(f"cache {self._name!r} cannot be used: {conflict}; nothing was changed", parameter="name")
+
+
+class Cache(InThreads, BaseCache):
+    """A cache on the server that loads each value once: one caller in all processes loads it, others wait or get a stale one.
+
+    ``cache.get_or_load(key, loader)`` is the main method; ``@cache.memoize("price:{sku}")`` does the same for the calls of a
+    function. Threads may share a cache.
+
+    A loaded value is stored only if its key was not invalidated meanwhile, so no value is older than the last `invalidate`.
+    The page docs/cache.md lists what is guaranteed and what is not.
+
+    Args:
+        client: as for `Lock`.
+        name: name of the cache. Caches of the same name share their values. In a Cluster, all of them are on one shard.
+        ttl: seconds for which a value is fresh.
+        stale: seconds for which a value may be returned after that, while another caller loads a new one or if loading fails.
+        codec: how values become bytes: "json", "bytes", "str", "msgpack", or an object with ``dumps`` and ``loads``. "pickle"
+            only if nobody else can write to the server.
+        wait: seconds to wait for the load of another caller. None: without limit.
+        busy: what happens after that: "raise" raises LockTimeout, "load" calls the loader without storing its value.
+        beta: how eagerly one caller loads a new value before the old one is stale, so that nobody has to wait. 1 is a good
+            choice, 0 turns this off (XFetch: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede
+            Prevention", VLDB 2015).
+        errors: types of exceptions that are stored like values, for ``error_ttl`` seconds, and raised for all callers.
+        error_ttl: seconds for which a stored exception, or the fact that a value is too large, is kept.
+        load_ttl: seconds of the lease of a load, which is renewed while the loader runs. If its process dies, the next caller
+            can load when the lease has expired.
+        max_hold: seconds after which this lease is no longer renewed, so that a loader that hangs does not block the key. None:
+            renewed as long as the loader runs.
+        down: what happens while the server is unreachable: "load" calls loaders without the cache, "raise" raises ServerError.
+        prefix: start of all keys on the server.
+        max_size: largest value in bytes after encoding, up to 512 MiB. A larger one is not stored: for ``error_ttl`` seconds,
+            each caller loads it for itself. All users of the cache have to pass the same number.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+
+    _caller_type = Caller
+    _memoized = Memoized
+
+    def get_or_load(
+        self,
+        key: str,
+        loader: Callable[[], T],
+        *,
+        ttl: float | None = None,
+        stale: float | None = None,
+        tags: Iterable[str] = (),
+        wait: float | Unset | None = UNSET,
+        busy: Literal["raise", "load"] | None = None,
+        default: Any = UNSET,
+    ) -> T:
+        """Return the value of a key. If there is none, one caller in all processes runs ``loader`` and stores its result.
+
+        ``loader`` is called without arguments (a function). Other options default to those of the cache. `invalidate` finds the
+        value later by its ``tags``. ``default`` is returned if ``wait`` has passed, in place of what ``busy`` demands.
+
+        Raises LockTimeout if ``wait`` has passed. Raises the exception of the loader, even if it ran in another thread or task
+        of this process. Raises ConfigError if the codec cannot encode the value, or if the loader asks for its own key. Raises
+        ServerError if the server cannot be reached and ``down`` is "raise".
+        """
+        how = self._options(ttl, stale, tags, wait=wait, busy=busy, default=default)
+        value: T = complete(self._get_or_load(key, loader, how))
+        return value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, or ``default``. Loads nothing. A stale value is returned if ``stale`` seconds allow it."""
+        return complete(self._get(key, default))
+
+    def set(
+        self, key: str, value: Any, *, ttl: float | None = None, stale: float | None = None, tags: Iterable[str] = ()
+    ) -> None:
+        """Store a value. A load that runs now and an earlier call whose request arrives late do not replace it.
+
+        Raises ServerError if the server cannot be reached, ConfigError if the codec cannot encode the value or it is too large.
+        """
+        complete(self._set(key, value, self._options(ttl, stale, tags)))
+
+    def delete(self, key: str) -> bool:
+        """Drop the value of one key, as `invalidate` does. Return True if there was a value. Raises ServerError."""
+        return complete(self._delete(key))
+
+    def invalidate(self, *keys: str, tags: Iterable[str] = ()) -> None:
+        """Drop the values of these keys, and all values stored with one of these tags. Loads of them that run now are not
+        stored.
+
+        Raises ServerError if the server cannot be reached: it is then unknown whether the values were dropped.
+        """
+        complete(self._invalidate(keys, tags))
+
+    def clear(self) -> None:
+        """Drop all values of the cache. Raises ServerError."""
+        complete(self._clear())
+
+    def memoize(
+        self,
+        template: str,
+        *,
+        ttl: float | None = None,
+        stale: float | None = None,
+        tags: Iterable[str] = (),
+        ignore: str | Iterable[str] = (),
+        wait: float | Unset | None = UNSET,
+        busy: Literal["raise", "load"] | None = None,
+        default: Any = UNSET,
+    ) -> Callable[[Callable[P, T]], Memoized[P, T]]:
+        """Decorate a function to cache its results under the key that ``template`` gives, such as ``"price:{sku}"``.
+
+        ``template`` and ``tags`` are filled from the function's arguments, including defaults. Calls with the same key get the
+        same value, so ``template`` must name every argument, except those in ``ignore``: arguments that do not change the
+        result, such as ``"self"`` or a connection. The decorated function has the methods ``invalidate`` and ``cache_key``,
+        which take the same arguments. Options and errors are those of `get_or_load`. Raises ConfigError if the template leaves
+        an argument out.
+        """
+        how = self._options(ttl, stale, (), wait=wait, busy=busy, default=default)
+        return self._decorator(template, how, tags, ignore)
+
+    @staticmethod
+    async def _call_loader(loader: Callable[[], Any]) -> Any:
+        result = loader()
+        if inspect.iscoroutine(result):
+            result.close()
+            raise ConfigError("the loader is a coroutine function: use holdfast.aio.Cache for it", parameter="loader")
+        return result
+
+
+@of_asyncio
+class AioCache(InTasks, BaseCache):
+    """A cache on the server that loads each value once: one caller in all processes loads it, others wait or get a stale one.
+
+    ``cache.get_or_load(key, loader)`` is the main method; ``@cache.memoize("price:{sku}")`` does the same for the calls of a
+    function. Tasks may share a cache.
+
+    A loaded value is stored only if its key was not invalidated meanwhile, so no value is older than the last `invalidate`.
+    The page docs/cache.md lists what is guaranteed and what is not.
+
+    Args:
+        client: as for `Lock`.
+        name: name of the cache. Caches of the same name share their values. In a Cluster, all of them are on one shard.
+        ttl: seconds for which a value is fresh.
+        stale: seconds for which a value may be returned after that, while another caller loads a new one or if loading fails.
+        codec: how values become bytes: "json", "bytes", "str", "msgpack", or an object with ``dumps`` and ``loads``. "pickle"
+            only if nobody else can write to the server.
+        wait: seconds to wait for the load of another caller. None: without limit.
+        busy: what happens after that: "raise" raises LockTimeout, "load" calls the loader without storing its value.
+        beta: how eagerly one caller loads a new value before the old one is stale, so that nobody has to wait. 1 is a good
+            choice, 0 turns this off (XFetch: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede
+            Prevention", VLDB 2015).
+        errors: types of exceptions that are stored like values, for ``error_ttl`` seconds, and raised for all callers.
+        error_ttl: seconds for which a stored exception, or the fact that a value is too large, is kept.
+        load_ttl: seconds of the lease of a load, which is renewed while the loader runs. If its process dies, the next caller
+            can load when the lease has expired.
+        max_hold: seconds after which this lease is no longer renewed, so that a loader that hangs does not block the key. None:
+            renewed as long as the loader runs.
+        down: what happens while the server is unreachable: "load" calls loaders without the cache, "raise" raises ServerError.
+        prefix: start of all keys on the server.
+        max_size: largest value in bytes after encoding, up to 512 MiB. A larger one is not stored: for ``error_ttl`` seconds,
+            each caller loads it for itself. All users of the cache have to pass the same number.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+
+    _caller_type = AioCaller
+    _memoized = AioMemoized
+
+    async def get_or_load(
+        self,
+        key: str,
+        loader: Callable[[], Awaitable[T]],
+        *,
+        ttl: float | None = None,
+        stale: float | None = None,
+        tags: Iterable[str] = (),
+        wait: float | Unset | None = UNSET,
+        busy: Literal["raise", "load"] | None = None,
+        default: Any = UNSET,
+    ) -> T:
+        """Return the value of a key. If there is none, one caller in all processes runs ``loader`` and stores its result.
+
+        ``loader`` is called without arguments (a coroutine function). Other options default to those of the cache. `invalidate`
+        finds the value later by its ``tags``. ``default`` is returned if ``wait`` has passed, in place of what ``busy``
+        demands.
+
+        Raises LockTimeout if ``wait`` has passed. Raises the exception of the loader, even if it ran in another thread or task
+        of this process. Raises ConfigError if the codec cannot encode the value, or if the loader asks for its own key. Raises
+        ServerError if the server cannot be reached and ``down`` is "raise".
+        """
+        how = self._options(ttl, stale, tags, wait=wait, busy=busy, default=default)
+        value: T = await self._get_or_load(key, loader, how)
+        return value
+
+    async def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, or ``default``. Loads nothing. A stale value is returned if ``stale`` seconds allow it."""
+        return await self._get(key, default)
+
+    async def set(
+        self, key: str, value: Any, *, ttl: float | None = None, stale: float | None = None, tags: Iterable[str] = ()
+    ) -> None:
+        """Store a value. A load that runs now and an earlier call whose request arrives late do not replace it.
+
+        Raises ServerError if the server cannot be reached, ConfigError if the codec cannot encode the value or it is too large.
+        """
+        await self._set(key, value, self._options(ttl, stale, tags))
+
+    async def delete(self, key: str) -> bool:
+        """Drop the value of one key, as `invalidate` does. Return True if there was a value. Raises ServerError."""
+        return await self._delete(key)
+
+    async def invalidate(self, *keys: str, tags: Iterable[str] = ()) -> None:
+        """Drop the values of these keys, and all values stored with one of these tags. Loads of them that run now are not
+        stored.
+
+        Raises ServerError if the server cannot be reached: it is then unknown whether the values were dropped.
+        """
+        await self._invalidate(keys, tags)
+
+    async def clear(self) -> None:
+        """Drop all values of the cache. Raises ServerError."""
+        await self._clear()
+
+    def memoize(
+        self,
+        template: str,
+        *,
+        ttl: float | None = None,
+        stale: float | None = None,
+        tags: Iterable[str] = (),
+        ignore: str | Iterable[str] = (),
+        wait: float | Unset | None = UNSET,
+        busy: Literal["raise", "load"] | None = None,
+        default: Any = UNSET,
+    ) -> Callable[[Callable[P, Awaitable[T]]], AioMemoized[P, T]]:
+        """Decorate a function to cache its results under the key that ``template`` gives, such as ``"price:{sku}"``.
+
+        ``template`` and ``tags`` are filled from the function's arguments, including defaults. Calls with the same key get the
+        same value, so ``template`` must name every argument, except those in ``ignore``: arguments that do not change the
+        result, such as ``"self"`` or a connection. The decorated function has the methods ``invalidate`` and ``cache_key``,
+        which take the same arguments. Options and errors are those of `get_or_load`. Raises ConfigError if the template leaves
+        an argument out.
+        """
+        how = self._options(ttl, stale, (), wait=wait, busy=busy, default=default)
+        return self._decorator(template, how, tags, ignore)
+
+    @staticmethod
+    async def _call_loader(loader: Callable[[], Any]) -> Any:
+        result = loader()
+        if not inspect.isawaitable(result):
+            raise ConfigError("the loader is not a coroutine function: use holdfast.Cache for it", parameter="loader")
+        return await result

@@ -1,14 +1,15 @@
-"""The common base of functions whose results are cached, for both APIs."""
+"""Functions whose results are stored in a cache, for threads and for asyncio."""
 
 from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from holdfast._api.annotations import refuse_unstorable
 from holdfast._api.cache.options import How, checked_own_tags
+from holdfast._api.flow import complete, of_asyncio
 from holdfast._api.functions import is_async, named, refuse_generator
 from holdfast._api.templates import Filled
 from holdfast.errors import ConfigError
@@ -23,8 +24,6 @@ class Inside(NamedTuple):
     codec: str
     """Kind of the codec."""
     get_or_load: Callable[[str, Callable[[], Any], How], Coroutine[Any, Any, Any]]
-    run: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
-    """Runs an operation of the cache to its end, in a thread; None in asyncio."""
 
 
 class BaseMemoized(Generic[P, T]):
@@ -69,3 +68,34 @@ class BaseMemoized(Generic[P, T]):
         key, *tags = self._filled(args, kwargs)
         how = self._how._replace(tags=checked_own_tags(tags)) if tags else self._how
         return self._inside.get_or_load(key, functools.partial(self._function, *args, **kwargs), how)
+
+
+class Memoized(BaseMemoized[P, T]):
+    """A function whose results are stored in a cache, as `Cache.memoize` returns it."""
+
+    _is_async = False
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result for these arguments: the cached one, or that of a call of the function now."""
+        value: T = complete(self._call(args, kwargs))
+        return value
+
+    def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Drop the cached result for these arguments; one that is being computed now is not stored. Raises ServerError."""
+        self._cache.invalidate(self.cache_key(*args, **kwargs))
+
+
+@of_asyncio
+class AioMemoized(BaseMemoized[P, Awaitable[T]], Generic[P, T]):
+    """A function whose results are stored in a cache, as `Cache.memoize` returns it."""
+
+    _is_async = True
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result for these arguments: the cached one, or that of a call of the function now."""
+        value: T = await self._call(args, kwargs)
+        return value
+
+    async def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Drop the cached result for these arguments; one that is being computed now is not stored. Raises ServerError."""
+        await self._cache.invalidate(self.cache_key(*args, **kwargs))
