@@ -298,7 +298,6 @@ OF_ASYNCIO = {
     "``async with": "``with",
     "aio_lock.Lock": "sync_lock.Lock",
     "AsyncIterator": "Iterator",
-    "AioMemoized": "Memoized",
     "Coroutine[Any, Any, T]": "T",
     "Coroutine[Any, Any, _T]": "_T",
     "Awaitable[T]": "T",
@@ -330,7 +329,7 @@ ON_LOST = {
 
 
 def as_sync(text: str) -> str:
-    text = " ".join(text.split())
+    text = re.sub(r"\bAio(?=[A-Z])", "", " ".join(text.split()))
     for theirs, ours in OF_ASYNCIO.items():
         text = text.replace(theirs, ours)
     for sentence in ON_LOST:

@@ -42,12 +42,11 @@ if TYPE_CHECKING:
     from holdfast._api.event import CountDownLatch, Event
     from holdfast._api.inspect import Broken, Holder, LockInfo, Waiter
     from holdfast._api.inspector import Inspector
-    from holdfast._api.once import Outcome, Running
+    from holdfast._api.once import Once, Outcome, Running, once
     from holdfast._api.statistics import LockStatistics
     from holdfast._api.sync_election import Elected, Election, Term
     from holdfast._api.sync_lock import FairLock, Lease, Lock, LockLease
     from holdfast._api.sync_multilock import MultiLease, MultiLock
-    from holdfast._api.sync_once import Once, once
     from holdfast._api.sync_redlock import Redlock, declare_new
     from holdfast._api.sync_rlock import RLock
     from holdfast._api.sync_rwlock import ReadSide, RWLock, WriteLease, WriteSide
@@ -103,8 +102,8 @@ _LATER = {
     "Memoized": "holdfast._api.cache.memoize",
     "MultiLease": "holdfast._api.sync_multilock",
     "MultiLock": "holdfast._api.sync_multilock",
-    "Once": "holdfast._api.sync_once",
-    "once": "holdfast._api.sync_once",
+    "Once": "holdfast._api.once",
+    "once": "holdfast._api.once",
     "Outcome": "holdfast._api.once",
     "ReadSide": "holdfast._api.sync_rwlock",
     "redeem": "holdfast._api.sync_ticket",

@@ -13,7 +13,6 @@ from holdfast._runtime.drivers.aio import close
 if TYPE_CHECKING:
     from holdfast._api.aio_election import Elected, Election
     from holdfast._api.aio_multilock import MultiLease, MultiLock
-    from holdfast._api.aio_once import Once, once
     from holdfast._api.aio_redlock import Redlock
     from holdfast._api.aio_rlock import RLock
     from holdfast._api.aio_rwlock import ReadSide, RWLock, WriteLease, WriteSide
@@ -31,7 +30,9 @@ if TYPE_CHECKING:
     from holdfast._api.event import AioEvent as Event
     from holdfast._api.inspect import Broken, Holder, LockInfo, Waiter
     from holdfast._api.inspector import AioInspector as Inspector
+    from holdfast._api.once import AioOnce as Once
     from holdfast._api.once import Outcome, Running
+    from holdfast._api.once import aio_once as once
     from holdfast._api.statistics import LockStatistics
     from holdfast._api.ticket import Ticket
     from holdfast._api.transactional import transactional
@@ -66,8 +67,8 @@ _LATER = {
     "Memoized": "holdfast._api.cache.memoize:AioMemoized",
     "MultiLease": "holdfast._api.aio_multilock",
     "MultiLock": "holdfast._api.aio_multilock",
-    "Once": "holdfast._api.aio_once",
-    "once": "holdfast._api.aio_once",
+    "Once": "holdfast._api.once:AioOnce",
+    "once": "holdfast._api.once:aio_once",
     "Outcome": "holdfast._api.once",
     "ReadSide": "holdfast._api.aio_rwlock",
     "redeem": "holdfast._api.aio_ticket",

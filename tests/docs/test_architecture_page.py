@@ -36,7 +36,7 @@ def test_shared_algorithms_are_listed_under_their_name() -> None:
     assert "_api/sync_semaphore.py" in listed["permit"]
     assert "_api/sync_rwlock.py" in listed["permit"]
     assert "_api/aio_redlock.py" in listed["quorum"]
-    assert "_api/sync_once.py" in listed["single_flight"]
+    assert "_api/once.py" in listed["single_flight"]
     assert "_api/cache/cache.py" in listed["single_flight"]
     assert "_api/barrier.py" in listed["rendezvous"]
     assert "_api/event.py" in listed["rendezvous"]

@@ -87,7 +87,7 @@ class BaseBarrier(Named, Steps):
             assert self._action is not None
             await self._call_user(self._action)
             return await self._run(barrier.passing(self._meeting, me))
-        except GeneratorExit:
+        except self._dropped:
             raise  # The coroutine is dropped with its event loop, where nothing can be awaited: its place expires.
         except BaseException:
             if me.may_be_on_server:

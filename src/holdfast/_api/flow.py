@@ -7,11 +7,14 @@ base: signatures, docstrings, and the `Steps` of its API, from `InThreads` or `I
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 T = TypeVar("T")
+
+Flow = Callable[..., Coroutine[Any, Any, Any]]
 N = TypeVar("N")
 
 
@@ -43,6 +46,8 @@ class Steps:
     """The steps of flows, which each API carries out in its own way."""
 
     _face: ClassVar[Literal["sync", "asyncio"]]
+    _dropped: ClassVar[tuple[type[BaseException], ...]]
+    """Exceptions of a flow that is dropped with its event loop, where nothing can be awaited. None in the sync API."""
 
     @staticmethod
     def _run_on(driver: Runner, operation: Coroutine[Any, Any, T]) -> Awaitable[T]:
@@ -64,11 +69,20 @@ class Steps:
         """Return the calling thread, by its number, or the running task."""
         raise NotImplementedError
 
+    @staticmethod
+    def _as_function(flow: Flow, like: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """Return the function that runs a flow with its own arguments: a plain function, in asyncio a coroutine function.
+
+        ``like``: the function whose name, signature and docstring it has.
+        """
+        raise NotImplementedError
+
 
 class InThreads(Steps):
     """The steps of flows in the sync API. Each returns when its work is done."""
 
     _face = "sync"
+    _dropped = ()
 
     @staticmethod
     async def _run_on(driver: Runner, operation: Coroutine[Any, Any, T]) -> T:
@@ -84,11 +98,20 @@ class InThreads(Steps):
 
     _this_task = staticmethod(threading.get_ident)
 
+    @staticmethod
+    def _as_function(flow: Flow, like: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        @functools.wraps(like or flow)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return complete(flow(*args, **kwargs))
+
+        return call
+
 
 class InTasks(Steps):
     """The steps of flows in asyncio. Each suspends the task until its work is done."""
 
     _face = "asyncio"
+    _dropped = (GeneratorExit,)
 
     @staticmethod
     def _run_on(driver: Runner, operation: Coroutine[Any, Any, T]) -> Awaitable[T]:
@@ -112,3 +135,11 @@ class InTasks(Steps):
         from asyncio import current_task
 
         return current_task()
+
+    @staticmethod
+    def _as_function(flow: Flow, like: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        @functools.wraps(like or flow)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await flow(*args, **kwargs)
+
+        return call

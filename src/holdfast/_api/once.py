@@ -1,32 +1,40 @@
-"""The common base of `once` in both APIs: its options, running calls, and how results are stored and returned again."""
+"""`once` for threads and for asyncio: run a function once for each key, store its result, and return it again later."""
 
 from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Concatenate, Generic, Literal, NamedTuple, Never, ParamSpec, Protocol, Self, TypeVar, overload
 
 from holdfast import codecs
-from holdfast._api import options
+from holdfast._api import error_map, options
 from holdfast._api.annotations import refuse_unstorable
 from holdfast._api.cache.options import checked_size
+from holdfast._api.caller import AioCaller, Caller
 from holdfast._api.error_map import told
-from holdfast._api.functions import refuse_generator
+from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.functions import is_async, named, refuse_generator
 from holdfast._api.templates import Filled, checked_ignore, fields_of
+from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt, answer_within
 from holdfast._core.names import start
 from holdfast._core.requests import Refused, WireError
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.flight import EntrySpec, Load, Loading, LookupPolicy, Record
+from holdfast._core.single_flight.entry import MAX_SIZE
+from holdfast._core.single_flight.flight import EntrySpec, Found, Load, Loading, LookupPolicy, Record
 from holdfast._log import of_the_user
+from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import Process, describe
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, InProgress, LeaseLost, NotHeld, ResultNotKept
 
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+S = TypeVar("S")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -162,8 +170,15 @@ def current() -> Running:
     raise NotHeld("this code does not run inside a function decorated with once", name="", key="")
 
 
-class BaseOnce:
-    """The options of `once`: the part that the sync and the asyncio API share."""
+class BaseOnce(Steps):
+    """The options and the flows of `once`: the part that the sync and the asyncio API share."""
+
+    current = staticmethod(current)
+
+    @staticmethod
+    async def _call_leased(job: Job, load: Load, function: Callable[[], Any]) -> Any:
+        """Call the function of the user under its lease. In asyncio, await and cancel it if the lease is lost."""
+        raise NotImplementedError
 
     def __init__(
         self,
@@ -219,6 +234,23 @@ class BaseOnce:
         )
         return Job(name, entry, self._caller.address)
 
+    def _decorated(self, function: Callable[..., Any]) -> Any:
+        """Return the decorated function. Raises ConfigError if its arguments cannot fill the key."""
+        filled = self._filled(function)
+
+        async def run(*args: Any, **kwargs: Any) -> Outcome[Any]:
+            return await self._run(self._job(filled(args, kwargs)[0]), functools.partial(function, *args, **kwargs))
+
+        async def forget(*args: Any, **kwargs: Any) -> bool:
+            return await self._forget(self._job(filled(args, kwargs)[0]))
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return (await run(*args, **kwargs)).value
+
+        decorated: Any = self._as_function(call, function)
+        decorated.run, decorated.forget = self._as_function(run), self._as_function(forget)
+        return decorated
+
     def _filled(self, function: Callable[..., object]) -> Filled:
         """Return an object that fills the key from the arguments of a call. Raises ConfigError if it cannot do that."""
         refuse_generator(function, "its body would run after the call, and there is no result to store")
@@ -240,6 +272,54 @@ class BaseOnce:
                 "into a function without the decorator",
                 parameter="template",
             )
+
+    # Flows
+
+    async def _forget(self, job: Job) -> bool:
+        dropped: bool = await self._caller.run(flight.delete(job.entry), job.entry.value, job.what)
+        return dropped
+
+    async def _run(self, job: Job, function: Callable[[], Any]) -> Outcome[Any]:
+        attempt = Attempt(job.entry.spec)
+        try:
+            return await self._outcome(job, attempt, function)
+        except self._dropped:
+            raise  # The keeper (background thread) releases the lease.
+        except BaseException:
+            if attempt.may_be_on_server:
+                # An exception of an interrupt or a signal handler can come at any line.
+                await self._caller.run(flight.abandon(job.entry, attempt), job.entry.value, job.what)
+            raise
+
+    async def _outcome(self, job: Job, attempt: Attempt, function: Callable[[], Any]) -> Outcome[Any]:
+        me, started = self._this_task(), clock()
+        self._refuse_itself(me, job)
+        driver, found = await self._look(job, attempt)
+        if isinstance(found, Found):
+            return self._replayed(job, found.record)
+        if isinstance(found, Loading):
+            record = await self._run_on(driver, error_map.record_of(found.process, job.entry.spec.keys[0]))
+            return self._in_progress(job, found, record, clock() - started)
+        with Running(me, job, attempt, found, driver.process) as running:
+            try:
+                value = await self._call_leased(job, found, function)
+            except self._dropped:
+                raise
+            except BaseException as error:
+                await self._run_on(driver, self._failed(running, error))
+                raise
+        await self._run_on(driver, self._succeeded(running, value))
+        return Outcome(value, "ran", found.fence)
+
+    async def _look(self, job: Job, attempt: Attempt) -> tuple[Any, Found | Load | Loading]:
+        """Find the result, the running call, or acquire the lease. Return it with the driver (runs operations) of the key."""
+        try:
+            driver = await self._caller.driver(job.entry.value)
+            found = await self._run_on(driver, flight.get_or_lease(job.entry, self._policy, attempt))
+        except (WireError, KeyConflict) as error:
+            raise refuse(job, error) from error
+        assert isinstance(found, Found | Load | Loading)
+        return driver, found
 
     # Results of earlier runs
 
@@ -367,3 +447,267 @@ def refuse(job: Job, error: WireError | KeyConflict) -> HoldfastError:
             parameter="max_size",
         )
     return ConfigError(f"{job.what} cannot be used: {error}; nothing was changed", parameter="template")
+
+
+def _refuse_coroutine(function: Callable[..., object]) -> None:
+    """Raise ConfigError for a coroutine function: a plain call would only create the coroutine, without running it."""
+    if is_async(function):
+        raise ConfigError(f"{named(function)} is a coroutine function: use holdfast.aio.once", parameter="function")
+
+
+class Function(Protocol[P, T_co]):
+    """A function decorated with `once`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Return the function's result: from this run, or the stored one of an earlier run."""
+
+    def run(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T_co]:
+        """Call the function as usual, and return its `Outcome`: the result, and how it came about."""
+
+    def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Delete the stored result for these arguments. Return False if there was none."""
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Function[P, T_co]: ...
+    @overload
+    def __get__(self: Function[Concatenate[S, Q], T_co], instance: S, owner: type) -> Callable[Q, T_co]: ...
+
+
+class Once(InThreads, BaseOnce):
+    """A decorator that runs a function once for each key, as `once` returns it. Its `run` and `forget` work
+    without decorating."""
+
+    def __call__(self, function: Callable[P, T]) -> Function[P, T]:
+        """Decorate a function. Raises ConfigError if its arguments cannot fill the key, or its results cannot be stored."""
+        _refuse_coroutine(function)
+        return self._decorated(function)  # type: ignore[no-any-return]
+
+    def run(self, function: Callable[[], T], /, **fields: object) -> Outcome[T]:
+        """Call ``function`` without arguments, unless it ran before for the same key, and return the `Outcome`. ``fields``:
+        values to fill into the key.
+
+        Raises InProgress if another call runs now, LeaseLost if the lease was lost while the function ran, ServerError if the
+        server cannot be reached. Raises the stored exception of an earlier run, or ResultNotKept if its result was not kept.
+        """
+        _refuse_coroutine(function)
+        return complete(self._run(self._named(fields), function))
+
+    def forget(self, **fields: object) -> bool:
+        """Delete the stored result. Return False if there was none. A call that runs now loses its lease.
+        Raises ServerError."""
+        return complete(self._forget(self._named(fields)))
+
+    @staticmethod
+    async def _call_leased(job: Job, load: Load, function: Callable[[], Any]) -> Any:  # noqa: ARG004 - of asyncio
+        return function()
+
+
+@hides_client()
+def once(
+    client: object,
+    template: str,
+    *,
+    keep: float,
+    busy: Literal["raise", "skip", "wait"] = "raise",
+    wait: float | None = None,
+    ttl: float = 30.0,
+    max_hold: float | None = None,
+    errors: type[Exception] | tuple[type[Exception], ...] = (),
+    codec: str | codecs.Serializer = "json",
+    prefix: str = "hf:",
+    ignore: str | Iterable[str] = (),
+    max_size: int = MAX_SIZE,
+    **mistaken: Never,
+) -> Once:
+    """Decorate a function to run once for each key. Later calls get the stored result; calls meanwhile raise InProgress.
+
+    ``template`` is the key. It is filled from the function's arguments, including defaults: ``"copy:{question_id}"``. It may
+    contain names of arguments, but no attributes or indexes. Calls with the same key count as the same work, even of different
+    functions, so the key must contain every argument except those in ``ignore``.
+
+    The decorated function has a method ``run``, which also returns how the result came about (`Outcome`), and ``forget``, which
+    deletes the stored result. If the process that runs the function crashes, the key is free when the lease expires; after an
+    exception it is free at once.
+
+    Args:
+        client: a redis.Redis or valkey.Valkey client, or a URL.
+        template: the key; 1 to 512 bytes when it is filled in.
+        keep: seconds for which the result is kept.
+        busy: what happens to a call while another one runs. "raise": it raises InProgress; "skip": it returns None; "wait": it
+            waits for the result, and raises InProgress after ``wait`` seconds.
+        wait: seconds to wait for the running call. None: without limit for "wait", else not at all.
+        ttl: length of the running call's lease in seconds; renewed while the function runs.
+        max_hold: seconds after which renewal stops, so that a function that hangs cannot keep the key forever.
+        errors: types of exceptions that are stored like results: later calls raise them again.
+        codec: how results become bytes, as for `Cache`.
+        prefix: start of all keys on the server.
+        ignore: names of arguments that the key leaves out because they do not change what is done, such as ``"self"``.
+        max_size: largest result in bytes after encoding, up to 512 MiB. For a larger result, only the fact of the run is
+            stored. All calls that share the key have to pass the same number.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+    options.refuse_mistaken(mistaken, "once")
+    return Once(
+        Caller(client),
+        template,
+        keep=keep,
+        busy=busy,
+        wait=wait,
+        ttl=ttl,
+        max_hold=max_hold,
+        errors=errors,
+        codec=codec,
+        prefix=prefix,
+        ignore=ignore,
+        max_size=max_size,
+    )
+
+
+@of_asyncio
+class AioFunction(Protocol[P, T_co]):
+    """A coroutine function decorated with `once`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]:
+        """Return the function's result: from this run, or the stored one of an earlier run."""
+
+    def run(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Outcome[T_co]]:
+        """Call the function as usual, and return its `Outcome`: the result, and how it came about."""
+
+    def forget(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, bool]:
+        """Delete the stored result for these arguments. Return False if there was none."""
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> AioFunction[P, T_co]: ...
+    @overload
+    def __get__(
+        self: AioFunction[Concatenate[S, Q], T_co], instance: S, owner: type
+    ) -> Callable[Q, Coroutine[Any, Any, T_co]]: ...
+
+
+@of_asyncio
+class AioOnce(InTasks, BaseOnce):
+    """A decorator that runs a function once for each key, as `once` returns it. Its `run` and `forget` work
+    without decorating."""
+
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]]) -> AioFunction[P, T]:
+        """Decorate a function. Raises ConfigError if its arguments cannot fill the key, or its results cannot be stored."""
+        if not is_async(function):
+            raise ConfigError(f"{named(function)} must be a coroutine function, or use holdfast.once", parameter="function")
+        return self._decorated(function)  # type: ignore[no-any-return]
+
+    async def run(self, function: Callable[[], Awaitable[T]], /, **fields: object) -> Outcome[T]:
+        """Call ``function`` without arguments, unless it ran before for the same key, and return the `Outcome`. ``fields``:
+        values to fill into the key.
+
+        Raises InProgress if another call runs now, LeaseLost if the lease was lost while the function ran, ServerError if the
+        server cannot be reached. Raises the stored exception of an earlier run, or ResultNotKept if its result was not kept.
+        """
+        return await self._run(self._named(fields), function)
+
+    async def forget(self, **fields: object) -> bool:
+        """Delete the stored result. Return False if there was none. A call that runs now loses its lease.
+        Raises ServerError."""
+        return await self._forget(self._named(fields))
+
+    @staticmethod
+    async def _call_leased(job: Job, load: Load, function: Callable[[], Any]) -> Any:
+        """Await the function, and cancel it if the lease is lost. Raises LeaseLost then."""
+        import asyncio  # Imported late: programs of threads need no asyncio.
+
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        cancelled = False
+
+        def cancel() -> None:
+            nonlocal cancelled
+            if load.on_lost is not None and task is not None:
+                cancelled = task.cancel(f"lease of {job.what} lost")
+
+        def tell(_load: Load) -> None:
+            try:
+                loop.call_soon_threadsafe(cancel)
+            except RuntimeError:
+                pass  # The event loop is closed: no code is left that could be told.
+
+        load.on_lost = tell
+        try:
+            value = await function()
+        except asyncio.CancelledError:
+            # If other code has cancelled the task too, its cancellation goes on, as in asyncio.timeout.
+            if cancelled and task is not None and not task.uncancel():
+                cancelled = False
+                raise lease_lost(job, load) from None
+            cancelled = False
+            raise
+        finally:
+            load.on_lost = None
+            if cancelled and task is not None:
+                task.uncancel()  # The function ended before the cancellation reached it.
+        return value
+
+
+@of_asyncio
+@hides_client("once")
+def aio_once(
+    client: object,
+    template: str,
+    *,
+    keep: float,
+    busy: Literal["raise", "skip", "wait"] = "raise",
+    wait: float | None = None,
+    ttl: float = 30.0,
+    max_hold: float | None = None,
+    errors: type[Exception] | tuple[type[Exception], ...] = (),
+    codec: str | codecs.Serializer = "json",
+    prefix: str = "hf:",
+    ignore: str | Iterable[str] = (),
+    max_size: int = MAX_SIZE,
+    **mistaken: Never,
+) -> AioOnce:
+    """Decorate a function to run once for each key. Later calls get the stored result; calls meanwhile raise InProgress.
+
+    ``template`` is the key. It is filled from the function's arguments, including defaults: ``"copy:{question_id}"``. It may
+    contain names of arguments, but no attributes or indexes. Calls with the same key count as the same work, even of different
+    functions, so the key must contain every argument except those in ``ignore``.
+
+    The decorated function has a method ``run``, which also returns how the result came about (`Outcome`), and ``forget``, which
+    deletes the stored result. If the process that runs the function crashes, the key is free when the lease expires; after an
+    exception it is free at once.
+
+    If the lease is lost, the function is cancelled and LeaseLost is raised.
+
+    Args:
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
+        template: the key; 1 to 512 bytes when it is filled in.
+        keep: seconds for which the result is kept.
+        busy: what happens to a call while another one runs. "raise": it raises InProgress; "skip": it returns None; "wait": it
+            waits for the result, and raises InProgress after ``wait`` seconds.
+        wait: seconds to wait for the running call. None: without limit for "wait", else not at all.
+        ttl: length of the running call's lease in seconds; renewed while the function runs.
+        max_hold: seconds after which renewal stops, so that a function that hangs cannot keep the key forever.
+        errors: types of exceptions that are stored like results: later calls raise them again.
+        codec: how results become bytes, as for `Cache`.
+        prefix: start of all keys on the server.
+        ignore: names of arguments that the key leaves out because they do not change what is done, such as ``"self"``.
+        max_size: largest result in bytes after encoding, up to 512 MiB. For a larger result, only the fact of the run is
+            stored. All calls that share the key have to pass the same number.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent to the server.
+    """
+    options.refuse_mistaken(mistaken, "once")
+    return AioOnce(
+        AioCaller(client),
+        template,
+        keep=keep,
+        busy=busy,
+        wait=wait,
+        ttl=ttl,
+        max_hold=max_hold,
+        errors=errors,
+        codec=codec,
+        prefix=prefix,
+        ignore=ignore,
+        max_size=max_size,
+    )

@@ -326,7 +326,7 @@ class BaseCache(Steps):
         started = clock()
         try:
             value = await self._invoke(load.entry, key, loader)
-        except GeneratorExit:
+        except self._dropped:
             raise  # The coroutine is dropped with its event loop, where nothing can be awaited: the lease expires.
         except self._errors as error:
             self._count("load_errors")
