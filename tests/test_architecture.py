@@ -17,7 +17,7 @@ import pytest
 
 import holdfast
 from holdfast import aio
-from holdfast._api import aio_lock, sync_lock, sync_redlock, sync_rlock, sync_transaction
+from holdfast._api import aio_lock, sync_lock, sync_redlock, sync_rlock
 from holdfast._core import control_records, names, requests
 from holdfast._core.lock import replies, server_queue
 from holdfast._lua import source
@@ -374,7 +374,7 @@ SYNC = {
     "RedeemedLock": holdfast.RedeemedLock,
     "redeem": holdfast.redeem,
     "Schedule": holdfast.Schedule,
-    "Transaction": sync_transaction.Transaction,
+    "Transaction": holdfast.Transaction,
 }
 
 

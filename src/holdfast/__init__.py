@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from holdfast._api.sync_rwlock import ReadSide, RWLock, WriteLease, WriteSide
     from holdfast._api.sync_semaphore import BoundedSemaphore, Semaphore
     from holdfast._api.sync_ticket import RedeemedLock, redeem
-    from holdfast._api.sync_transaction import Transaction, transaction
     from holdfast._api.ticket import Ticket
+    from holdfast._api.transaction import Transaction, transaction
     from holdfast._api.transactional import transactional
     from holdfast._runtime.process import close
     from holdfast.schedule import Schedule
@@ -116,8 +116,8 @@ _LATER = {
     "Semaphore": "holdfast._api.sync_semaphore",
     "Term": "holdfast._api.sync_lease",
     "Ticket": "holdfast._api.ticket",
-    "Transaction": "holdfast._api.sync_transaction",
-    "transaction": "holdfast._api.sync_transaction",
+    "Transaction": "holdfast._api.transaction",
+    "transaction": "holdfast._api.transaction",
     "transactional": "holdfast._api.transactional",
     "Waiter": "holdfast._api.inspect",
     "WriteLease": "holdfast._api.sync_rwlock",

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from holdfast._api.aio_rwlock import ReadSide, RWLock, WriteLease, WriteSide
     from holdfast._api.aio_semaphore import BoundedSemaphore, Semaphore
     from holdfast._api.aio_ticket import RedeemedLock, redeem
-    from holdfast._api.aio_transaction import Transaction, transaction
     from holdfast._api.asyncio_errors import BrokenBarrier
     from holdfast._api.barrier import AioBarrier as Barrier
     from holdfast._api.cache.cache import AioCache as Cache
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from holdfast._api.once import aio_once as once
     from holdfast._api.statistics import LockStatistics
     from holdfast._api.ticket import Ticket
+    from holdfast._api.transaction import AioTransaction as Transaction
+    from holdfast._api.transaction import aio_transaction as transaction
     from holdfast._api.transactional import transactional
     from holdfast.schedule.aio import Schedule
 
@@ -80,8 +81,8 @@ _LATER = {
     "Schedule": "holdfast.schedule.aio",
     "Semaphore": "holdfast._api.aio_semaphore",
     "Ticket": "holdfast._api.ticket",
-    "Transaction": "holdfast._api.aio_transaction",
-    "transaction": "holdfast._api.aio_transaction",
+    "Transaction": "holdfast._api.transaction:AioTransaction",
+    "transaction": "holdfast._api.transaction:aio_transaction",
     "transactional": "holdfast._api.transactional",
     "Waiter": "holdfast._api.inspect",
     "WriteLease": "holdfast._api.aio_rwlock",

@@ -36,6 +36,29 @@ def complete(flow: Coroutine[Any, Any, T]) -> T:
     raise AssertionError  # A step of the sync API never suspends.
 
 
+def as_function(flow: Flow, like: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return a plain function that runs a flow with its arguments.
+
+    ``like``: the function whose name, signature and docstring it has; None: the flow.
+    """
+
+    @functools.wraps(like or flow)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return complete(flow(*args, **kwargs))
+
+    return call
+
+
+def as_coroutine_function(flow: Flow, like: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return a coroutine function that runs a flow with its arguments. ``like``: as for `as_function`."""
+
+    @functools.wraps(like or flow)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return await flow(*args, **kwargs)
+
+    return call
+
+
 def of_asyncio(thing: N) -> N:
     """Decorate a class or function of `holdfast.aio`: its name in texts and in ``help`` is its name there, without ``Aio``."""
     thing.__name__ = thing.__name__.removeprefix("Aio").removeprefix("aio_")  # type: ignore[attr-defined]
@@ -71,10 +94,7 @@ class Steps:
 
     @staticmethod
     def _as_function(flow: Flow, like: Callable[..., Any] | None = None) -> Callable[..., Any]:
-        """Return the function that runs a flow with its own arguments: a plain function, in asyncio a coroutine function.
-
-        ``like``: the function whose name, signature and docstring it has.
-        """
+        """Return the function that runs a flow: a plain function (`as_function`), in asyncio a coroutine function."""
         raise NotImplementedError
 
 
@@ -98,13 +118,7 @@ class InThreads(Steps):
 
     _this_task = staticmethod(threading.get_ident)
 
-    @staticmethod
-    def _as_function(flow: Flow, like: Callable[..., Any] | None = None) -> Callable[..., Any]:
-        @functools.wraps(like or flow)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return complete(flow(*args, **kwargs))
-
-        return call
+    _as_function = staticmethod(as_function)
 
 
 class InTasks(Steps):
@@ -136,10 +150,4 @@ class InTasks(Steps):
 
         return current_task()
 
-    @staticmethod
-    def _as_function(flow: Flow, like: Callable[..., Any] | None = None) -> Callable[..., Any]:
-        @functools.wraps(like or flow)
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return await flow(*args, **kwargs)
-
-        return call
+    _as_function = staticmethod(as_coroutine_function)

@@ -1,4 +1,4 @@
-"""The common base of transactions in both APIs: the steps from WATCH to EXEC, and the outcome of EXEC.
+"""Optimistic transactions for threads and for asyncio: WATCH, read, decide, MULTI, EXEC, and the outcome of EXEC.
 
 Commands are sent through a pipeline of redis-py or valkey-py, so users find the methods that they know; `_net.client_pipeline`
 mends its weak points. In a Cluster they are sent to the server of the keys' slot, through a client that holdfast opens.
@@ -7,16 +7,20 @@ mends its weak points. In a Cluster they are sent to the server of the keys' slo
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from itertools import islice
-from typing import Any, ClassVar, Literal, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from holdfast._api.transaction_options import address_of, checked_keys, raw, server_of
-from holdfast._core.requests import CallClient, Sleep
-from holdfast._core.transaction import GivenUp
+from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.transaction_options import address_of, checked_keys, limits, no_coroutine, raw, server_of
+from holdfast._core.requests import CallClient, CallUser, Sleep
+from holdfast._core.transaction import TRIES, Changed, GivenUp, persist
 from holdfast._net.client_pipeline import (
     CUT,
     LOST,
@@ -38,7 +42,15 @@ from holdfast._net.endpoint import Endpoint
 from holdfast._net.own_clients import open_client
 from holdfast._net.redaction import hides_client
 from holdfast._net.slots import slot_of
+from holdfast._runtime.drivers.sync_client import driver
+from holdfast._runtime.process import current
 from holdfast.errors import CommandFailed, ConfigError, HoldfastError, ServerError, TransactionConflict
+
+if TYPE_CHECKING:
+    import redis
+    import redis.asyncio
+    from redis.asyncio.client import Pipeline as AioPipeline
+    from redis.client import Pipeline
 
 T = TypeVar("T")
 
@@ -49,14 +61,10 @@ _watched: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_watch
 """Keys that the current call stack watches, each as (thread or task, server, key)."""
 
 
-class BaseTransaction:
+class BaseTransaction(Steps):
     """A transaction: one try, or the object whose `run` makes as many tries as needed; the part that both APIs share."""
 
-    _face: ClassVar[Literal["sync", "asyncio"]]
-    _turn: Any
-    """A lock for the one connection, of threads in the sync API and of tasks in the asyncio API."""
-
-    @hides_client()
+    @hides_client("Transaction.__init__")
     def __init__(self, client: object, *keys: str | bytes) -> None:
         self._client: Any = client
         self._home = server_of(client, self._face)
@@ -73,6 +81,8 @@ class BaseTransaction:
         self._why = ""
         self._who: object = None
         self._mine: frozenset[tuple[object, ...]] = frozenset()
+        self._turn = self._new_turn()
+        """A lock for the one connection, of threads in the sync API and of tasks in the asyncio API."""
         self._queued = Commands(self._queue)
         self._reading = Commands(self._read)
 
@@ -87,6 +97,20 @@ class BaseTransaction:
             raise RuntimeError(f"{self!r} has no results yet: EXEC at the end of the block returns them")
         return self._results
 
+    @staticmethod
+    def _new_turn() -> Any:
+        raise NotImplementedError
+
+    @staticmethod
+    def _driver() -> Any:
+        """Return the driver (runs operations) of transactions; in asyncio, that of the running loop."""
+        raise NotImplementedError
+
+    @staticmethod
+    async def _call_with(transaction: Any, function: Callable[[Any], Any]) -> Any:
+        """Call the function of the user with a transaction, and await it in asyncio."""
+        raise NotImplementedError
+
     @property
     def _names(self) -> str:
         return ", ".join(repr(key) for key in self._keys)
@@ -100,6 +124,54 @@ class BaseTransaction:
         """The slot of the keys in a Cluster; None elsewhere."""
         clustered = self._home is not None and self._home.cluster is not None
         return slot_of(raw(self._keys[0])) if clustered else None
+
+    # Flows
+
+    async def _operate(self, operation: Coroutine[Any, Any, T]) -> T:
+        return await self._run_on(self._driver(), operation)
+
+    async def _enter(self) -> None:
+        self._claim(self._this_task())
+        try:
+            await self._operate(self._begin())
+        except BaseException as error:
+            await self._leave(error)
+            raise
+
+    async def _exit(self, *, failed: bool) -> None:
+        error: BaseException | None = None
+        try:
+            await self._operate(self._end(failed=failed))
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            await self._leave(error)
+
+    async def _leave(self, error: BaseException | None) -> None:
+        self._unclaim()
+        if self._state != "over" and not isinstance(error, self._dropped):
+            await self._operate(self._abandon())  # An interrupt has ended the driver between two steps.
+
+    async def _repeat(self, function: Callable[[Any], Any], tries: int, wait: float | None) -> Any:
+        """Run the function in new transactions until one succeeds. `run` runs this flow."""
+        bounds = limits(tries, wait)
+        one_try = self._as_function(self._try)
+        try:
+            return await self._operate(persist(CallUser(lambda: one_try(function)), *bounds))
+        except GivenUp as given_up:
+            raise self._given_up(given_up) from None
+
+    async def _try(self, function: Callable[[Any], Any]) -> Any:
+        """Run the function once, in a new transaction. Raises Changed if another client was quicker."""
+        fresh = type(self)(self._client, *self._keys)
+        try:
+            async with _Block(fresh):
+                return await self._call_with(fresh, function)
+        except TransactionConflict as conflict:
+            if conflict is not fresh._conflict:  # noqa: SLF001 - a new object of this class
+                raise
+            raise Changed(fresh._why) from conflict  # noqa: SLF001 - a new object of this class
 
     # The allowed order of calls
 
@@ -407,3 +479,214 @@ class BaseTransaction:
     @property
     def _key_texts(self) -> tuple[str, ...]:
         return tuple(key if isinstance(key, str) else key.decode(errors="backslashreplace") for key in self._keys)
+
+
+class _Block:
+    """The ``with`` statement of a transaction in a flow, in either API."""
+
+    def __init__(self, transaction: BaseTransaction) -> None:
+        self._transaction = transaction
+
+    async def __aenter__(self) -> None:
+        await self._transaction._enter()  # noqa: SLF001 - a part of the transaction
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._transaction._exit(failed=kind is not None)  # noqa: SLF001 - a part of the transaction
+
+
+class Transaction(InThreads, BaseTransaction):
+    """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
+
+    Each ``with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. The object can be used
+    once. `run` makes as many tries as needed.
+    """
+
+    @property
+    def read(self) -> redis.Redis:
+        """The client's commands, sent at once. To be used before the first command is queued."""
+        return cast("redis.Redis", self._reading)
+
+    @property
+    def queue(self) -> Pipeline:
+        """The client's commands, queued for EXEC at the end of the block; `results` has their replies then."""
+        return cast("Pipeline", self._queued)
+
+    def watch(self, *keys: str | bytes) -> None:
+        """Watch more keys, whose names were read just now: call this before reading them and before queueing. Raises
+        ServerError."""
+        complete(self._operate(self._watch_more(keys)))
+
+    def _now(self, *args: Any, **options: Any) -> Any:
+        return complete(self._operate(self._at_once(*args, **options)))
+
+    def _queue(self, name: str, *args: Any, **options: Any) -> Any:
+        with self._turn:
+            return super()._queue(name, *args, **options)
+
+    def __enter__(self) -> Self:
+        """Send WATCH and return the transaction. Raises ServerError if the server cannot be reached."""
+        complete(self._enter())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Send EXEC, or nothing if the block raised.
+
+        Raises TransactionConflict if another client has changed a watched key, CommandFailed if commands failed inside EXEC,
+        ServerError if the outcome is unknown.
+        """
+        complete(self._exit(failed=kind is not None))
+
+    def run(self, function: Callable[[Transaction], T], *, tries: int = TRIES, wait: float | None = None) -> T:
+        """Call a function with a transaction after WATCH, then send EXEC; repeat both after each conflict with another client.
+
+        Args:
+            function: called once for each try, so its other effects may happen several times.
+            tries: maximum number of tries.
+            wait: seconds after which no further try is made. None: only ``tries`` limits them.
+
+        Returns the result of the function in the try that succeeded. Raises TransactionConflict, with the number of tries, if
+        no try succeeded. Raises CommandFailed, ServerError, and the exceptions of the function.
+        """
+        return cast("T", complete(self._repeat(function, tries, wait)))
+
+    _new_turn = staticmethod(threading.RLock)
+
+    @staticmethod
+    def _driver() -> Any:
+        return driver
+
+    @staticmethod
+    async def _call_with(transaction: Transaction, function: Callable[[Transaction], T]) -> T:
+        value = function(transaction)
+        if inspect.iscoroutine(value):
+            value.close()
+            no_coroutine(function)
+        return value
+
+    def _in_thread(self, function: Callable[[], object]) -> object:
+        return function()
+
+    def _ours(self, key: tuple[Endpoint, bool], make: Callable[[], Any]) -> Any:
+        return current().client(key, make)
+
+
+def transaction(client: object, *keys: str | bytes) -> Transaction:
+    """Return a transaction on ``keys``: it is carried out only if no other client changes one of the keys before EXEC.
+
+    ::
+
+        with holdfast.transaction(client, "stock:7") as tx:
+            left = int(tx.read.get("stock:7") or 0)
+            if left > 0:
+                tx.queue.set("stock:7", left - 1)
+
+    Args:
+        client: a redis.Redis, RedisCluster, valkey.Valkey or ValkeyCluster client, or a URL.
+        keys: keys to watch, at least one; in a Cluster, all in one slot.
+
+    Raises ConfigError if an argument is invalid. The ``with`` statement raises TransactionConflict if another client was
+    faster; `Transaction.run` and `transactional` repeat the transaction then.
+    """
+    return Transaction(client, *keys)
+
+
+@of_asyncio
+class AioTransaction(InTasks, BaseTransaction):
+    """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
+
+    Each ``async with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. The object can
+    be used once. `run` makes as many tries as needed.
+    """
+
+    @property
+    def read(self) -> redis.asyncio.Redis:
+        """The client's commands, sent at once. To be used before the first command is queued."""
+        return cast("redis.asyncio.Redis", self._reading)
+
+    @property
+    def queue(self) -> AioPipeline:
+        """The client's commands, queued for EXEC at the end of the block; `results` has their replies then."""
+        return cast("AioPipeline", self._queued)
+
+    async def watch(self, *keys: str | bytes) -> None:
+        """Watch more keys, whose names were read just now: call this before reading them and before queueing. Raises
+        ServerError."""
+        await self._operate(self._watch_more(keys))
+
+    async def _now(self, *args: Any, **options: Any) -> Any:
+        return await self._operate(self._at_once(*args, **options))
+
+    async def __aenter__(self) -> Self:
+        """Send WATCH and return the transaction. Raises ServerError if the server cannot be reached."""
+        await self._enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Send EXEC, or nothing if the block raised.
+
+        Raises TransactionConflict if another client has changed a watched key, CommandFailed if commands failed inside EXEC,
+        ServerError if the outcome is unknown.
+        """
+        await self._exit(failed=kind is not None)
+
+    async def run(
+        self, function: Callable[[AioTransaction], Awaitable[T]], *, tries: int = TRIES, wait: float | None = None
+    ) -> T:
+        """Call a function with a transaction after WATCH, then send EXEC; repeat both after each conflict with another client.
+
+        Args:
+            function: a coroutine function, called once for each try, so its other effects may happen several times.
+            tries: maximum number of tries.
+            wait: seconds after which no further try is made. None: only ``tries`` limits them.
+
+        Returns the result of the function in the try that succeeded. Raises TransactionConflict, with the number of tries, if
+        no try succeeded. Raises CommandFailed, ServerError, and the exceptions of the function.
+        """
+        return cast("T", await self._repeat(function, tries, wait))
+
+    @staticmethod
+    def _new_turn() -> Any:
+        from asyncio import Lock  # Imported late: programs of threads need no asyncio.
+
+        return Lock()
+
+    @staticmethod
+    def _driver() -> Any:
+        from holdfast._runtime.drivers.aio_client import driver  # Imported late: programs of threads need no asyncio.
+
+        return driver()
+
+    @staticmethod
+    async def _call_with(transaction: AioTransaction, function: Callable[[AioTransaction], Awaitable[T]]) -> T:
+        return await function(transaction)
+
+    def _in_thread(self, function: Callable[[], object]) -> Any:
+        return self._in_background(function)
+
+    def _ours(self, key: tuple[Endpoint, bool], make: Callable[[], Any]) -> Any:
+        return self._driver().client(key, make)
+
+
+@of_asyncio
+def aio_transaction(client: object, *keys: str | bytes) -> AioTransaction:
+    """Return a transaction on ``keys``: it is carried out only if no other client changes one of the keys before EXEC.
+
+    ::
+
+        async with holdfast.aio.transaction(client, "stock:7") as tx:
+            left = int(await tx.read.get("stock:7") or 0)
+            if left > 0:
+                tx.queue.set("stock:7", left - 1)
+
+    Args:
+        client: a redis.asyncio.Redis, RedisCluster, valkey.asyncio.Valkey or ValkeyCluster client, or a URL.
+        keys: keys to watch, at least one; in a Cluster, all in one slot.
+
+    Raises ConfigError if an argument is invalid. The ``async with`` statement raises TransactionConflict if another client was
+    faster; `Transaction.run` and `transactional` repeat the transaction then.
+    """
+    return AioTransaction(client, *keys)

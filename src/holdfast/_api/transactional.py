@@ -3,15 +3,15 @@ repeats it if needed."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast._api import transaction_options
+from holdfast._api.flow import as_coroutine_function, as_function
 from holdfast._api.functions import is_async, named, refuse_generator
 from holdfast._api.templates import Filled
-from holdfast._api.transaction import BaseTransaction
+from holdfast._api.transaction import AioTransaction, BaseTransaction, Transaction
 from holdfast._core.transaction import TRIES
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError
@@ -63,16 +63,20 @@ def transactional(client: object, *templates: str, tries: int = TRIES, wait: flo
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         refuse_generator(function, "its body would run after EXEC; use a with statement inside it")
         signature, at = _without_tx(function)
-        make = _kind(is_async(function))
+        awaited = is_async(function)
+        make: Any = AioTransaction if awaited else Transaction
         make(client, *templates)  # Refuses missing keys and a client of the other API now, not at the first call.
 
-        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            transaction = make(client, *keys(args, kwargs))
-            if at is None or len(args) < at:
-                return transaction.run(lambda tx: function(*args, tx=tx, **kwargs), tries=tries, wait=wait)
-            return transaction.run(lambda tx: function(*args[:at], tx, *args[at:], **kwargs), tries=tries, wait=wait)
+        async def begin(*args: Any, **kwargs: Any) -> Any:
+            def body(tx: object) -> Any:
+                if at is None or len(args) < at:
+                    return function(*args, tx=tx, **kwargs)
+                return function(*args[:at], tx, *args[at:], **kwargs)
 
-        run = _wrapped(function, begin)
+            result = make(client, *keys(args, kwargs)).run(body, tries=tries, wait=wait)
+            return await result if awaited else result
+
+        run = as_coroutine_function(begin, function) if awaited else as_function(begin, function)
         run.__signature__ = signature  # type: ignore[attr-defined]
         keys = Filled(run, *templates)
         return run
@@ -89,29 +93,3 @@ def _without_tx(function: Callable[..., Any]) -> tuple[inspect.Signature, int | 
     rest = [parameter for name, parameter in signature.parameters.items() if name != "tx"]
     at = None if tx.kind is inspect.Parameter.KEYWORD_ONLY else names.index("tx")
     return signature.replace(parameters=rest), at
-
-
-def _wrapped(function: Callable[..., Any], begin: Callable[..., Any]) -> Callable[..., Any]:
-    if not is_async(function):
-
-        @functools.wraps(function)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            return begin(args, kwargs)
-
-        return run
-
-    @functools.wraps(function)
-    async def run_async(*args: Any, **kwargs: Any) -> Any:
-        return await begin(args, kwargs)
-
-    return run_async
-
-
-def _kind(awaited: bool) -> Any:
-    if awaited:
-        from holdfast._api.aio_transaction import Transaction
-
-        return Transaction
-    from holdfast._api.sync_transaction import Transaction as OfThreads
-
-    return OfThreads
