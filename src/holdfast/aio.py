@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast._api.transaction import AioTransaction as Transaction
     from holdfast._api.transaction import aio_transaction as transaction
     from holdfast._api.transactional import transactional
-    from holdfast.schedule.aio import Schedule
+    from holdfast.schedule.schedule import AioSchedule as Schedule
 
 __all__ = [
     "Barrier", "BoundedSemaphore", "Broken", "BrokenBarrier", "Cache", "CacheStatistics", "CountDownLatch", "Cycle",
@@ -78,7 +78,7 @@ _LATER = {
     "RLock": "holdfast._api.aio_rlock",
     "Running": "holdfast._api.once",
     "RWLock": "holdfast._api.aio_rwlock",
-    "Schedule": "holdfast.schedule.aio",
+    "Schedule": "holdfast.schedule.schedule:AioSchedule",
     "Semaphore": "holdfast._api.aio_semaphore",
     "Ticket": "holdfast._api.ticket",
     "Transaction": "holdfast._api.transaction:AioTransaction",

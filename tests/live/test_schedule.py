@@ -406,6 +406,21 @@ def test_a_task_that_is_cancelled_when_the_schedule_has_just_stopped(own: Privat
     asyncio.run(main())
 
 
+def test_no_job_is_added_while_the_schedule_is_started(own: PrivateServer) -> None:
+    async def main() -> None:
+        schedule = holdfast.aio.Schedule(own.url, "jobs")
+        starting = asyncio.create_task(schedule.start())
+        await asyncio.sleep(0)
+        with pytest.raises(holdfast.ConfigError, match="declare job 'late' before"):
+            schedule.add(lambda: None, Every(3600), name="late")
+        with pytest.raises(RuntimeError, match="is being started by this process already"):
+            await schedule.start()
+        await starting
+        await schedule.stop()
+
+    asyncio.run(main())
+
+
 def test_nobody_there_at_the_start() -> None:
     schedule = holdfast.Schedule("redis://127.0.0.1:1", "jobs")
     schedule.add(lambda: None, Every(1), name="job")

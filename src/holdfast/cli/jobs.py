@@ -7,13 +7,13 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
+from holdfast._api.flow import complete
 from holdfast.cli import output, servers, tables
 from holdfast.cli.durations import moment
 from holdfast.errors import ConfigError, ServerError
 
 if TYPE_CHECKING:
-    from holdfast.schedule.schedule import JobStatus, Overview, Record
-    from holdfast.schedule.sync import Schedule
+    from holdfast.schedule.schedule import JobStatus, Overview, Record, Schedule
 
 _COLUMNS = ("job", "when", "next (UTC)", "last tick (UTC)", "took", "result", "on", "now")
 _HISTORY = ("tick (UTC)", "status", "took", "on", "attempt", "fence", "text")
@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
         args.parser.error(f"{args.action}: name the job after the action")
     url = servers.one(args)
     try:
-        from holdfast.schedule.sync import Schedule
+        from holdfast.schedule.schedule import Schedule
 
         return _act(Schedule(url, args.schedule, prefix=args.prefix), args)
     except (ConfigError, ServerError) as error:
@@ -71,7 +71,7 @@ def _act(schedule: Schedule, args: argparse.Namespace) -> int:
         getattr(schedule, method)(args.job)
         print(output.clean(json.dumps({"job": args.job, "done": args.action}) if args.json else f"{args.job}: {done}"))
     else:
-        _list(schedule._overview(), args)  # noqa: SLF001 - jobs and processes by one request
+        _list(complete(schedule._overview()), args)  # noqa: SLF001 - jobs and processes by one request
     return 0
 
 

@@ -25,7 +25,7 @@ from holdfast.schedule.origin import RUNS
 from holdfast.schedule.run import Cancelled
 
 if TYPE_CHECKING:
-    from holdfast.schedule import Run, Timetable, sync
+    from holdfast.schedule import Run, Schedule, Timetable
     from holdfast.schedule.schedule import BaseSchedule
 
 _EPILOG = """\
@@ -84,7 +84,7 @@ def main(args: argparse.Namespace) -> int:
         return output.failed("schedule", error)
 
 
-def _of_file(args: argparse.Namespace) -> sync.Schedule:
+def _of_file(args: argparse.Namespace) -> Schedule:
     from holdfast.schedule import Schedule
     from holdfast.schedule.file import read
     from holdfast.schedule.schedule import IDLE
@@ -193,14 +193,14 @@ def told(name: str, function: Callable[..., Any], *, as_json: bool = False) -> C
 
 
 def _serve(schedule: BaseSchedule, args: argparse.Namespace) -> int:
-    from holdfast.schedule import aio, sync
+    from holdfast.schedule.schedule import AioSchedule, Schedule
 
     logging.getLogger("holdfast").addHandler(_Lines(logging.WARNING))
     if not args.quiet:
         output.say(f"schedule {schedule.name!r}: {len(schedule.jobs)} jobs")
-    if isinstance(schedule, sync.Schedule):
+    if isinstance(schedule, Schedule):
         schedule.run(args.finish_within)
-    elif isinstance(schedule, aio.Schedule):
+    elif isinstance(schedule, AioSchedule):
         asyncio.run(schedule.run(args.finish_within))
     if not args.quiet:
         output.say(f"schedule {schedule.name!r}: stopped")

@@ -1,14 +1,14 @@
 """Schedules: jobs that run once per tick (scheduled time), however many processes serve them.
 
 `timetable` computes the ticks of a job, and `definition` stores a job's options on the server. `schedule` has the jobs, and the
-code that the sync API (`sync`) and the asyncio API (`aio`) share. `run` has the object that a job function receives, with the
-facts about its run. `_core.schedule.loop` decides which ticks a process runs.
+classes of both APIs. `service` serves a schedule from its start to its stop, and `engine` begins and ends the runs. `run` has
+the object that a job function receives, with the facts about its run. `_core.schedule.loop` decides which ticks a process
+runs.
 """
 
 from holdfast.schedule.command import Command, JobFailed
 from holdfast.schedule.run import Cancelled, Run, RunLease, current
-from holdfast.schedule.schedule import Job, JobStatus, Record, Runner
-from holdfast.schedule.sync import Schedule
+from holdfast.schedule.schedule import Job, JobStatus, Record, Runner, Schedule
 from holdfast.schedule.timetable import Cron, Every, Timetable
 
 __all__ = [

@@ -1,13 +1,18 @@
-"""The classes of jobs, their status and their history that users see, and the base class of the sync and asyncio `Schedule`."""
+"""`Schedule` for threads and for asyncio, and the classes of jobs, their status and their history that users see."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeVar
+from types import TracebackType
+from typing import Any, Literal, Never, NoReturn, Self, TypeVar
 
-from holdfast._api.functions import refuse_generator
+from holdfast._api.caller import AioCaller, BaseCaller, Caller
+from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.functions import is_async, refuse_generator
 from holdfast._api.options import refuse_mistaken
 from holdfast._core.schedule import commands
 from holdfast._core.schedule.commands import Entry, JobFacts
@@ -15,13 +20,18 @@ from holdfast._core.schedule.job import Full, Keys, Obeyed, Options, UnknownJob,
 from holdfast._core.schedule.misfire import following
 from holdfast._core.schedule.records import ServedJob
 from holdfast._core.schedule.state import ScheduleState
+from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current, describe
 from holdfast.errors import ConfigError
 from holdfast.schedule.definition import checked, fit_for, parse, write
+from holdfast.schedule.engine import PATIENCE, log
 from holdfast.schedule.origin import origin_of
+from holdfast.schedule.service import AioService, Service
+from holdfast.schedule.stopping import Stopping
 from holdfast.schedule.timetable import Cron, Every, Timetable
 
 __all__ = [
+    "AioSchedule",
     "BaseSchedule",
     "Job",
     "JobStatus",
@@ -30,12 +40,14 @@ __all__ = [
     "Record",
     "Runner",
     "Running",
+    "Schedule",
     "overview",
     "record",
     "status",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 ANSWER_WITHIN = 2.0
 """Maximum number of seconds to wait for one reply of the server."""
@@ -147,11 +159,24 @@ def _refuse_mistaken(mistaken: dict[str, Any]) -> None:
     refuse_mistaken(mistaken, "Schedule")
 
 
-class BaseSchedule:
-    """The base class of the sync and asyncio `Schedule`: it has the jobs, and the methods that declare jobs."""
+class BaseSchedule(Steps):
+    """The jobs, the methods that declare jobs, and the flows of a `Schedule`: the part that both APIs share."""
 
+    _caller_type: type[BaseCaller]
+    _service_type: Callable[..., Any]
+    """Class of a `BaseService` of this API."""
+
+    @hides_client("Schedule.__init__")
     def __init__(
-        self, name: str, features: Iterable[str], concurrency: int, prefix: str, mistaken: dict[str, Any], *, strict: bool
+        self,
+        client: object,
+        name: str,
+        *,
+        features: Iterable[str] = (),
+        concurrency: int = 32,
+        prefix: str = "hf:",
+        strict: bool = False,
+        **mistaken: Never,
     ) -> None:
         _refuse_mistaken(mistaken)
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
@@ -162,6 +187,10 @@ class BaseSchedule:
         self._concurrency = concurrency
         self._strict = strict
         self._jobs: dict[str, Job] = {}
+        self._caller = self._caller_type(client)
+        self._mutex = threading.Lock()
+        """Locked while the schedule is being started."""
+        self._service: Any = None
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -210,7 +239,7 @@ class BaseSchedule:
             raise ConfigError(f"job {named!r}: {function!r} is not callable", parameter="function")
         if named in self._jobs:
             raise ConfigError(f"schedule {self.name!r} has a job {named!r} already; pass another name=", parameter="name")
-        if self._serving:
+        if self._serving or self._mutex.locked():
             raise ConfigError(
                 f"schedule {self.name!r} is being served: declare job {named!r} before that", parameter="function"
             )
@@ -226,7 +255,8 @@ class BaseSchedule:
 
     @property
     def _serving(self) -> bool:
-        raise NotImplementedError
+        service = self._service
+        return service is not None and service.here and not service.over.is_set()
 
     def _check(self, name: str, function: Callable[..., Any]) -> None:
         """Raise ConfigError for a function that this API (sync or asyncio) cannot run as a job."""
@@ -254,12 +284,50 @@ class BaseSchedule:
         timeout = min(timeout, ANSWER_WITHIN)
         return ScheduleState(self._keys, seats, host=host, timeout=timeout, limit=self._concurrency, strict=self._strict)
 
-    def _functions(self) -> dict[str, Callable[..., Any]]:
-        return {job.name: job.function for job in self._jobs.values()}
-
     @property
     def _what(self) -> str:
         return f"schedule {self.name!r}"
+
+    # Flows
+
+    async def _start(self) -> None:
+        # A mutex that is busy must not be waited for: a signal handler may have interrupted the very thread that holds it.
+        if not self._mutex.acquire(blocking=False):
+            raise RuntimeError(f"schedule {self.name!r} is being started by this process already")
+        try:
+            if self._serving:
+                raise RuntimeError(f"schedule {self.name!r} is being served by this process already")
+            functions = {job.name: job.function for job in self._jobs.values()}
+            service = self._service_type(
+                self._caller, self._keys.base, self._what, self._new_state(self._caller.timeout), functions
+            )
+            await service.begin()
+            self._service = service
+        finally:
+            self._mutex.release()
+
+    async def _stop(self, finish_within: float) -> None:
+        service = self._service
+        if service is not None and service.here:
+            service.stop(finish_within)
+            if not await service.ended(finish_within + PATIENCE):
+                log.warning("schedule %r: some runs did not end when told to; they go on in this process", self.name)
+
+    async def _overview(self) -> Overview:
+        return overview(await self._ask(commands.survey(self._keys, self._caller.timeout)))
+
+    async def _history(self, job: str, last: int) -> list[Record]:
+        found = (await self._ask(commands.look(self._keys, [job], last, self._caller.timeout))).jobs
+        if not found:
+            self._obeyed(job, UnknownJob())
+        (facts,) = found
+        return [record(entry) for entry in facts.entries]
+
+    async def _order(self, job: str, what: str) -> None:
+        self._obeyed(job, await self._ask(commands.order(self._keys, job, what, self._caller.timeout)))
+
+    async def _ask(self, operation: Coroutine[Any, Any, T]) -> T:
+        return await self._caller.run(operation, self._keys.base, self._what)
 
     def _obeyed(self, job: str, answer: Obeyed | UnknownJob | Full | Unusable) -> None:
         """Raise ConfigError if the server has not carried out a command about the job; ``answer`` is its reply."""
@@ -269,12 +337,6 @@ class BaseSchedule:
             raise ConfigError(f"job {job!r}: too many of its runs wait already", parameter="job")
         if isinstance(answer, Unusable):
             raise ConfigError(f"job {job!r} cannot be used: {answer.why}", parameter="job")
-
-    def _history(self, job: str, found: list[JobFacts]) -> list[Record]:
-        if not found:
-            self._obeyed(job, UnknownJob())
-        (facts,) = found
-        return [record(entry) for entry in facts.entries]
 
 
 def _named(function: Callable[..., Any]) -> str:
@@ -331,3 +393,210 @@ def overview(found: commands.Overview) -> Overview:
     """Return a schedule's facts from the server as the `Overview` that users see."""
     runners = [Runner(runner.host, runner.since / 1e6) for runner in found.runners]
     return Overview(found.exists, runners, [status(facts) for facts in found.jobs])
+
+
+class Schedule(InThreads, BaseSchedule):
+    """Jobs that run once per tick (scheduled time), in one of the processes that serve the schedule.
+
+    Args:
+        client: a redis.Redis or valkey.Valkey client, or a URL.
+        name: the name of the schedule. Processes that serve the same name share its jobs, so each application needs its own
+        name.
+        features: names of what this process offers, such as "gpu". A job declared with ``on=`` runs only in processes that have
+        one of its features.
+        concurrency: maximum number of runs at the same time in this process.
+        prefix: start of the keys on the server.
+        strict: refuse to start if another process serves a different function under the name of one of the jobs. Otherwise a
+            warning is logged, and the definition that was declared last is used.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent.
+    """
+
+    _caller_type = Caller
+    _service_type = Service
+
+    def _check(self, name: str, function: Callable[..., Any]) -> None:
+        if is_async(function):
+            raise ConfigError(f"job {name!r} is a coroutine function: use holdfast.aio.Schedule", parameter="function")
+
+    def run(self, finish_within: float = 10.0) -> None:
+        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then stop as `stop` does with ``finish_within``.
+
+        A second SIGTERM or SIGINT ends the runs at once.
+        """
+        self.start()
+        service = self._service
+        assert service is not None
+        stopping = Stopping(service.stop, finish_within)
+        before = {}
+        if threading.current_thread() is threading.main_thread():
+            before = {number: signal.signal(number, stopping.heard) for number in stopping.signals()}
+        try:
+            # A second signal may arrive in another thread. This thread, which has to handle it, must wake up for that.
+            while not service.over.wait(0.5):
+                pass
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def start(self) -> None:
+        """Register the jobs, and serve them in the background until `stop`. Raises ServerError if the server is
+        unreachable."""
+        complete(self._start())
+
+    def stop(self, finish_within: float = 10.0) -> None:
+        """Start no more runs, and wait until the present runs of this process have ended.
+
+        Runs have ``finish_within`` seconds to finish. After that they are cancelled. A run that goes on nevertheless keeps its
+        lease until it ends.
+        """
+        complete(self._stop(finish_within))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def status(self) -> list[JobStatus]:
+        """Return all jobs of the schedule that the server knows, sorted by name, even if no process serves them."""
+        return complete(self._overview()).jobs
+
+    def runners(self) -> list[Runner]:
+        """Return the processes that serve the schedule, the longest-serving first. A killed process is listed for 30 s
+        more."""
+        return complete(self._overview()).runners
+
+    def history(self, job: str, last: int = 50) -> list[Record]:
+        """Return the newest ``last`` entries of a job's history, newest first. Raises ConfigError for an unknown job."""
+        return complete(self._history(job, last))
+
+    def pause(self, job: str) -> None:
+        """Stop running a job, in all processes, until `resume` is called. Ticks (scheduled times) in between are skipped. A run
+        that has begun goes on."""
+        complete(self._order(job, "pause"))
+
+    def resume(self, job: str) -> None:
+        """Resume a paused job: it runs again from its next tick (scheduled time) on."""
+        complete(self._order(job, "resume"))
+
+    def run_now(self, job: str) -> None:
+        """Run a job once, now, in one of the processes that serve it. If a run of the job is under way, the new run begins when
+        that run has ended."""
+        complete(self._order(job, "run"))
+
+    def cancel(self, job: str) -> None:
+        """Cancel all runs of a job that have begun, in all processes. Raises ConfigError for an unknown job."""
+        complete(self._order(job, "cancel"))
+
+    def remove(self, job: str) -> None:
+        """Delete a job and its history from the server. Call this when no process declares the job any more."""
+        complete(self._order(job, "remove"))
+
+
+@of_asyncio
+class AioSchedule(InTasks, BaseSchedule):
+    """Jobs that run once per tick (scheduled time), in one of the processes that serve the schedule.
+
+    Coroutine functions run in the event loop, plain functions in threads.
+
+    Args:
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
+        name: the name of the schedule. Processes that serve the same name share its jobs, so each application needs its own
+        name.
+        features: names of what this process offers, such as "gpu". A job declared with ``on=`` runs only in processes that have
+        one of its features.
+        concurrency: maximum number of runs at the same time in this process.
+        prefix: start of the keys on the server.
+        strict: refuse to start if another process serves a different function under the name of one of the jobs. Otherwise a
+            warning is logged, and the definition that was declared last is used.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent.
+    """
+
+    _caller_type = AioCaller
+    _service_type = AioService
+
+    async def run(self, finish_within: float = 10.0) -> None:
+        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then stop as `stop` does with ``finish_within``.
+
+        A second SIGTERM or SIGINT ends the runs at once.
+        """
+        import asyncio  # Imported late: programs of threads need no asyncio.
+
+        await self.start()
+        service = self._service
+        assert service is not None
+        stopping = Stopping(service.stop, finish_within)
+        loop = asyncio.get_running_loop()
+        numbers = stopping.signals() if threading.current_thread() is threading.main_thread() else ()
+        for number in numbers:
+            loop.add_signal_handler(number, stopping.heard, number)
+        try:
+            await service.over.wait()
+        except asyncio.CancelledError:
+            await self.stop(finish_within)
+            raise
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    async def start(self) -> None:
+        """Register the jobs, and serve them in the background until `stop`. Raises ServerError if the server is
+        unreachable."""
+        await self._start()
+
+    async def stop(self, finish_within: float = 10.0) -> None:
+        """Start no more runs, and wait until the present runs of this process have ended.
+
+        Runs have ``finish_within`` seconds to finish. After that they are cancelled. A run that goes on nevertheless keeps its
+        lease until it ends.
+        """
+        await self._stop(finish_within)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def status(self) -> list[JobStatus]:
+        """Return all jobs of the schedule that the server knows, sorted by name, even if no process serves them."""
+        return (await self._overview()).jobs
+
+    async def runners(self) -> list[Runner]:
+        """Return the processes that serve the schedule, the longest-serving first. A killed process is listed for 30 s
+        more."""
+        return (await self._overview()).runners
+
+    async def history(self, job: str, last: int = 50) -> list[Record]:
+        """Return the newest ``last`` entries of a job's history, newest first. Raises ConfigError for an unknown job."""
+        return await self._history(job, last)
+
+    async def pause(self, job: str) -> None:
+        """Stop running a job, in all processes, until `resume` is called. Ticks (scheduled times) in between are skipped. A run
+        that has begun goes on."""
+        await self._order(job, "pause")
+
+    async def resume(self, job: str) -> None:
+        """Resume a paused job: it runs again from its next tick (scheduled time) on."""
+        await self._order(job, "resume")
+
+    async def run_now(self, job: str) -> None:
+        """Run a job once, now, in one of the processes that serve it. If a run of the job is under way, the new run begins when
+        that run has ended."""
+        await self._order(job, "run")
+
+    async def cancel(self, job: str) -> None:
+        """Cancel all runs of a job that have begun, in all processes. Raises ConfigError for an unknown job."""
+        await self._order(job, "cancel")
+
+    async def remove(self, job: str) -> None:
+        """Delete a job and its history from the server. Call this when no process declares the job any more."""
+        await self._order(job, "remove")
