@@ -35,7 +35,7 @@ ROOMS = {
     "doctor": "_api _core _lua _net errors",
     "schedule": "_api _core _local _log _net _runtime errors",
     "aio": "_api _lazy _runtime schedule",
-    "legacy": "_api _clock _core _lazy _log _net _runtime aio errors",
+    "legacy": "_api _clock _core _lazy _log _net _runtime errors",
     "django": "_api errors",
     "sqlalchemy": "_api aio",
     "holdfast": "_api _lazy _runtime aio errors fencing legacy schedule",

@@ -93,6 +93,11 @@ class Steps:
         raise NotImplementedError
 
     @staticmethod
+    def _owner() -> int:
+        """Return the number of the calling thread, or the id of the running task; 0 if no event loop runs."""
+        raise NotImplementedError
+
+    @staticmethod
     def _as_function(flow: Flow, like: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """Return the function that runs a flow: a plain function (`as_function`), in asyncio a coroutine function."""
         raise NotImplementedError
@@ -116,7 +121,7 @@ class InThreads(Steps):
     async def _in_background(function: Callable[..., T], *args: Any) -> T:
         return function(*args)
 
-    _this_task = staticmethod(threading.get_ident)
+    _this_task = _owner = staticmethod(threading.get_ident)
 
     _as_function = staticmethod(as_function)
 
@@ -149,5 +154,14 @@ class InTasks(Steps):
         from asyncio import current_task
 
         return current_task()
+
+    @staticmethod
+    def _owner() -> int:
+        from asyncio import current_task
+
+        try:
+            return id(current_task())
+        except RuntimeError:  # A coroutine is dropped.
+            return 0
 
     _as_function = staticmethod(as_coroutine_function)

@@ -1,75 +1,30 @@
-"""The common part of the timestamp locks of the sync and asyncio APIs: options and their checks, errors, facts of a lease."""
+"""The methods of the locks of this package, and their flows. `_timestamp` and `_migrating` have the locks."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeVar
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
-from holdfast._api.lease import BaseLease, Entered, core_of
-from holdfast._api.options import MIN_TTL, checked_wait, seconds
-from holdfast._clock import clock as local_clock
-from holdfast._clock import wall
-from holdfast._core import timestamp
-from holdfast._core.lock.records import answer_within
-from holdfast._core.names import raw_key
-from holdfast._core.timestamp import Hold, Stamp, Strange, Theirs
+from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.lease import Entered, core_of
+from holdfast._api.options import acquire_wait, checked_wait
 from holdfast._log import of_the_user
-from holdfast._runtime.flag import Flag
-from holdfast._runtime.process import Process
-from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld
-from holdfast.legacy._migrating import Both
-
-Unit = Literal["s", "ms"]
-Clock = Literal["own", "server"]
-
-UNITS = {"s": 1, "ms": 1000}
-CLOCKS = {"own": False, "server": True}
-
-PAGE = "docs/legacy.md"
-
-_warned = Flag()
-
+from holdfast.errors import HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 
 L = TypeVar("L")
-T = TypeVar("T")
-New = TypeVar("New", bound=BaseLease)
-Old = TypeVar("Old", bound="BaseStampLease")
-
-
-def make_stamp(timeout: float, key: str | bytes, ttl: float, unit: object, clock: object) -> Stamp:
-    """Return the checked options of a timestamp lock. Raises ConfigError, which names the parameter."""
-    raw = raw_key(key)
-    ttl = seconds(ttl, "ttl", MIN_TTL)
-    if unit not in UNITS:
-        raise ConfigError(
-            f"unit must be 's' or 'ms', the unit in which other users store the time, not {unit!r}", parameter="unit"
-        )
-    if clock not in CLOCKS:
-        raise ConfigError(f"clock must be 'own' or 'server', not {clock!r}", parameter="clock")
-    return Stamp(raw, ttl, UNITS[str(unit)], CLOCKS[str(clock)], min(timeout, answer_within(ttl)))
-
-
-def warn_once() -> None:
-    """Warn of the dangers of timestamp locks, once per process. The warning points to the line of the user's code."""
-    if not _warned.is_set():
-        _warned.set()
-        warnings.warn(
-            "TimestampLock is only as good as the clocks of all its users: a client whose clock is ahead steals a live lock, "
-            f"and its own lock outlives its lease. {PAGE} explains this, and how to move to holdfast.Lock, which depends on no "
-            "client's clock",
-            HoldfastWarning,
-            of_the_user(),
-        )
 
 
 class LegacyCore:
     """The state of a lease that other modules of holdfast may use; users do not see it."""
 
-    def __init__(self, is_over: Callable[[], bool]) -> None:
+    def __init__(self, is_over: Callable[[], bool], release: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.is_over = is_over
         """Function that returns True if the lease was released, or belongs to the process that forked this one."""
+        self.release = release
+        """Flow of the lease's method `release`."""
 
 
 @dataclass(eq=False, slots=True)
@@ -90,8 +45,8 @@ class Detachable(NamedTuple):
     detach: Callable[[object], None]
 
 
-class BaseLock(Generic[L]):
-    """The state of a timestamp or migrating lock object, common to the sync and asyncio APIs."""
+class BaseLock(Steps, Generic[L]):
+    """The state and the flows of a timestamp or migrating lock: the part that the sync and the asyncio API share."""
 
     def __init__(self, key: bytes, wait: object) -> None:
         self._wait = checked_wait(wait)
@@ -111,13 +66,45 @@ class BaseLock(Generic[L]):
         return None if taken is None or taken.is_over() else taken.lease
 
     def __repr__(self) -> str:
-        return f"<holdfast.{type(self).__module__.removeprefix('holdfast.')}.{type(self).__name__} {self._text!r}>"
+        return f"<holdfast.legacy.{'aio.' if self._face == 'asyncio' else ''}{type(self).__name__} {self._text!r}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a lock cannot be pickled: create one with the same key ({self._text!r}) in the other process")
 
     def _not_held(self) -> NotHeld:
         return NotHeld(f"lock {self._text!r} is not held by this object", name=self._text, key=self._text)
+
+    async def _take(self, wait: float | None) -> L:
+        """Acquire the lock within ``wait`` seconds (None: without limit), and return the lease. Raises LockTimeout."""
+        raise NotImplementedError
+
+    async def _acquire(self, blocking: bool, timeout: float) -> bool:
+        try:
+            self._taken(self._owner(), await self._take(acquire_wait(self._wait, blocking, timeout)))
+        except LockTimeout:
+            return False
+        return True
+
+    async def _release(self) -> None:
+        lease = self.lease
+        if lease is None:
+            raise self._not_held()
+        await core_of(lease).release()
+
+    async def _enter_block(self) -> L:
+        return self._enter(self._owner(), await self._take(self._wait))
+
+    async def _leave_block(self, error: BaseException | None) -> None:
+        try:
+            await core_of(self._left(self._owner())).release()
+        except NotHeld:
+            pass  # It was released inside the body, or acquired by the process that forked this one.
+        except LeaseLost as lost:
+            if error is None:
+                raise
+            error.add_note(str(lost))
+        except ServerError as unreachable:
+            warnings.warn(f"{unreachable}; the lock ends by itself", HoldfastWarning, of_the_user())
 
     def _taken(self, owner: int, lease: L) -> None:
         self._current = Taken(lease, owner)
@@ -147,153 +134,60 @@ class BaseLock(Generic[L]):
         return again.lease if newer and again is not None else taken.lease
 
 
-class BaseStampLease:
-    """One acquisition of a timestamp lock: the part common to the sync and asyncio APIs."""
+class Base(InThreads, BaseLock[L]):
+    """The methods of a threading.Lock, for locks of this package."""
 
-    def __init__(self, process: Process, stamp: Stamp, hold: Hold) -> None:
-        self._process = process
-        self._stamp = stamp
-        self._hold = hold
-        self._over = False
-        """True once the lease was released."""
-        self._lost = ""
-        """Reason why the lease is lost; empty if the lease is not lost."""
-        self._ttl = stamp.ttl
-        self._core = LegacyCore(self._is_over)
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Acquire the lock, as threading.Lock does. Return False if it stayed busy. Raises ServerError.
 
-    @property
-    def key(self) -> str:
-        """Return the key that holds the expiry time."""
-        return self._stamp.key.decode(errors="backslashreplace")
+        Without arguments, the call waits as long as this object's ``wait`` allows.
+        """
+        return complete(self._acquire(blocking, timeout))
 
-    def __repr__(self) -> str:
-        state = "released" if self._over else f"{self.remaining():.1f} s left"
-        return f"<holdfast lease of the timestamp lock {self.key!r}, {state}>"
+    def release(self) -> None:
+        """Release the lock; any thread may do this. Raises NotHeld (a RuntimeError) if it is not held, LeaseLost,
+        ServerError."""
+        complete(self._release())
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a lease cannot be pickled: it belongs to the process that acquired the lock {self.key!r}")
+    def __enter__(self) -> L:
+        """Acquire the lock within ``wait`` seconds. Raises LockTimeout, ServerError."""
+        return complete(self._enter_block())
 
-    def remaining(self) -> float:
-        """Return the seconds until the lease ends, if all clocks agree; 0.0 if it has ended. Sends no request."""
-        if self._is_over() or self._lost:
-            return 0.0
-        return max(0.0, min(self._hold.until - local_clock(), self._hold.ends - wall()))
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Release the lease of this ``with``, and no other.
 
-    def check(self) -> None:
-        """Raise LeaseLost if the time of the lease has passed, NotHeld if it was released. Sends no request."""
-        if self._is_over():
-            raise self._not_held()
-        if not self.remaining():
-            raise self._lease_lost(self._lost or "its time has passed, and it was not renewed")
-
-    def _is_over(self) -> bool:
-        """Return True if the lease was released, or belongs to the process that forked this one."""
-        return self._over or not self._process.here
-
-    async def _release(self) -> None:
-        """Release the lock, as the public `release` does. Raises WireError instead of ServerError."""
-        if self._is_over():
-            raise self._not_held()
-        in_time = bool(self.remaining())
-        self._over = True
-        if not await timestamp.release(self._stamp, self._hold):
-            raise self._lease_lost(self._lost or (_TAKEN if in_time else "its time had passed when it was released"))
-
-    async def _renew(self, ttl: float | None) -> None:
-        """Renew the lease, as the public `renew` does. Raises WireError instead of ServerError."""
-        self.check()
-        ttl = self._ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL)
-        if not await timestamp.renew(self._stamp, self._hold, ttl):
-            self._lost = _TAKEN if self.remaining() else "its time has passed before it was renewed"
-            raise self._lease_lost(self._lost)
-        self._ttl = ttl
-
-    def _not_held(self) -> NotHeld:
-        why = "belongs to the process that forked this one" if not self._process.here else "was released already"
-        return NotHeld(f"lease of the timestamp lock {self.key!r} {why}", name=self.key, key=self.key)
-
-    def _lease_lost(self, reason: str) -> LeaseLost:
-        return LeaseLost(
-            f"lease of the timestamp lock {self.key!r} was lost: {reason}; another client may hold the lock now",
-            name=self.key,
-            key=self.key,
-            fence=0,
-            reason=reason,
-        )
+        LeaseLost is raised if the body succeeded, otherwise it becomes a note on the body's exception. An unreachable
+        server causes only a warning.
+        """
+        complete(self._leave_block(error))
 
 
-_TAKEN = (
-    "its key has another value: that of a client whose clock is ahead of ours, or of one that lost the race for the expired "
-    "lock, and has overwritten our value"
-)
+@of_asyncio
+class AioBase(InTasks, BaseLock[L]):
+    """The methods of an asyncio.Lock, for locks of this package."""
 
+    async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Acquire the lock, as threading.Lock does. Return False if it stayed busy. Raises ServerError.
 
-class BaseMigratingLease(Generic[New, Old]):
-    """One acquisition of a migrating lock, with the leases of its two locks: the part common to the sync and asyncio APIs."""
+        Without arguments, the call waits as long as this object's ``wait`` allows.
+        """
+        return await self._acquire(blocking, timeout)
 
-    def __init__(self, both: Both[New, Old]) -> None:
-        self._both = both
-        self._core = core_of(both.old)
+    async def release(self) -> None:
+        """Release the lock; any task may do this. Raises NotHeld (a RuntimeError) if it is not held, LeaseLost,
+        ServerError."""
+        await self._release()
 
-    @property
-    def fence(self) -> int:
-        """Return the fence of the new lock, greater than that of each earlier holder. The old lock alone has no fence."""
-        return self._both.new.fence
+    async def __aenter__(self) -> L:
+        """Acquire the lock within ``wait`` seconds. Raises LockTimeout, ServerError."""
+        return await self._enter_block()
 
-    @property
-    def key(self) -> str:
-        """Return the key of the old lock, which holds the expiry time."""
-        return self._both.old.key
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the lease of this ``async with``, and no other.
 
-    @property
-    def name(self) -> str:
-        """Return the name of the new lock (`holdfast.Lock`), one of the two locks that are held."""
-        return self._both.new.name
-
-    def __repr__(self) -> str:
-        return f"<holdfast lease of {self.name!r}, {self._both.new!r} and {self._both.old!r}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a lease cannot be pickled: it belongs to the process that acquired the lock {self.name!r}")
-
-    def remaining(self) -> float:
-        """Return the seconds until the first of the two locks' leases ends; 0.0 if one has ended. Sends no request."""
-        return min(self._both.new.remaining(), self._both.old.remaining())
-
-    def check(self) -> None:
-        """Raise LeaseLost if the lease of either lock is lost, NotHeld if they were released. Sends no request."""
-        self._both.old.check()
-        self._both.new.check()
-
-
-def granted(theirs: Theirs | None, stamp: Stamp, since: float) -> None:
-    """Raise LockTimeout if the lock stayed busy.
-
-    ``theirs``: facts about the other holder; None: the lock was acquired. ``since``: monotonic time, in seconds, of the first
-    try.
-    """
-    if theirs is not None:
-        key, waited = stamp.key.decode(errors="backslashreplace"), local_clock() - since
-        raise LockTimeout(
-            f"{called(stamp)} is busy: its holder's time ends in {theirs.remaining:.1f} s; "
-            f"waited {waited:.1f} s, try again later",
-            name=key,
-            key=key,
-            waited=waited,
-            holder=None,
-            remaining=theirs.remaining,
-        )
-
-
-async def understood(operation: Coroutine[Any, Any, T], stamp: Stamp) -> T:
-    """Await an operation on a timestamp lock, and return its result. Raises ConfigError if the value in the key is not a time
-    in the lock's unit."""
-    try:
-        return await operation
-    except Strange as strange:
-        raise ConfigError(f"{called(stamp)} cannot be used: {strange}; nothing was changed", parameter="key") from strange
-
-
-def called(stamp: Stamp) -> str:
-    """Return the description of a timestamp lock for messages."""
-    return f"timestamp lock {stamp.key.decode(errors='backslashreplace')!r}"
+        LeaseLost is raised if the body succeeded, otherwise it becomes a note on the body's exception. An unreachable
+        server causes only a warning.
+        """
+        await self._leave_block(error)
