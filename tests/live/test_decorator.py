@@ -12,7 +12,7 @@ import redis
 import redis.asyncio
 
 from faults.peer import Peer
-from holdfast import FairLock, LeaseLost, LockTimeout, aio, locked
+from holdfast import FairLock, LeaseLost, Lock, LockTimeout, aio, locked, once
 from holdfast._local.server.process import PrivateServer
 from live.witness import in_thread, queue_length, until
 
@@ -144,3 +144,16 @@ def test_a_method_on_many_objects(server: PrivateServer, name: str) -> None:
             return self.number, amount, note
 
     assert [Account(n).pay(n, note="x") for n in range(3)] == [(0, 0, "x"), (1, 1, "x"), (2, 2, "x")]
+
+
+def test_stop_iteration_of_a_function_is_its_own(server: PrivateServer, name: str) -> None:
+    """A flow in between, which is a coroutine, must not make a RuntimeError of it."""
+
+    def last() -> None:
+        raise StopIteration("last")
+
+    for run in (locked(server.url, name)(last), once(server.url, f"{name}:once", keep=5)(last)):
+        with pytest.raises(StopIteration, match="last"):
+            run()
+    with pytest.raises(StopIteration), Lock(server.url, name, wait=0):
+        last()

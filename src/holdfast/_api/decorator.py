@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Literal, Never, ParamSpec, TypeVar
 
+from holdfast._api.flow import InTasks, InThreads, Steps
 from holdfast._api.functions import is_async, refuse_generator
 from holdfast._api.lease import core_of
 from holdfast._api.options import refuse_mistaken
@@ -69,71 +69,87 @@ def locked(
     @hides_client()
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         refuse_generator(function, "its body would run after the lock is released; use a with statement inside it")
-        filled = Filled(function, template)
         awaited = is_async(function)
+        kind = _OfTasks if awaited else _OfThreads
         make = _lock_type(client, awaited, reentrant)
         make(client, template, **options)  # Refuses bad options and a client of the other API now, not at the first call.
-
-        def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return make(client, filled(args, kwargs)[0], **options)
-
-        return _wrapped_async(function, lock, busy, reentrant) if awaited else _wrapped(function, lock, busy)
+        filled = Filled(function, template)
+        return kind(function, lambda *call: make(client, filled(*call)[0], **options), busy, reentrant).decorated()
 
     return decorate
 
 
-def _wrapped(function: Callable[P, T], lock: Callable[..., Any], busy: str) -> Callable[P, T]:
-    @functools.wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> Any:
-        own, lease = lock(args, kwargs), None
+class _Locked(Steps):
+    """A function that runs under a lock, and the flow of its calls: the part that plain and coroutine functions share."""
+
+    def __init__(
+        self, function: Callable[..., Any], lock: Callable[[tuple[Any, ...], dict[str, Any]], Any], busy: str, reentrant: bool
+    ) -> None:
+        self._function, self._lock_for, self._busy, self._reentrant = function, lock, busy, reentrant
+
+    def decorated(self) -> Callable[..., Any]:
+        """Return the function that runs this flow."""
+        return self._as_function(self._call, self._function)
+
+    async def _call(self, *args: Any, **kwargs: Any) -> Any:
+        own, lease = self._lock_for(args, kwargs), None
         marked, before = _held.get(), depth(own)
         try:
-            _mark(own, threading.get_ident(), marked)
-            with own as lease:
-                return function(*args, **kwargs)
+            _mark(own, self._this_task(), marked)
+            async with self._entered(own) as lease:
+                return await self._call_user(functools.partial(self._function, *args, **kwargs))
         except LockTimeout:
-            if busy != "skip" or lease is not None:
+            if self._busy != "skip" or lease is not None:
                 raise  # "skip" concerns only our own lock: this error comes from the function.
             return None
-        except BaseException as error:
-            if unfinished(own, lease, before):
-                own.__exit__(type(error), error, error.__traceback__)
-            raise
-        finally:
-            _held.set(marked)
-
-    return run
-
-
-def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str, reentrant: bool) -> Callable[P, T]:
-    import asyncio  # Imported late: a command line without asyncio starts in half the time.
-
-    @functools.wraps(function)
-    async def run(*args: P.args, **kwargs: P.kwargs) -> Any:
-        own, lease = lock(args, kwargs), None
-        marked, before = _held.get(), depth(own)
-        try:
-            _mark(own, asyncio.current_task(), marked)
-            async with own as lease:
-                return await function(*args, **kwargs)  # type: ignore[misc]
-        except LockTimeout:
-            if busy != "skip" or lease is not None:
-                raise  # "skip" concerns only our own lock: this error comes from the function.
-            return None
-        except GeneratorExit:
+        except self._dropped:
             raise  # The coroutine is dropped with its event loop, where nothing can be awaited.
         except BaseException as error:
             if unfinished(own, lease, before):
-                # After an interrupt in its __aexit__, a Lock may have dropped the lease from its list: release this very lease.
-                if reentrant:
-                    await own.__aexit__(type(error), error, None)
-                else:
-                    await own._leave(core_of(lease), error)  # noqa: SLF001 - the end of its with statement, made up for
+                await self._finish(own, lease, error)
             raise
         finally:
             _held.set(marked)
 
-    return run  # type: ignore[return-value]
+    _entered: Callable[[Any], Any]
+    """Makes the asynchronous context manager that holds a lock."""
+
+    async def _finish(self, own: Any, lease: Any, error: BaseException) -> None:
+        """Release the lock after an interrupt at the end of its block."""
+        raise NotImplementedError
+
+
+class _Entered:
+    """The ``with`` statement of a lock of threads, in a flow."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+
+    async def __aenter__(self) -> Any:
+        return self._lock.__enter__()
+
+    async def __aexit__(self, *end: object) -> Any:
+        return self._lock.__exit__(*end)
+
+
+class _OfThreads(InThreads, _Locked):
+    _entered = _Entered
+
+    async def _finish(self, own: Any, lease: Any, error: BaseException) -> None:  # noqa: ARG002 - of asyncio
+        own.__exit__(type(error), error, error.__traceback__)
+
+
+class _OfTasks(InTasks, _Locked):
+    @staticmethod
+    def _entered(own: Any) -> Any:
+        return own
+
+    async def _finish(self, own: Any, lease: Any, error: BaseException) -> None:
+        # After an interrupt in its __aexit__, a Lock may have dropped the lease from its list: release this very lease.
+        if self._reentrant:
+            await own.__aexit__(type(error), error, None)
+        else:
+            await own._leave(core_of(lease), error)  # noqa: SLF001 - the end of its with statement, made up for
 
 
 def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:

@@ -31,6 +31,10 @@ def complete(flow: Coroutine[Any, Any, T]) -> T:
         flow.send(None)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+    except RuntimeError as error:
+        if error.args == ("coroutine raised StopIteration",) and error.__cause__ is not None:
+            raise error.__cause__ from None  # A function of the user has raised it (PEP 479).
+        raise
     finally:
         flow.close()  # An interrupt may have come before the start, and Python warns of a coroutine that never started.
     raise AssertionError  # A step of the sync API never suspends.
