@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from holdfast._clock import wall
+from holdfast._core.lock.acquire import RECALL_WITHIN_S
 from holdfast._core.lock.replies import GRACE_S
 from holdfast._core.lock.uncontended import lead, leave, left, park, took, woken
 from holdfast._core.operation import drop
@@ -49,6 +51,15 @@ if TYPE_CHECKING:
     from holdfast._core.requests import ServerRequest, Subscriber
 
 T = TypeVar("T")
+
+
+def runs_event_loop() -> bool:
+    """Return True if the calling thread runs an event loop of asyncio."""
+    asyncio = sys.modules.get("asyncio")  # Not imported here: programs of threads need no asyncio.
+    try:
+        return asyncio is not None and asyncio.get_running_loop() is not None
+    except RuntimeError:
+        return False
 
 
 class Runner:
@@ -114,17 +125,28 @@ class Runner:
             if operation.cr_frame is not None:  # type: ignore[attr-defined]
                 drop(operation)  # an interrupt came between two steps
 
-    def may_wait(self) -> None:
-        """Raise RuntimeError if the caller is a signal handler that has interrupted holdfast's own code, because a wait in it
-        could last forever."""
+    def may_wait(self, until: float | None) -> None:
+        """Raise RuntimeError if the calling code must not wait until monotonic time ``until`` (None: without limit).
+
+        It must not if it is a signal handler that has interrupted holdfast's own code: the wait could last forever. It must not
+        if it runs in an event loop: the wait would block all tasks, and one of them may have what the code waits for. In
+        Jupyter, all code runs in an event loop, whose tasks hold no locks.
+        """
         if self.process.keeper.in_change():
             raise RuntimeError(
                 "a signal handler cannot wait for a lock now: it has interrupted holdfast itself, which could not hand over "
                 "the lock meanwhile. In a signal handler, pass wait=0, or leave the work to another thread"
             )
+        # With ``wait=0``, a lock waits for an answer of the server at most, as other clients do in an event loop.
+        long = until is None or until > self.process.clock() + RECALL_WITHIN_S
+        if long and runs_event_loop() and "ipykernel" not in sys.modules:
+            raise RuntimeError(
+                "waiting here would block the event loop that runs in this thread, and all of its tasks: use the same name of "
+                "holdfast.aio and await it, or call this in another thread (asyncio.to_thread)"
+            )
 
     def _wait_locally(self, attempt: Attempt) -> None:
-        self.may_wait()
+        self.may_wait(attempt.until)
         slot = attempt.slot
         assert isinstance(slot, Slot)
         outcome = slot.take(attempt.until)
@@ -133,18 +155,18 @@ class Runner:
             # reads this.
             slot.put(outcome)
 
-    def _slot_of(self, listener: Subscriber) -> Slot:
-        self.may_wait()
+    def _slot_of(self, listener: Subscriber, until: float | None) -> Slot:
+        self.may_wait(until)
         listener.slot = slot = listener.slot or self.slot()
         return slot  # type: ignore[return-value]
 
     def _subscribe(self, request: Subscribe) -> None:
-        slot, process = self._slot_of(request.listener), self.process
+        slot, process = self._slot_of(request.listener, request.until), self.process
         while not process.subscribe(self.servers, request.listener) and process.clock() < request.until:
             slot.take(request.until)
 
     def _await_notice(self, request: AwaitNotice) -> Outcome | None:
-        return self._slot_of(request.listener).take(request.until)
+        return self._slot_of(request.listener, request.until).take(request.until)
 
 
 class Driver(Runner):
@@ -272,7 +294,7 @@ class Driver(Runner):
 
     def _register_waiter(self, request: RegisterWaiter[Waiter]) -> Outcome | None:
         waiter = request.waiter
-        self.may_wait()
+        self.may_wait(request.until)
         if self.process.keeper.register_waiter(self.endpoint, request.waiter):
             return None
         slot = waiter.attempt.slot
