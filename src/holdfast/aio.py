@@ -9,6 +9,25 @@ from holdfast._api.aio_lock import FairLock, Lease, Lock, LockLease
 from holdfast._api.decorator import locked
 from holdfast._lazy import later
 from holdfast._runtime.drivers.aio import close
+from holdfast.errors import (
+    CommandFailed,
+    ConfigError,
+    Deadlock,
+    HolderChanged,
+    HoldfastError,
+    HoldfastWarning,
+    InProgress,
+    LeaseLost,
+    LockTimeout,
+    NoCandidate,
+    NotHeld,
+    QuorumError,
+    ReleasedTooOften,
+    ResultNotKept,
+    ServerError,
+    TicketRefused,
+    TransactionConflict,
+)
 
 if TYPE_CHECKING:
     from holdfast._api.aio_election import Elected, Election
@@ -40,11 +59,13 @@ if TYPE_CHECKING:
     from holdfast.schedule.schedule import AioSchedule as Schedule
 
 __all__ = [
-    "Barrier", "BoundedSemaphore", "Broken", "BrokenBarrier", "Cache", "CacheStatistics", "CountDownLatch", "Cycle",
-    "CycleWaiter", "Elected", "Election", "Event", "FairLock", "Holder", "Inspector", "Lease", "Lock", "LockInfo",
-    "LockLease", "LockStatistics", "Memoized", "MultiLease", "MultiLock", "Once", "Outcome", "RLock", "RWLock", "ReadSide",
-    "RedeemedLock", "Redlock", "Running", "Schedule", "Semaphore", "Term", "Ticket", "Transaction", "Waiter", "WriteLease",
-    "WriteSide", "close", "find_deadlocks", "locked", "once", "redeem", "transaction", "transactional",
+    "Barrier", "BoundedSemaphore", "Broken", "BrokenBarrier", "Cache", "CacheStatistics", "CommandFailed", "ConfigError",
+    "CountDownLatch", "Cycle", "CycleWaiter", "Deadlock", "Elected", "Election", "Event", "FairLock", "Holder",
+    "HolderChanged", "HoldfastError", "HoldfastWarning", "InProgress", "Inspector", "Lease", "LeaseLost", "Lock", "LockInfo",
+    "LockLease", "LockStatistics", "LockTimeout", "Memoized", "MultiLease", "MultiLock", "NoCandidate", "NotHeld", "Once",
+    "Outcome", "QuorumError", "RLock", "RWLock", "ReadSide", "RedeemedLock", "Redlock", "ReleasedTooOften", "ResultNotKept",
+    "Running", "Schedule", "Semaphore", "ServerError", "Term", "Ticket", "TicketRefused", "Transaction", "TransactionConflict",
+    "Waiter", "WriteLease", "WriteSide", "close", "find_deadlocks", "locked", "once", "redeem", "transaction", "transactional",
 ]  # fmt: skip
 
 _LATER = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast._api import options
-from holdfast._api.caller import AioCaller, BaseCaller, Caller
+from holdfast._api.caller import AioCaller, BaseCaller, Caller, resolves_client
 from holdfast._api.flow import complete
 from holdfast._core.lock.records import milliseconds
 from holdfast._core.lock.replies import KEEP_S
@@ -92,6 +92,7 @@ def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_F
     return complete(_run(Caller(client), _call(key, fence, keep)))
 
 
+@resolves_client
 async def aio_fenced_set(
     client: object,
     key: str | bytes,
@@ -102,17 +103,10 @@ async def aio_fenced_set(
     keep: float = KEEP_FENCE,
 ) -> bool:
     """Do what `fenced_set` does, for asyncio. ``client``: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL."""
-    try:
-        caller = AioCaller(client)
-    finally:
-        del client  # Its URL may contain a password, and error reporters send the variables of each frame.
-    return await _run(caller, _call_to_set(key, value, fence, ttl, keep))
+    return await _run(AioCaller(client), _call_to_set(key, value, fence, ttl, keep))
 
 
+@resolves_client
 async def aio_accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_FENCE) -> bool:
     """Do what `accept` does, for asyncio. ``client``: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL."""
-    try:
-        caller = AioCaller(client)
-    finally:
-        del client  # Its URL may contain a password, and error reporters send the variables of each frame.
-    return await _run(caller, _call(key, fence, keep))
+    return await _run(AioCaller(client), _call(key, fence, keep))

@@ -41,3 +41,13 @@ def test_users_can_import_the_types_of_all_results(api: ModuleType) -> None:
         for name in re.findall(r"\b[A-Z]\w*", "".join(result))
     }
     assert sorted(returned - OF_OTHERS - UNNAMED.keys() - {*api.__all__, *schedule.__all__}) == []
+
+
+def test_every_error_can_be_imported_from_both() -> None:
+    """A module that imports only `holdfast.aio` handles all errors."""
+    errors = {
+        name for name in holdfast.__all__ if isinstance(thing := getattr(holdfast, name), type) and issubclass(thing, Exception)
+    }
+    assert {name for name in errors if getattr(aio, name, None) is not getattr(holdfast, name)} == {"BrokenBarrier"}
+    assert issubclass(aio.BrokenBarrier, holdfast.BrokenBarrier)
+    assert errors <= set(aio.__all__)

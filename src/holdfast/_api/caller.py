@@ -5,8 +5,9 @@ The methods of a caller are steps of flows: they are awaited in both APIs (see `
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any, Self, TypeVar
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Self, TypeVar, cast
 
 from holdfast._api.error_map import told
 from holdfast._api.flow import InTasks, InThreads, Steps
@@ -17,7 +18,25 @@ from holdfast._net.resolve import resolve
 from holdfast._runtime.drivers.choice import driver_for
 from holdfast._runtime.process import Process, current
 
+F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 T = TypeVar("T")
+
+
+def resolves_client(function: F) -> F:
+    """Decorate a coroutine function: its argument ``client`` becomes the server that it stands for.
+
+    The URL of a client may contain a password, and error reporters send the variables of each frame.
+    """
+
+    @functools.wraps(function)
+    async def call(client: object, *args: Any, **kwargs: Any) -> Any:
+        try:
+            endpoint = AioCaller(client).endpoint
+        finally:
+            del client
+        return await function(endpoint, *args, **kwargs)
+
+    return cast("F", call)
 
 
 class BaseCaller(Steps):

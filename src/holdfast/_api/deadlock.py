@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._api.caller import AioCaller, BaseCaller, Caller
+from holdfast._api.caller import AioCaller, BaseCaller, Caller, resolves_client
 from holdfast._api.flow import complete, of_asyncio
 from holdfast._core.deadlock import cycles
 from holdfast._core.deadlock.cycles import Cycle, CycleWaiter, Link
@@ -33,6 +33,7 @@ def find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:
 
 
 @of_asyncio
+@resolves_client
 async def aio_find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:
     """Return the cycles of clients that wait for each other's locks on a server or Cluster, and so would wait forever.
 
@@ -49,11 +50,7 @@ async def aio_find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cyc
         ConfigError: the client is none of these.
         ServerError: the server cannot be reached, or refuses the request.
     """
-    try:
-        caller = AioCaller(client)
-    finally:
-        del client  # Its URL may contain a password, and error reporters send the variables of each frame.
-    return await _find(caller, start(prefix))
+    return await _find(AioCaller(client), start(prefix))
 
 
 async def _find(caller: BaseCaller, prefix: bytes) -> list[Cycle]:
