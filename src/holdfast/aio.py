@@ -32,7 +32,7 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     from holdfast._api.aio_election import Elected, Election
     from holdfast._api.aio_multilock import MultiLease, MultiLock
-    from holdfast._api.aio_redlock import Redlock
+    from holdfast._api.aio_redlock import Redlock, declare_new
     from holdfast._api.aio_rlock import RLock
     from holdfast._api.aio_rwlock import ReadSide, RWLock, WriteLease, WriteSide
     from holdfast._api.aio_semaphore import BoundedSemaphore, Semaphore
@@ -65,7 +65,8 @@ __all__ = [
     "LockLease", "LockStatistics", "LockTimeout", "Memoized", "MultiLease", "MultiLock", "NoCandidate", "NotHeld", "Once",
     "Outcome", "QuorumError", "RLock", "RWLock", "ReadSide", "RedeemedLock", "Redlock", "ReleasedTooOften", "ResultNotKept",
     "Running", "Schedule", "Semaphore", "ServerError", "Term", "Ticket", "TicketRefused", "Transaction", "TransactionConflict",
-    "Waiter", "WriteLease", "WriteSide", "close", "find_deadlocks", "locked", "once", "redeem", "transaction", "transactional",
+    "Waiter", "WriteLease", "WriteSide", "close", "declare_new", "find_deadlocks", "locked", "once", "redeem", "transaction",
+    "transactional",
 ]  # fmt: skip
 
 _LATER = {
@@ -78,6 +79,7 @@ _LATER = {
     "CountDownLatch": "holdfast._api.event:AioCountDownLatch",
     "Cycle": "holdfast._core.deadlock.cycles",
     "CycleWaiter": "holdfast._core.deadlock.cycles",
+    "declare_new": "holdfast._api.aio_redlock",
     "Elected": "holdfast._core.election",
     "Election": "holdfast._api.aio_election",
     "Event": "holdfast._api.event:AioEvent",

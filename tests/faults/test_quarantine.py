@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import redis
 
 import holdfast
 from faults.faces import Aio, Sync, until
-from holdfast import ConfigError, LockTimeout, ServerError
+from holdfast import ConfigError, LockTimeout, ServerError, aio
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -174,6 +175,19 @@ def test_what_is_no_longest_lease(options: dict[str, Any], message: str) -> None
     for kind in (holdfast.Lock, holdfast.FairLock):
         with pytest.raises(ConfigError, match=message):
             kind("redis://", "x", **options)
+
+
+def test_a_server_is_declared_new_in_asyncio(new_server: NewServer, name: str) -> None:
+    server = new_server()
+
+    async def main() -> None:
+        assert list((await aio.declare_new(server.url)).values()) == ["declared new: ready now"]
+        async with aio.Lock(server.url, name, quarantine=True, wait=0):
+            pass
+        with pytest.raises(ConfigError, match="needs an asyncio client"), redis.Redis.from_url(server.url) as client:
+            await aio.declare_new(client)
+
+    asyncio.run(main())
 
 
 def test_not_in_a_cluster() -> None:

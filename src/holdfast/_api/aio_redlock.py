@@ -1,8 +1,8 @@
-"""`Redlock` for asyncio: locks over several independent servers. `holdfast` has the class for threads."""
+"""`Redlock` and `declare_new` for asyncio: locks over several independent servers. `holdfast` has them for threads."""
 
 from __future__ import annotations
 
-from holdfast._api import aio_election_lock, aio_lease, aio_lock
+from holdfast._api import aio_election_lock, aio_lease, aio_lock, options, redlock
 from holdfast._api.redlock import BaseQuorumCore, BaseRedlock
 from holdfast._runtime.drivers.aio_quorum import Driver
 from holdfast._runtime.process import current
@@ -43,3 +43,32 @@ class ElectionLock(aio_election_lock.LeaderLock, Redlock):
     """The lock of an election over several servers. Its holder leads."""
 
     _lease_type = aio_lease.Term
+
+
+async def declare_new(
+    servers: object,
+    *,
+    max_ttl: float = options.LONGEST_LEASE,
+    force: bool = False,
+    answer_within: float = 2.0,
+    prefix: str = "hf:",
+) -> dict[str, str]:
+    """Declare servers new and return the outcome for each: they hold no locks, so they may vote or grant locks at once.
+
+    Call this once for new servers, never from a program that uses them: a server that has lost its data looks new too. Raises
+    ConfigError if an option is out of range or the servers cannot be used together.
+
+    Args:
+        servers: the servers of a `Redlock`; or one client or URL, whose server then grants locks with ``quarantine=`` at once.
+        max_ttl: longest lease in seconds: the ``max_ttl=`` of the `Redlock`, or the ``quarantine=`` of the locks.
+        force: replace a longest lease or a list of servers that was declared before.
+        answer_within: seconds to wait for the answer of each server.
+        prefix: the prefix of the locks; servers are declared for each prefix.
+    """
+    try:
+        endpoints, operation = redlock.declaring(
+            servers, "asyncio", max_ttl=max_ttl, force=force, answer_within=answer_within, prefix=prefix
+        )
+    finally:
+        del servers  # Their URLs may contain passwords, and error reporters send the variables of each frame.
+    return await Driver(current(), endpoints).run(operation)

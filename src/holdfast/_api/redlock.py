@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal, Never, TypeVar
 
 from holdfast._api import error_map, lease, options
@@ -62,14 +62,24 @@ def find(
     return endpoints, ServerSet(tuple(names), digest, max_ttl, marker_key(start(prefix)))
 
 
-def find_new(servers: object, max_ttl: float, prefix: str) -> tuple[tuple[Endpoint, ...], ServerSet]:
-    """Return the servers to be declared new: several that vote together, or one that grants locks with a quarantine."""
+def declaring(
+    servers: object, face: Literal["sync", "asyncio"], *, max_ttl: float, force: bool, answer_within: float, prefix: str
+) -> tuple[tuple[Endpoint, ...], Coroutine[Any, Any, dict[str, str]]]:
+    """Return the servers to be declared new, and the operation that does it; `declare_new` runs it.
+
+    They are several that vote together, or one that grants locks with a quarantine. Raises ConfigError.
+    """
+    within = options.seconds(answer_within, "answer_within", 0.001)
+    longest = options.seconds(max_ttl, "max_ttl", options.MIN_TTL)
     if isinstance(servers, Iterable) and not isinstance(servers, str | bytes):
-        return find(servers, "sync", max_ttl, prefix)
-    endpoint = resolve(servers, "sync")
-    if endpoint.cluster is not None:
-        raise _bad("locks in a Cluster have no quarantine, so there is no need to declare its servers new")
-    return (endpoint,), ServerSet((endpoint.address,), "", max_ttl, guard_key(start(prefix)))
+        endpoints, server_set = find(servers, face, longest, prefix)
+    else:
+        endpoint = resolve(servers, face)
+        if endpoint.cluster is not None:
+            raise _bad("locks in a Cluster have no quarantine, so there is no need to declare its servers new")
+        endpoints = (endpoint,)
+        server_set = ServerSet((endpoint.address,), "", longest, guard_key(start(prefix)))
+    return endpoints, declare(server_set, within, force=force)
 
 
 def _bad(why: str) -> ConfigError:

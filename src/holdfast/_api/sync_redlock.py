@@ -1,4 +1,4 @@
-"""`Redlock` and `declare_new` for threads: locks over several independent servers. `holdfast.aio` has `Redlock` for asyncio."""
+"""`Redlock` and `declare_new` for threads: locks over several independent servers. `holdfast.aio` has them for asyncio."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def declare_new(
         answer_within: seconds to wait for the answer of each server.
         prefix: the prefix of the locks; servers are declared for each prefix.
     """
-    within = options.seconds(answer_within, "answer_within", 0.001)
-    endpoints, server_set = redlock.find_new(servers, options.seconds(max_ttl, "max_ttl", options.MIN_TTL), prefix)
-    return Driver(current(), endpoints).run(redlock.declare(server_set, within, force=force))
+    endpoints, operation = redlock.declaring(
+        servers, "sync", max_ttl=max_ttl, force=force, answer_within=answer_within, prefix=prefix
+    )
+    return Driver(current(), endpoints).run(operation)
