@@ -34,7 +34,7 @@ ROOMS = {
     "fencing": "_api _core _lua _net errors",
     "doctor": "_api _core _lua _net errors",
     "schedule": "_api _core _local _log _net _runtime errors",
-    "aio": "_api _lazy _runtime schedule",
+    "aio": "_api _lazy _runtime errors schedule",
     "legacy": "_api _clock _core _lazy _log _net _runtime errors",
     "django": "_api errors",
     "sqlalchemy": "_api aio",

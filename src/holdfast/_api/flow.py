@@ -40,6 +40,11 @@ def complete(flow: Coroutine[Any, Any, T]) -> T:
     raise AssertionError  # A step of the sync API never suspends.
 
 
+async def as_flow(function: Callable[..., T], *args: Any) -> T:
+    """Call a plain function as a step of a flow."""
+    return function(*args)
+
+
 def as_function(flow: Flow, like: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Return a plain function that runs a flow with its arguments.
 
@@ -121,10 +126,7 @@ class InThreads(Steps):
     async def _call_user(function: Callable[[], Any]) -> Any:
         return function()
 
-    @staticmethod
-    async def _in_background(function: Callable[..., T], *args: Any) -> T:
-        return function(*args)
-
+    _in_background = staticmethod(as_flow)
     _this_task = _owner = staticmethod(threading.get_ident)
 
     _as_function = staticmethod(as_function)

@@ -18,12 +18,13 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, overload
 
 from holdfast._api.aio_lock import BaseAioLock
+from holdfast._api.flow import as_flow, complete
 from holdfast._api.lease import BaseLease, core_of
 from holdfast._api.lock import BaseLock, L
 from holdfast._api.sync_lock import BaseSyncLock
@@ -130,15 +131,31 @@ class _Holding:
     def _note(self, kind: str, **facts: Any) -> None:
         self._record.note(kind, self.who, self._lock.key, self.attempt, lease=self._first, **facts)
 
-    def _asks(self) -> None:
+    async def _enter(self, acquiring: Awaitable[Any]) -> Any:
         wait = self._lock._wait  # noqa: SLF001
         self._note("ask", until=float("inf") if wait is None else time.monotonic() + wait)
-
-    def _failed(self, error: BaseException) -> None:
-        if isinstance(error, LockTimeout):
+        try:
+            lease = await acquiring
+        except LockTimeout:
             self._note("busy")
-        else:
+            raise
+        except BaseException as error:
             self._note("failed" if isinstance(error, Exception) else "cancelled", note=f"{type(error).__name__}: {error}")
+            raise
+        self._took(lease)
+        return lease
+
+    async def _exit(self, releasing: Awaitable[Any]) -> None:
+        self.look()
+        if not self._over:
+            self._over = True
+            self._note("release")
+        try:
+            await releasing
+        except BaseException as failure:
+            self._released(failure)
+            raise
+        self._released(None)
 
     def _took(self, lease: BaseLease) -> None:
         self._lease = lease
@@ -172,12 +189,6 @@ class _Holding:
             else:
                 self._note("lost", note=held_lease.lost or held_lease.why_over)
 
-    def _releases(self) -> None:
-        self.look()
-        if not self._over:
-            self._over = True
-            self._note("release")
-
     def _released(self, error: BaseException | None) -> None:
         lease = self._lease
         assert lease is not None
@@ -196,23 +207,11 @@ class Holding(_Holding, Generic[L]):
         self._taking = lock
 
     def __enter__(self) -> L:
-        self._asks()
-        try:
-            lease = self._taking.__enter__()
-        except BaseException as error:
-            self._failed(error)
-            raise
-        self._took(lease)
+        lease: L = complete(self._enter(as_flow(self._taking.__enter__)))
         return lease
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._releases()
-        try:
-            self._taking.__exit__(kind, error, trace)
-        except BaseException as failure:
-            self._released(failure)
-            raise
-        self._released(None)
+        complete(self._exit(as_flow(self._taking.__exit__, kind, error, trace)))
 
 
 class AsyncHolding(_Holding, Generic[L]):
@@ -225,22 +224,10 @@ class AsyncHolding(_Holding, Generic[L]):
         self._taking = lock
 
     async def __aenter__(self) -> L:
-        self._asks()
-        try:
-            lease = await self._taking.__aenter__()
-        except BaseException as error:
-            self._failed(error)
-            raise
-        self._took(lease)
+        lease: L = await self._enter(self._taking.__aenter__())
         return lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._releases()
-        try:
-            await self._taking.__aexit__(kind, error, trace)
-        except BaseException as failure:
-            self._released(failure)
-            raise
-        self._released(None)
+        await self._exit(self._taking.__aexit__(kind, error, trace))
