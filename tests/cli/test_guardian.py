@@ -442,6 +442,33 @@ print(sorted(one.pid for one in children) == sorted(one.pid for one in _descenda
         command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", program]
         assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
 
+    @pytest.mark.parametrize("limit", ["known", "unknown"])
+    def test_numbers_that_have_started_over(self, limit: str) -> None:
+        """The newest process has a lower number than its parent, and no descriptor is free to read the highest number."""
+        program = f"""
+import io, os, resource, subprocess
+from holdfast._local.guardian import descendants
+descendants.PROBED = os.getpid() + 1000
+def limited(path, mode):
+    if path.endswith("/pid_max"):
+        return io.BytesIO(b"%d" % (descendants.PROBED + {limit == "unknown"}))
+    return open(path, mode)
+descendants.open = limited
+orphans = descendants.Orphans()
+child = subprocess.Popen(["sleep", "60"])
+assert descendants.own_proc()
+del descendants.open
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+found = []
+for newest in (1, os.getpid()):
+    descendants._newest_number = lambda: newest
+    found.append(descendants.children())
+child.kill()
+print(*(one and [each.pid for each in one] == [child.pid] for one in found))
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert done.stdout == ("True True\n" if limit == "known" else "None None\n")
+
     def test_what_cannot_be_listed_is_not_gone(self) -> None:
         """Beside a child that was there before: only the kernel's word that no child is left ends the wait."""
         lines = drive("""

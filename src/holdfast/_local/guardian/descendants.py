@@ -46,6 +46,7 @@ def _prctl(option: int, value: int) -> bool:
 
 def become_subreaper() -> bool:
     """Become the parent of all orphaned descendants from now on. Return False if the system does not support it."""
+    _highest()
     return _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
@@ -275,17 +276,30 @@ def _numbers(pid: int | str) -> list[int]:
 
 def _probed() -> list[int] | None:
     """Return the pids of this process's children, by asking the kernel about each possible pid; None if there are too many
-    possible pids."""
+    possible pids, or if no child is found although there are some."""
+    last = _highest()
+    if last > PROBED:  # otherwise all numbers are probed, because numbers start over after the highest one
+        last = _newest_number()
+        if not os.getpid() <= last <= PROBED:
+            return None
+    found = [pid for pid in range(1, last + 1) if is_child(pid)]
+    return found if found or ended_child() < 0 else None
+
+
+_highest_known: list[int] = []
+
+
+def _highest() -> int:
+    """Return the highest pid that the kernel assigns; `PROBED` + 1 if it is unknown.
+
+    The number that was read last is remembered: later, no file descriptor may be free to read it.
+    """
     try:
         with open("/proc/sys/kernel/pid_max", "rb") as file:  # noqa: PTH123
-            newest = int(file.read())
+            _highest_known[:] = [int(file.read())]
     except (OSError, ValueError):
-        newest = PROBED + 1
-    if newest > PROBED:  # otherwise all numbers are probed, because numbers start over after the highest one
-        newest = _newest_number()
-        if not os.getpid() <= newest <= PROBED:
-            return None
-    return [pid for pid in range(1, newest + 1) if is_child(pid)]
+        pass
+    return _highest_known[0] if _highest_known else PROBED + 1
 
 
 def _newest_number() -> int:
