@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import re
 import tokenize
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,7 @@ _LUA_COMMENT = re.compile(r"(?:^|\s)--(?!\[)[ -]*(.*)")
 _SENTENCE = re.compile(r"(?<=\.)\s+(?=[A-Z`])|\n\n")
 _SENTENCE_OF_PAGE = re.compile(r"(?<=[.?!])(?<!\b[A-Z]\.)(?<!e\.g\.)\s+(?=[A-Z`*\[\"(])")
 _LINK = re.compile(r"(\[[^\]]*\])\([^)]*\)")
+_RULE = re.compile(r"\|[-| :]+\|")
 _GENERATED = re.compile(r"<!-- figures.*?<!-- end of figures -->|(?<=<!-- table -->\n).*?(?=\n\n)", re.DOTALL)
 _Scope = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -152,21 +154,19 @@ def _sentences(page: Path) -> Iterator[Prose]:
     headings: list[str] = []
     before, columns = "", ""
     text = _GENERATED.sub(lambda found: "\n" * found[0].count("\n"), page.read_text(encoding="utf-8"))
-    for line, linked in _paragraphs(text):
-        paragraph = _LINK.sub(r"\1", linked)
+    paragraphs = [(line, _LINK.sub(r"\1", paragraph)) for line, paragraph in _paragraphs(text)]
+    for (line, paragraph), (_, following) in itertools.pairwise([*paragraphs, (0, "")]):
         if heading := re.match(r"(#+) (.+)", paragraph):
             headings = [*headings[: len(heading[1]) - 1], heading[2]]
             before = ""
-        elif paragraph.startswith("|"):
-            columns = columns or paragraph
-            if paragraph != columns and not set(paragraph) <= set("|-: "):
-                yield Prose("row", page, line, paragraph, columns, tuple(headings))
-            continue
-        else:
+        elif _RULE.fullmatch(following):
+            columns = paragraph
+        elif paragraph.startswith("|") and not _RULE.fullmatch(paragraph):
+            yield Prose("row", page, line, paragraph, columns, tuple(headings))
+        elif not paragraph.startswith("|"):
             for sentence in _SENTENCE_OF_PAGE.split(paragraph):
                 yield Prose("sentence", page, line, sentence, before, tuple(headings))
                 before = sentence
-        columns = ""
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, str]]:

@@ -63,6 +63,13 @@ def test_a_block_that_another_test_runs() -> None:
         assert f'"{block.page.name}"' in (ROOT / block.run_by).read_text(encoding="utf-8")
 
 
+def test_pages_are_short() -> None:
+    """References and evidence aside: they are looked up, not read."""
+    looked_up = {"benchmarks.md", "faults.md", "glossary.md", "ladder.md"}
+    words = {name(page): len(page.read_text(encoding="utf-8").split()) for page in PAGES if page.parent == ROOT / "docs"}
+    assert {page: count for page, count in words.items() if count > 1500 and Path(page).name not in looked_up} == {}
+
+
 def test_every_page_is_in_the_index() -> None:
     index = ROOT / "docs" / "index.md"
     reached = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}

@@ -104,6 +104,8 @@ lock = None  # No sentence. Nor this.
 <!-- end of figures -->
 """
     )
+    rows = [text.context for text in read_pages([page]) if text.kind == "row"]
+    assert rows == ["| option | meaning |"]
     assert [(text.line, text.text, text.inside) for text in read_pages([page])] == [
         (3, "A lock is held.", ("Locks",)),
         (3, "It ends by itself (W. Smith, 1999).", ("Locks",)),

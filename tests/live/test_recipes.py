@@ -263,15 +263,46 @@ def test_django(recipe: Recipe) -> None:
     assert recipe.python(SELL) == "['sold', 'sold out']\n"
 
 
-def test_a_lease_that_is_lost_in_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The endpoint is cancelled, and the client gets 503."""
+@contextmanager
+def fastapi_page(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dict[str, Any], testing.Memory]]:
+    """The names of the page's first part: the dependency, and the errors as responses."""
     first, errors, *_ = blocks(ROOT / "docs" / "fastapi.md", "python")
-    cancelled = []
     with testing.memory() as memory:
         monkeypatch.setenv("HOLDFAST_URL", memory.url)
         page: dict[str, Any] = {}
         exec(first.text + errors.text, page)  # noqa: S102
-        app = page["app"]
+        yield page, memory
+
+
+def post(app: Any, path: str, sent: Callable[[], object] = bool) -> httpx2.Response:
+    """Send a request to an application; ``sent`` is called when it sends the response."""
+
+    async def watched(scope: Any, receive: Any, send: Any) -> None:
+        async def look(message: Any) -> None:
+            sent()
+            await send(message)
+
+        await app(scope, receive, look)
+
+    async def main() -> httpx2.Response:
+        transport = httpx2.ASGITransport(watched)
+        async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=transport, base_url="http://test") as browser:
+            return await browser.post(path)
+
+    return asyncio.run(main())
+
+
+def test_the_lock_of_an_endpoint_is_released_before_the_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fastapi_page(monkeypatch) as (page, memory):
+        held = []
+        response = post(page["app"], "/invoices/7/close", lambda: held.append(memory.holder("invoice:7")))
+    assert (response.status_code, set(held)) == (200, {None})
+
+
+def test_a_lease_that_is_lost_in_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The endpoint is cancelled, and the client gets 503."""
+    cancelled = []
+    with fastapi_page(monkeypatch) as (page, memory):
 
         async def import_invoice(number: int, lease: Any) -> None:
             memory.steal(f"invoice:{number}")
@@ -282,16 +313,7 @@ def test_a_lease_that_is_lost_in_an_endpoint(monkeypatch: pytest.MonkeyPatch) ->
                 raise
 
         import_invoice.__annotations__["lease"] = page["InvoiceLock"]
-        app.post("/invoices/{number}/import")(import_invoice)
-
-        async def main() -> httpx2.Response:
-            transport = httpx2.ASGITransport(app)
-            async with (
-                app.router.lifespan_context(app),
-                httpx2.AsyncClient(transport=transport, base_url="http://test") as browser,
-            ):
-                return await browser.post("/invoices/7/import")
-
-        response = asyncio.run(main())
+        page["app"].post("/invoices/{number}/import")(import_invoice)
+        response = post(page["app"], "/invoices/7/import")
     assert (response.status_code, response.json()) == (503, {"error": "LeaseLost"})
     assert cancelled == [7]
