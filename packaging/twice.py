@@ -1,4 +1,4 @@
-"""Build the wheel and the sdist twice, from two copies of the committed files, and fail unless both times give the same bytes.
+"""Build the wheels and the sdists twice, from two copies of the committed files, and fail unless both give the same bytes.
 
 python packaging/twice.py DIRECTORY     # with what packaging/requirements.txt names installed: `make dist`
 """
@@ -22,9 +22,10 @@ def build(where: Path, umask: int) -> dict[str, str]:
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x", "-C", str(source)], input=archive, check=True)
     when = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(made), str(source)]
     environment = os.environ | {"SOURCE_DATE_EPOCH": when.strip()}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment, umask=umask)
+    for project in (source, source / "lab"):
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(made), str(project)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment, umask=umask)
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(made.iterdir())}
 
 
@@ -33,7 +34,7 @@ def main(target: str) -> int:
     with tempfile.TemporaryDirectory() as directory:
         first, second = Path(directory) / "a", Path(directory) / "another one"
         one, two = build(first, 0o022), build(second, 0o077)
-        if one != two or len(one) != 2:
+        if one != two or len(one) != 4:
             print(f"not reproducible:\n{one}\n{two}", file=sys.stderr)
             return 1
         place = Path(target)

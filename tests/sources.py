@@ -6,14 +6,16 @@ import functools
 import hashlib
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "src" / "holdfast"
+ROOT = Path(__file__).parents[1]
+PACKAGE, LAB = ROOT / "src" / "holdfast", ROOT / "lab" / "src" / "holdfast_lab"
+"""The packages of the two distributions."""
 
 
 @functools.cache
 def digest() -> str:
     """Of all sources, in hexadecimal: the same until one of them changes, so what failed fails again."""
     found = hashlib.sha256()
-    for path in sorted(path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".lua"}):
+    for path in sorted(path for package in (PACKAGE, LAB) for path in package.rglob("*") if path.suffix in {".py", ".lua"}):
         found.update(path.read_bytes())
     return found.hexdigest()
 

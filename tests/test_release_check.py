@@ -16,6 +16,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LAB = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"))
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
@@ -87,6 +88,31 @@ def test_a_release_has_its_section(text: str, wrong: str) -> None:
     assert not wrong or wrong in found[0]
 
 
+# The other distribution
+
+
+def test_both_distributions_have_one_version() -> None:
+    assert list(release.check_lab(LAB["project"], release.version())) == []
+    assert list(release.check_lab(LAB["project"], "99.0.0")) == [
+        f"lab/pyproject.toml: the version is {release.version()}, that of holdfast is 99.0.0",
+        "lab/pyproject.toml: does not require holdfast[testing]==99.0.0",
+    ]
+
+
+def test_both_distributions_say_the_same_of_licence_and_python() -> None:
+    assert (ROOT / "lab" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    same = ("requires-python", "license", "license-files", "authors")
+    assert {key: LAB["project"][key] for key in same} == {key: PROJECT["project"][key] for key in same}
+    versions = [[line for line in each["project"]["classifiers"] if "Python ::" in line] for each in (PROJECT, LAB)]
+    assert versions[0] == versions[1]
+    assert LAB["build-system"] == PROJECT["build-system"]
+
+
+def test_the_environment_of_development_has_what_the_lab_needs() -> None:
+    others = [each for each in LAB["project"]["dependencies"] if not each.startswith("holdfast")]
+    assert set(others) <= set(PROJECT["dependency-groups"]["dev"])
+
+
 # What is built
 
 
@@ -109,15 +135,16 @@ def committed() -> list[str]:
     return [name for name in names if name and (ROOT / name).exists()]
 
 
-def test_the_package_has_allowed_files_only() -> None:
-    """The wheel has the files of src/holdfast and some of its own; these are left out here."""
-    patterns = release.allowed(release.read("packaging/contents.txt"))
-    package = [name.removeprefix("src/") for name in committed() if name.startswith("src/")]
-    ours = [pattern for pattern in patterns["wheel"] if not re.match(r"holdfast-\*\.(dist-info|data)/", pattern)]
+@pytest.mark.parametrize("name", release.PACKAGES)
+def test_the_package_has_allowed_files_only(name: str) -> None:
+    """The wheel has the files of the package and some of its own; these are left out here."""
+    patterns, folder = release.allowed(release.read("packaging/contents.txt")), f"{release.PACKAGES[name]}/"
+    package = [file.removeprefix(folder) for file in committed() if file.startswith(folder)]
+    ours = [pattern for pattern in patterns[f"{name} wheel"] if not re.match(r"\w+-\*\.(dist-info|data)/", pattern)]
     assert list(release.check_contents("wheel", package, ours)) == []
-    for name in ("tests/conftest.py", ".ci/run", "holdfast/tests.txt"):
-        assert list(release.check_contents("wheel", [*package, name], ours)) == [
-            f"wheel: packaging/contents.txt does not allow {name}"
+    for file in ("tests/conftest.py", ".ci/run", "holdfast/tests.txt", "holdfast/bench/plan.py", "holdfast_lab/tests.txt"):
+        assert list(release.check_contents("wheel", [*package, file], ours)) == [
+            f"wheel: packaging/contents.txt does not allow {file}"
         ]
     assert list(release.check_contents("wheel", package, [*ours, "gone/*"])) == [
         "wheel: packaging/contents.txt allows gone/*, which is not there"

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import holdfast
+import holdfast_lab
 from holdfast._core import requests
 
-ROOT = Path(holdfast.__file__).parent
+ROOT, LAB = Path(holdfast.__file__).parent, Path(holdfast_lab.__file__).parent
 
 ROOMS = {
     # The ground: each stands on nothing, or on the one before.
@@ -39,20 +40,21 @@ ROOMS = {
     "django": "_api errors",
     "sqlalchemy": "_api aio",
     "holdfast": "_api _lazy _runtime aio errors fencing legacy schedule",
-    # Test tools, benchmarks, the command line.
-    "testing": "_api _clock _core _local _lua _net _runtime errors fencing schedule",
-    "bench": "_core _local _lua aio errors holdfast",
-    "cli": "_api _core _local _net _runtime bench doctor errors fencing holdfast schedule testing",
+    # Test tools, the command line.
+    "testing": "_api _clock _core _local _lua _net _runtime errors",
+    "cli": "_api _core _local _net _runtime doctor errors fencing holdfast schedule",
     "__main__": "cli",
+    # The other distribution: the judge, benchmarks, further shows.
+    "lab": "_api _core _local _lua _net _runtime aio cli errors fencing holdfast schedule testing",
 }
 """Each room, from the ground up, and the rooms that its modules may import. It is the whole list: there are no exceptions."""
 
 
-def name_of(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
+def name_of(path: Path, package: Path) -> str:
+    return ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
+MODULES = {name_of(path, package): path for package in (ROOT, LAB) for path in sorted(package.rglob("*.py"))}
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -72,6 +74,8 @@ ARROWS = {name: set(imported(path)) - {name} for name, path in MODULES.items()}
 
 
 def room_of(module: str) -> str:
+    if module.split(".", maxsplit=1)[0] == LAB.name:
+        return "lab"
     return module.split(".")[1] if "." in module else module
 
 
@@ -143,7 +147,7 @@ def test_every_request_is_in_one_file_and_some_driver_does_it() -> None:
     elsewhere = [
         f"{module}: {node.name}"
         for module, other in MODULES.items()
-        if other != path and not module.startswith("holdfast.testing")
+        if other != path and not module.startswith(("holdfast.testing", LAB.name))
         for node in ast.walk(ast.parse(other.read_text()))
         if isinstance(node, ast.ClassDef) and any(re.match(r"(Request|Instant)\[", ast.unparse(base)) for base in node.bases)
     ]

@@ -42,8 +42,8 @@ MODULES = (
     "holdfast.testing",
     "holdfast.testing.recording",
     "holdfast.testing.history",
-    "holdfast.testing.checkers",
-    "holdfast.testing.machine",
+    "holdfast_lab.checkers",
+    "holdfast_lab.machine",
 )
 GIVEN = {
     "Broken", "CacheStatistics", "Cycle", "CycleWaiter", "Elected", "Holder", "Lease", "LockInfo", "LockLease", "Memoized",
@@ -140,7 +140,7 @@ def assigned(cls: type) -> dict[str, str]:
 
 def members(cls: type) -> Iterator[str]:
     """Yield the public members of a class of ours, those of its bases included."""
-    bases = [base for base in cls.__mro__ if base.__module__.startswith("holdfast.")]
+    bases = [base for base in cls.__mro__ if base.__module__.startswith(("holdfast.", "holdfast_lab."))]
     attributes: dict[str, str] = {}
     things: dict[str, object] = {}
     for base in reversed(bases):

@@ -11,10 +11,10 @@ from typing import Self
 
 from chaos.run import Run, Struck
 from holdfast.testing import history
-from holdfast.testing.checkers import RULES, Coverage, Violation
 from holdfast.testing.history import Event, process_of
-from holdfast.testing.judge.evidence import INFINITY, Ask, Evidence, Hold
-from holdfast.testing.judge.safety_rules import USUAL
+from holdfast_lab.checkers import RULES, Coverage, Violation
+from holdfast_lab.judge.evidence import INFINITY, Ask, Evidence, Hold
+from holdfast_lab.judge.safety_rules import USUAL
 
 OVERRUN = 1.0
 """Seconds after the end of its wait within which everybody has an answer, whatever is broken."""

@@ -15,8 +15,8 @@ import redis
 
 from cli.commands import PROGRAM
 from holdfast._local.server.process import PrivateServer
-from holdfast.bench.report import MEASURES, SCHEMA
-from holdfast.bench.scenarios import SCENARIOS
+from holdfast_lab.bench.report import MEASURES, SCHEMA
+from holdfast_lab.bench.scenarios import SCENARIOS
 
 
 def bench(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -110,7 +110,7 @@ def test_what_is_not_installed_is_left_out_and_said(server: PrivateServer, tmp_p
     arguments = ("handover", "--seconds", "0.05", "--url", server.url, "--charts", str(tmp_path / "charts"))
     done = bench(*arguments, env={"PYTHONPATH": path})
     assert done.returncode == 0
-    assert done.stderr == 'holdfast: no charts are drawn: pygal is missing; run pip install "holdfast[bench]"\n'
+    assert done.stderr == 'holdfast: no charts are drawn: pygal is missing; run pip install "holdfast-lab[bench]"\n'
     assert "python-redis-lock is left out" in done.stdout
     assert "redis-py Lock" in done.stdout
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.demo import counter
+from holdfast_lab.demo import counter
 
 
 def run(capfd: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 
 import pytest
 
 from holdfast.cli import main
-from holdfast.testing import ladder
-from holdfast.testing.explore import Report
-from holdfast.testing.ladder import rungs
+from holdfast_lab import ladder
+from holdfast_lab.explore import Report
+from holdfast_lab.ladder import rungs
 
 
 @pytest.fixture(autouse=True)
@@ -66,11 +65,3 @@ def test_a_rung_that_does_not_break_is_no_success(monkeypatch: pytest.MonkeyPatc
     out = capsys.readouterr().out
     assert "FAILED flag breaks (R1): not within 10 schedules" in out
     assert out.endswith(" s.\n")
-
-
-def test_without_lua_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    for name in [name for name in sys.modules if name.startswith(("lupa", "holdfast.testing."))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "lupa", None)
-    assert main(["demo", "ladder"]) == 69
-    assert capfd.readouterr().err == 'holdfast: demo ladder: the simulator needs Lua: run pip install "holdfast[testing]"\n'

@@ -11,8 +11,9 @@ import pytest
 
 from cli.commands import PROGRAM, Holdfast
 from holdfast.cli import main
-from holdfast.cli.demo import quorum, stage
+from holdfast.cli.demo import stage
 from holdfast.cli.demo.screen import Check
+from holdfast_lab.demo import quorum
 
 Scene = tuple[Callable[..., Any], Callable[[dict[str, Any]], list[Check]]]
 

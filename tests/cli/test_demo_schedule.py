@@ -10,7 +10,7 @@ import pytest
 
 from cli.commands import PROGRAM, Holdfast
 from holdfast.cli import main
-from holdfast.cli.demo import schedule
+from holdfast_lab.demo import schedule
 
 
 @pytest.mark.soak

@@ -11,8 +11,8 @@ import pytest
 
 from cli.commands import PROGRAM, Holdfast
 from holdfast.cli import main
-from holdfast.cli.demo import stampede
 from holdfast.cli.demo.screen import Check
+from holdfast_lab.demo import stampede
 
 
 def test_json_tells_what_happened(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

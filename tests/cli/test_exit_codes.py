@@ -103,7 +103,7 @@ ELSEWHERE = {
     ("nodes", "1"): "test_nodes_command.py",
     ("demo", "0"): "test_demo_ladder.py",
     ("demo", "1"): "test_demo_shows.py",
-    ("demo", "69"): "test_demo_ladder.py",
+    ("demo", "69"): "test_lab.py",
 }
 """Codes that take more than a command line to bring about, and the file with the test that does."""
 

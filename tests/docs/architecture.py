@@ -18,8 +18,9 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 import holdfast
+import holdfast_lab
 
-PACKAGE = Path(holdfast.__file__).parent
+PACKAGE, LAB = Path(holdfast.__file__).parent, Path(holdfast_lab.__file__).parent
 ROOT = PACKAGE.parents[1]
 PICTURE = ROOT / "docs" / "design" / "architecture.svg"
 
@@ -32,7 +33,8 @@ ROOMS = {  # name: (x, y, what it does)
     "_local": (30, 470, "servers, guardians"),
     "_core": (330, 470, "decides, without input or output"),
     "_lua": (330, 560, "runs on the server"),
-    "testing": (630, 110, "simulator, judge"),
+    "testing": (630, 110, "memory server, recorder"),
+    "lab": (630, 20, "simulator, judge, benchmarks"),
 }
 WIDTH, HEIGHT = 230, 54
 
@@ -51,11 +53,11 @@ FLOORS = {
     "api": ("src/holdfast/_api", "src/holdfast/schedule", "src/holdfast/legacy", "src/holdfast/fencing.py"),
     "core": ("src/holdfast/_core",),
     "lua": ("src/holdfast/_lua",),
-    "cli": ("src/holdfast/cli",),
-    "simulation": ("src/holdfast/testing/sim",),
-    "swarm": ("src/holdfast/testing/swarms",),
-    "scenarios": ("src/holdfast/testing/scenarios",),
-    "judge": ("src/holdfast/testing/judge",),
+    "cli": ("src/holdfast/cli", "lab/src/holdfast_lab/demo"),
+    "simulation": ("lab/src/holdfast_lab/sim",),
+    "swarm": ("lab/src/holdfast_lab/swarms",),
+    "scenarios": ("lab/src/holdfast_lab/scenarios",),
+    "judge": ("lab/src/holdfast_lab/judge",),
     "models": ("models",),
     "tests": ("tests",),
     "docs": ("docs",),
@@ -125,7 +127,7 @@ def _file(module: str) -> list[str]:
 
 
 def room(file: str) -> str:
-    """Return the room of a file, or "" for a file beside the rooms."""
+    """Return the room of a file of the package, or "" for a file beside the rooms."""
     first = file.split("/", maxsplit=1)[0]
     return first if first in ROOMS else ""
 
@@ -133,8 +135,8 @@ def room(file: str) -> str:
 def arrows() -> set[tuple[str, str]]:
     """Return who imports whom."""
     found: set[tuple[str, str]] = set()
-    for path in PACKAGE.rglob("*.py"):
-        here = room(str(path.relative_to(PACKAGE)))
+    for path in [*PACKAGE.rglob("*.py"), *LAB.rglob("*.py")]:
+        here = room(str(path.relative_to(PACKAGE))) if path.is_relative_to(PACKAGE) else "lab"
         there = {room(file) for file in imported(path)} | (
             {"_lua"} if here == "_core" and "_lua" in path.read_text() else set()
         )
@@ -203,7 +205,7 @@ def capability_of(path: Path) -> str:
         return folder or public[word]
     found = _fits(word, own) or folder or _fits(word, public)
     found = found or next((public[part] for part in path.parts[:-1] if part in public), "")
-    if not found and "cli" in path.parts:
+    if not found and {"cli", "demo"} & set(path.parts):
         commands = {word: name for name, capability in CAPABILITIES.items() for word in capability.commands.split()}
         found = commands.get(word.partition("_")[0], "")
     if not found and path.parts[:2] in {("tests", "unit"), ("tests", "faults"), ("tests", "sim")}:

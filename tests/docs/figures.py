@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from docs.pages import PAGES, ROOT
-from holdfast.bench.report import shown
+from holdfast_lab.bench.report import shown
 
 RESULTS = ROOT / "docs" / "bench" / "results.json"
 MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)

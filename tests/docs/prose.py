@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docs.pages import PAGES, ROOT
-
-SOURCES = ROOT / "src" / "holdfast"
+from sources import LAB, PACKAGE
 
 _LUA_COMMENT = re.compile(r"(?:^|\s)--(?!\[)[ -]*(.*)")
 _SENTENCE = re.compile(r"(?<=\.)\s+(?=[A-Z`])|\n\n")
@@ -41,10 +40,10 @@ class Prose(NamedTuple):
         return f"{self.path.relative_to(ROOT)}:{self.line}: {self.text}"
 
 
-def read(sources: Path = SOURCES) -> list[Prose]:
-    """Collect all prose of the sources, in the order of files and kinds."""
+def read(*packages: Path) -> list[Prose]:
+    """Collect all prose of these packages (default: of both distributions), in the order of files and kinds."""
     found: list[Prose] = []
-    for path in sorted(sources.rglob("*")):
+    for path in sorted(path for package in packages or (PACKAGE, LAB) for path in package.rglob("*")):
         if path.suffix == ".py":
             source = path.read_text(encoding="utf-8")
             found += [*_python(path, source), *_comments(path, source)]

@@ -17,7 +17,7 @@ def test_each_capability_has_files_on_its_floors() -> None:
 def test_no_file_has_another_name_of_a_capability() -> None:
     others = [
         path.relative_to(architecture.ROOT).as_posix()
-        for top in ("src", "tests", "models", "docs")
+        for top in ("src", "lab", "tests", "models", "docs")
         for path in (architecture.ROOT / top).rglob("*")
         if path.suffix in {".py", ".lua", ".pml", ".md"} and set(re.split(r"[_.]", path.name)) & architecture.OTHER_NAMES
     ]

@@ -36,7 +36,7 @@ def test_the_files_of_the_example_are_about_it() -> None:
 def test_the_names_of_the_example_are_in_its_files() -> None:
     for row in OPTION:
         texts = "".join(
-            (ROOT / file).read_text(encoding="utf-8") for file in linked(row) if file.startswith(("src/", "tests/"))
+            (ROOT / file).read_text(encoding="utf-8") for file in linked(row) if file.startswith(("src/", "lab/", "tests/"))
         )
         plain = re.sub(r"\[`[^`]+`\]", "", row)
         assert [name for name in re.findall(r"`([^`]+)`", plain) if name not in texts] == [], row

@@ -10,8 +10,8 @@ import pytest
 
 from docs import figures
 from docs.pages import PAGES, ROOT, name
-from holdfast.bench.report import MEASURES, SCHEMA
-from holdfast.bench.scenarios import SCENARIOS
+from holdfast_lab.bench.report import MEASURES, SCHEMA
+from holdfast_lab.bench.scenarios import SCENARIOS
 
 DOCUMENT = json.loads(figures.RESULTS.read_text(encoding="utf-8"))
 MARKED = [page for page in PAGES if figures.MARKED.search(page.read_text(encoding="utf-8"))]

@@ -17,7 +17,7 @@ from faults.faces import Admin, until
 from faults.proxy import Proxy
 from holdfast._local.server.process import PrivateServer
 from holdfast.testing import history
-from holdfast.testing.checkers import Coverage, check
+from holdfast_lab.checkers import Coverage, check
 
 if TYPE_CHECKING:
     from conftest import NewServer

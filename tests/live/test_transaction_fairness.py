@@ -8,8 +8,8 @@ import pytest
 
 from holdfast._core.transaction import TRIES
 from holdfast._local.server.process import PrivateServer
-from holdfast.cli.demo import counter
 from holdfast.cli.demo.stage import Stage
+from holdfast_lab.demo import counter
 
 PROCESSES = 8
 

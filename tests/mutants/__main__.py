@@ -27,9 +27,10 @@ from typing import Any
 
 from mutants import drawing, isolation, layers, noting
 from mutants.covering import STATE
-from mutants.drawing import AREAS, PACKAGE, Mutant
+from mutants.drawing import AREAS, Mutant
 from mutants.trials import Trials
 from sim.mutate import copied
+from sources import PACKAGE
 
 RESULTS = STATE / "results.jsonl"
 LAYERS: dict[str, Callable[[Mutant], list[str]]] = {

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
-from pathlib import Path
 
 from mutants import lua, python
 from mutants.operators import Place
+from sources import PACKAGE
 
-PACKAGE = Path(__file__).parents[2] / "src" / "holdfast"
 AREAS = {
     "scripts": ("_lua/**/*.lua",),
     "core": ("_core/**/*.py",),

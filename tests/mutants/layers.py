@@ -16,7 +16,8 @@ from typing import Any
 import coverage
 
 from mutants.covering import LINES, SECONDS, STATE
-from mutants.drawing import PACKAGE, Mutant
+from mutants.drawing import Mutant
+from sources import PACKAGE
 
 TESTS = Path(__file__).parents[1]
 LUA = PACKAGE / "_lua"
@@ -178,7 +179,7 @@ def run_histories(root: Path, names: list[str]) -> int:
 
 
 def _campaign() -> Any:
-    from holdfast.testing import runner
+    from holdfast_lab import runner
 
     return runner
 

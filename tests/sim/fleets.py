@@ -13,14 +13,14 @@ from holdfast._core.requests import Command, Now, Sleep, UnixTime, WireError
 from holdfast._core.timestamp import Hold, Stamp
 from holdfast.errors import LeaseLost, LockTimeout
 from holdfast.legacy import _migrating
-from holdfast.testing.judge.evidence import Evidence
-from holdfast.testing.judge.evidence import Hold as Held
-from holdfast.testing.sim import faults
-from holdfast.testing.sim.lock_client import Lease, Lock, spec
-from holdfast.testing.sim.server import Server
-from holdfast.testing.sim.virtual_time import EPOCH, Stuck, Weather
-from holdfast.testing.sim.worker import Cancelled, Worker
-from holdfast.testing.sim.world import Process, World
+from holdfast_lab.judge.evidence import Evidence
+from holdfast_lab.judge.evidence import Hold as Held
+from holdfast_lab.sim import faults
+from holdfast_lab.sim.lock_client import Lease, Lock, spec
+from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
+from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.world import Process, World
 
 KEY = "lock.foo"
 TTL = 2.0

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.testing.ladder import RUNGS, SCENARIOS, Rung, Scenario, Step, climb, locks, survives
+from holdfast_lab.ladder import RUNGS, SCENARIOS, Rung, Scenario, Step, climb, locks, survives
 
 PAGE = Path(__file__).parents[2] / "docs" / "ladder.md"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.testing.ladder import find, survives
+from holdfast_lab.ladder import find, survives
 from sim.timestamps import FALLS
 
 PAGE = Path(__file__).parents[2] / "docs" / "legacy-faults.md"

@@ -8,7 +8,7 @@
     python tests/sim/mutate.py --rotate       search anew those whose turn it is, by a digest of the sources: JSON lines
     python tests/sim/mutate.py --replay       do each recorded case again, for the tests: JSON lines
 
-A defect is put into a copy of the package, and that copy is imported anew, or what is imported of it changed. So this runs in
+A defect is put into a copy of the packages, and that copy is imported anew, or what is imported of it changed. So this runs in
 a process of its own, which must not have imported the package before.
 """
 
@@ -39,10 +39,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from mutants.defects import Mutation
 from sim.mutations import MUTATIONS
-from sources import digest
+from sources import LAB, PACKAGE, digest
 
 TESTS = Path(__file__).parents[1]
-PACKAGE = TESTS.parent / "src" / "holdfast"
 RECORD = Path(__file__).with_name("mutations.json")
 PAGE = TESTS.parent / "docs" / "design" / "mutations.md"
 
@@ -141,14 +140,15 @@ def shown(mutation: Mutation) -> str:
 
 
 class Copy:
-    """A copy of the package, imported from where it is."""
+    """A copy of the packages, imported from where it is."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.found: tuple[Any, list[Any]] | None = None
         """The module `_lua`, and the scripts that were made of it."""
         # With what is compiled already, which Python knows by the time of the text: that is most of what an import costs.
-        shutil.copytree(PACKAGE, root / "holdfast", ignore=shutil.ignore_patterns("*.pyc.*"))
+        for package in (PACKAGE, LAB):
+            shutil.copytree(package, root / package.name, ignore=shutil.ignore_patterns("*.pyc.*"))
         compileall.compile_dir(root, quiet=1)
         sys.path.insert(0, str(root))
         sys.dont_write_bytecode = True
@@ -156,7 +156,7 @@ class Copy:
     @contextmanager
     def mutated(self, mutation: Planted | None) -> Iterator[None]:
         """With this defect in it, freshly imported."""
-        for name in [name for name in sys.modules if name.partition(".")[0] == "holdfast"]:
+        for name in [name for name in sys.modules if name.partition(".")[0] in {PACKAGE.name, LAB.name}]:
             del sys.modules[name]
         with self.on_disk(mutation) if mutation else nullcontext():
             yield
@@ -249,8 +249,8 @@ class Copy:
         return self.found[1]
 
     def part(self, name: str) -> Any:
-        """A module of the copy."""
-        module = importlib.import_module(f"holdfast.testing.{name}")
+        """A module of the lab in the copy."""
+        module = importlib.import_module(f"{LAB.name}.{name}")
         assert Path(str(module.__file__)).is_relative_to(self.root)
         return module
 

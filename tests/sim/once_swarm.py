@@ -20,13 +20,13 @@ from holdfast._core.requests import Call, Sleep, WireError
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import DELETE
 from holdfast._core.single_flight.flight import Found, Load, Loading
-from holdfast.testing.sim.faults import FAULTS, mishaps
-from holdfast.testing.sim.leftovers import leftovers
-from holdfast.testing.sim.network import Wire
-from holdfast.testing.sim.server import Server
-from holdfast.testing.sim.virtual_time import EPOCH, Stuck, Weather
-from holdfast.testing.sim.worker import Cancelled, Worker
-from holdfast.testing.sim.world import Face, Process, World
+from holdfast_lab.sim.faults import FAULTS, mishaps
+from holdfast_lab.sim.leftovers import leftovers
+from holdfast_lab.sim.network import Wire
+from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
+from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.world import Face, Process, World
 
 TIME_LIMIT = 900.0
 STEPS = 50_000

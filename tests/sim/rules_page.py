@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.testing.judge.verdicts import in_order
-from holdfast.testing.runner import SWARMS
+from holdfast_lab.judge.verdicts import in_order
+from holdfast_lab.runner import SWARMS
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "simulation.md"
 

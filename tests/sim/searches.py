@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast.testing.explore import Report
+from holdfast_lab.explore import Report
 from sources import turn
 
 Case = TypeVar("Case")
@@ -43,7 +43,7 @@ def search(scenario: Any, slow: Collection[str] = ()) -> Report:
     report: Report = scenario.explore() if whole else scenario.explore(most=FIRST, broad=True)
     choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
     what = [str(violation) for found in report.found for violation in found.violations]
-    assert what == [], f"python -m holdfast.testing replay {scenario.name}:{choices}"
+    assert what == [], f"python -m holdfast_lab replay {scenario.name}:{choices}"
     assert report.covered if whole else report.schedules == FIRST
     assert report.ended, "no schedule came to its end"
     return report

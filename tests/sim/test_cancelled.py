@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from holdfast._core.requests import Command, Run
-from holdfast.testing import checkers
-from holdfast.testing.scenarios.lock import Program, Scenario, once
-from holdfast.testing.sim.network import Pipe
-from holdfast.testing.sim.stepwise import Stepwise
-from holdfast.testing.sim.worker import Worker
-from holdfast.testing.sim.world import Face
+from holdfast_lab import checkers
+from holdfast_lab.scenarios.lock import Program, Scenario, once
+from holdfast_lab.sim.network import Pipe
+from holdfast_lab.sim.stepwise import Stepwise
+from holdfast_lab.sim.worker import Worker
+from holdfast_lab.sim.world import Face
 
 Way = Callable[[Stepwise, Worker], None]
 

@@ -1,4 +1,4 @@
-"""``python -m holdfast.testing``: what it says, and its exit codes."""
+"""``python -m holdfast_lab``: what it says, and its exit codes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import __main__ as command
-from holdfast.testing import explore, runner
 from holdfast.testing.history import Event, write
-from holdfast.testing.judge.safety_rules import Violation
-from holdfast.testing.scenarios import lock as lock_scenarios
-from holdfast.testing.scenarios import quorum as quorum_scenarios
-from holdfast.testing.swarms import lock as lock_swarm
+from holdfast_lab import __main__ as command
+from holdfast_lab import explore, runner
+from holdfast_lab.judge.safety_rules import Violation
+from holdfast_lab.scenarios import lock as lock_scenarios
+from holdfast_lab.scenarios import quorum as quorum_scenarios
+from holdfast_lab.swarms import lock as lock_swarm
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
-    monkeypatch.setattr(sys, "argv", ["holdfast.testing", *args])
+    monkeypatch.setattr(sys, "argv", ["holdfast_lab", *args])
     code = command.main()
     return code, capsys.readouterr().out
 
 
 def test_it_is_a_command() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast.testing", "swarm", "--wired", "--histories", "30", "--jobs", "1"],
+        [sys.executable, "-m", "holdfast_lab", "swarm", "--wired", "--histories", "30", "--jobs", "1"],
         capture_output=True,
         text=True,
         check=False,
@@ -49,7 +49,7 @@ def test_what_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(runner, "run_seeds", lambda **_: tally)
     code, said = run(monkeypatch, capsys, "swarm")
     assert code == 1
-    assert "seed 17: R1 two holders\n  python -m holdfast.testing replay 17" in said
+    assert "seed 17: R1 two holders\n  python -m holdfast_lab replay 17" in said
 
 
 def test_scenarios_are_listed_and_explored(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_a_schedule_that_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(lock_scenarios.Scenario, "explore", lambda *_, **__: explore.Report(covered=True, found=[found]))
     code, said = run(monkeypatch, capsys, "explore", "two-crash")
     assert code == 1
-    assert "python -m holdfast.testing replay two-crash:0.1.2" in said
+    assert "python -m holdfast_lab replay two-crash:0.1.2" in said
 
 
 def test_replays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +111,7 @@ def test_recordings_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_what_is_no_seed_and_no_schedule_is_refused(
     which: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["holdfast.testing", "replay", which])
+    monkeypatch.setattr(sys, "argv", ["holdfast_lab", "replay", which])
     assert command.main() == 2
     assert "neither a seed (17, quorum:17, ...) nor a scenario" in capsys.readouterr().err
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import RunnerTotals, batch, run_seeds
-from holdfast.testing.scenarios.election import ELECTION_SCENARIOS
-from holdfast.testing.swarms import election as election_swarm
+from holdfast_lab.runner import RunnerTotals, batch, run_seeds
+from holdfast_lab.scenarios.election import ELECTION_SCENARIOS
+from holdfast_lab.swarms import election as election_swarm
 from sim.searches import search
 
 HISTORIES = 120
@@ -23,7 +23,7 @@ def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         terms, seen = tally.counts["election elected"], tally.counts["election seen"]
         print(f"\n  {tally.histories} histories, {terms} terms, {seen} times seen")
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay election:{seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast_lab replay election:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing("election") == [], "too little has happened (R11)"
 

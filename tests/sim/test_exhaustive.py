@@ -8,8 +8,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from holdfast.testing.explore import Report
-from holdfast.testing.scenarios.lock import LONG, PERMITS, QUICK, SCENARIOS
+from holdfast_lab.explore import Report
+from holdfast_lab.scenarios.lock import LONG, PERMITS, QUICK, SCENARIOS
 from sim.searches import in_full, search
 
 SMALL = {
@@ -51,7 +51,7 @@ def judge(reports: dict[str, Report], capsys: pytest.CaptureFixture[str], slow: 
     for name, report in reports.items():
         choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
         what = [str(violation) for found in report.found for violation in found.violations]
-        assert what == [], f"python -m holdfast.testing replay {name}:{choices}"
+        assert what == [], f"python -m holdfast_lab replay {name}:{choices}"
         assert report.covered or not in_full(name, slow)
         assert report.ended > 1, "hardly any schedule came to its end"
     return list(reports.values())

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing import ladder
-from holdfast.testing.checkers import check
-from holdfast.testing.explore import explore, replay
 from holdfast.testing.history import Event
-from holdfast.testing.ladder import RUNGS, SCENARIOS, Rung, Scenario, Step, rungs
-from holdfast.testing.ladder.rungs import build, by_name, settle
-from holdfast.testing.ladder.world import LadderWorld
-from holdfast.testing.sim.stepwise import Stepwise
+from holdfast_lab import ladder
+from holdfast_lab.checkers import check
+from holdfast_lab.explore import explore, replay
+from holdfast_lab.ladder import RUNGS, SCENARIOS, Rung, Scenario, Step, rungs
+from holdfast_lab.ladder.rungs import build, by_name, settle
+from holdfast_lab.ladder.world import LadderWorld
+from holdfast_lab.sim.stepwise import Stepwise
 from sim import ladder_page
 from sim.searches import by_turns
 
@@ -64,7 +64,7 @@ def test_a_schedule_is_a_list_of_choices(rung: Rung, steps: dict[str, Step]) -> 
 
 
 PROGRAM = """
-from holdfast.testing.ladder import RUNGS, find
+from holdfast_lab.ladder import RUNGS, find
 print([(found.schedules, found.choices, found.history) for rung in RUNGS if rung.fall for found in [find(rung)] if found])
 """
 

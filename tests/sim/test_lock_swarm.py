@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import SWARMS, RunnerTotals, batch, run_seeds
+from holdfast_lab.runner import SWARMS, RunnerTotals, batch, run_seeds
 
 HISTORIES = 1200
 MANY = 500_000
@@ -16,7 +16,7 @@ def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
             f"\n  {tally.histories} histories, {tally.calls} script calls; each core "
             f"{tally.histories / tally.seconds:.0f} histories and {tally.calls / tally.seconds:.0f} calls a second"
         )
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay {seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast_lab replay {seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing() == [], "too little has happened (R11)"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-from holdfast.testing.machine import LockMachine
-from holdfast.testing.sim import lock_client
+from holdfast_lab.machine import LockMachine
+from holdfast_lab.sim import lock_client
 
 TestLockMachine = LockMachine.TestCase
 TestLockMachine.settings = settings(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import RunnerTotals, batch, run_seeds
-from holdfast.testing.scenarios.multilock import MULTILOCK_SCENARIOS
-from holdfast.testing.swarms import multilock as multilock_swarm
+from holdfast_lab.runner import RunnerTotals, batch, run_seeds
+from holdfast_lab.scenarios.multilock import MULTILOCK_SCENARIOS
+from holdfast_lab.swarms import multilock as multilock_swarm
 from sim.searches import search
 
 HISTORIES, MANY = 120, 20_000
@@ -16,7 +16,7 @@ SLOW = {"crossed-lost-request", "crossed-lost-reply"}
 
 
 def judge(tally: RunnerTotals) -> None:
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay multilock:{seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast_lab replay multilock:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing("multilock") == [], "too little has happened (R11)"
 

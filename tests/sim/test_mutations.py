@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.judge.safety_rules import Violation
+from holdfast_lab.judge.safety_rules import Violation
 from mutants.defects import Mutation
 from sim import mutate
 from sim.mutations import MUTATIONS
+from sources import PACKAGE
 
 HERE = Path(__file__).parent
 AGAIN = "the simulator has changed? python tests/sim/mutate.py --record"
@@ -50,7 +51,7 @@ def test_each_is_another_defect() -> None:
     """And each finds its place."""
     written = Counter(mutate.patched(mutation) for mutation in MUTATIONS)
     assert max(written.values()) == 1
-    assert [each.name for each in MUTATIONS if (mutate.PACKAGE / each.file).read_text(encoding="utf-8") in written] == []
+    assert [each.name for each in MUTATIONS if (PACKAGE / each.file).read_text(encoding="utf-8") in written] == []
 
 
 def test_the_page_shows_what_is_recorded() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import RunnerTotals, batch, run_seeds
-from holdfast.testing.swarms import permit as permit_swarm
+from holdfast_lab.runner import RunnerTotals, batch, run_seeds
+from holdfast_lab.swarms import permit as permit_swarm
 
 HISTORIES = 250
 MANY = 50_000
@@ -14,7 +14,7 @@ MANY = 50_000
 def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.counts['permits shared']} shared")
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay permit:{seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast_lab replay permit:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing("permit") == [], "too little has happened (R11)"
 

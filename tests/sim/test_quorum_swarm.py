@@ -7,10 +7,10 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from holdfast.testing.explore import Report, explore
-from holdfast.testing.runner import RunnerTotals, batch, run_seeds
-from holdfast.testing.scenarios.quorum import QUORUM_SCENARIOS, UNGUARDED
-from holdfast.testing.swarms import quorum as quorum_swarm
+from holdfast_lab.explore import Report, explore
+from holdfast_lab.runner import RunnerTotals, batch, run_seeds
+from holdfast_lab.scenarios.quorum import QUORUM_SCENARIOS, UNGUARDED
+from holdfast_lab.swarms import quorum as quorum_swarm
 
 HISTORIES = 300
 MANY = 20_000
@@ -19,7 +19,7 @@ MANY = 20_000
 def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.coverage.taken} times taken")
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay quorum:{seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast_lab replay quorum:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing("quorum") == [], "too little has happened (R11)"
 
@@ -74,6 +74,6 @@ def test_every_schedule(capsys: pytest.CaptureFixture[str]) -> None:
         with capsys.disabled():
             print(f"\n  {name:20} {report.states} states, {report.schedules} schedules", end="")
         choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
-        assert report.found == [], f"python -m holdfast.testing replay {name}:{choices}"
+        assert report.found == [], f"python -m holdfast_lab replay {name}:{choices}"
         assert report.covered
         assert report.ended > 1

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from holdfast.testing.runner import SWARMS, RunnerTotals, batch, swarm_of
-from holdfast.testing.sim.rare import PLAIN, THEMES
+from holdfast_lab.runner import SWARMS, RunnerTotals, batch, swarm_of
+from holdfast_lab.sim.rare import PLAIN, THEMES
 from sim.searches import by_turns
 
 MANY = 3_000
@@ -16,7 +16,7 @@ CASES = [f"{of}+{theme.name}" for theme in THEMES.values() for of in theme.swarm
 
 
 def judge(tally: RunnerTotals, name: str) -> None:
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay {name}:{seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast_lab replay {name}:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing(name) == [], "too little has happened (R11)"
 
@@ -44,7 +44,7 @@ def test_a_theme_is_drawn_apart(name: str) -> None:
 
 def test_they_are_on_the_command_line() -> None:
     def run(*args: str) -> tuple[int, str]:
-        done = subprocess.run([sys.executable, "-m", "holdfast.testing", *args], capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, "-m", "holdfast_lab", *args], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
 
     code, said = run("swarm", "--schedule", "--theme", "jumping", "--histories", "20", "--jobs", "1")

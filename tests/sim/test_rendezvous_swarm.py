@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import RunnerTotals, batch, run_seeds
-from holdfast.testing.scenarios.rendezvous import RENDEZVOUS_SCENARIOS
-from holdfast.testing.swarms import rendezvous as rendezvous_swarm
+from holdfast_lab.runner import RunnerTotals, batch, run_seeds
+from holdfast_lab.scenarios.rendezvous import RENDEZVOUS_SCENARIOS
+from holdfast_lab.swarms import rendezvous as rendezvous_swarm
 
 HISTORIES = 400
 MANY = 20_000
@@ -16,7 +16,7 @@ LONG = {"meet-late", "event"}
 def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n  {tally.histories} histories; each core {tally.histories / tally.seconds:.0f} a second")
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay rendezvous:{seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast_lab replay rendezvous:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing("rendezvous") == [], "too little has happened (R11)"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.checkers import RULES
-from holdfast.testing.runner import JUDGED_IN, SWARMS, RunnerTotals
+from holdfast_lab.checkers import RULES
+from holdfast_lab.runner import JUDGED_IN, SWARMS, RunnerTotals
 from sim.rules_page import PAGE, render
 
 

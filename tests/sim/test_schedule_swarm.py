@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import RunnerTotals, batch, run_seeds
-from holdfast.testing.swarms import schedule as schedule_swarm
+from holdfast_lab.runner import RunnerTotals, batch, run_seeds
+from holdfast_lab.swarms import schedule as schedule_swarm
 
 HISTORIES = 250
 MANY = 20_000
@@ -15,7 +15,7 @@ def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         ticks = sum(count for what, count in tally.counts.items() if what.startswith("tick "))
         print(f"\n  {tally.histories} histories, {ticks} ticks; each core {tally.histories / tally.seconds:.0f} a second")
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay schedule:{seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast_lab replay schedule:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing("schedule") == [], "too little has happened (R11)"
 

@@ -11,10 +11,10 @@ import pytest
 from holdfast._core.schedule.commands import Entry, overview
 from holdfast._core.schedule.job import BESIDE, JOBS, Keys, Options
 from holdfast.schedule.timetable import Every
-from holdfast.testing.sim.schedule_client import Service
-from holdfast.testing.sim.server import Server
-from holdfast.testing.sim.virtual_time import EPOCH, Weather
-from holdfast.testing.sim.world import Process, World
+from holdfast_lab.sim.schedule_client import Service
+from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.virtual_time import EPOCH, Weather
+from holdfast_lab.sim.world import Process, World
 
 KEYS = Keys.of("s")
 GRACE = 0.3

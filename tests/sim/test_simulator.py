@@ -11,21 +11,21 @@ import pytest
 
 from holdfast._core.lock.acquire import RECALL_WITHIN_S
 from holdfast._core.lock.server_queue import Waiting
-from holdfast.testing.explore import explore
-from holdfast.testing.scenarios.lock import SCENARIOS, Program, Scenario, once
-from holdfast.testing.sim import stepwise
-from holdfast.testing.sim.lock_client import Lock, spec
-from holdfast.testing.sim.server import Server
-from holdfast.testing.sim.state import Fingerprint
-from holdfast.testing.sim.virtual_time import EPOCH, Stuck
-from holdfast.testing.sim.worker import Worker
-from holdfast.testing.sim.world import Process, World
-from holdfast.testing.swarms import lock as lock_swarm
+from holdfast_lab.explore import explore
+from holdfast_lab.scenarios.lock import SCENARIOS, Program, Scenario, once
+from holdfast_lab.sim import stepwise
+from holdfast_lab.sim.lock_client import Lock, spec
+from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.state import Fingerprint
+from holdfast_lab.sim.virtual_time import EPOCH, Stuck
+from holdfast_lab.sim.worker import Worker
+from holdfast_lab.sim.world import Process, World
+from holdfast_lab.swarms import lock as lock_swarm
 from sim.searches import by_turns
 
 PROGRAM = """
 import hashlib
-from holdfast.testing.swarms import lock as swarm
+from holdfast_lab.swarms import lock as swarm
 print(hashlib.sha256(repr([swarm.simulate(seed, trace=True).history for seed in range(40)]).encode()).hexdigest())
 """
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from holdfast.testing.history import Event
-from holdfast.testing.judge.safety_rules import Violation
-from holdfast.testing.runner import RunnerTotals, batch, run_seeds
-from holdfast.testing.scenarios.single_flight import FLIGHT_SCENARIOS
-from holdfast.testing.swarms import single_flight as single_flight_swarm
-from holdfast.testing.swarms.single_flight import Case, Profile, s1_nothing_void_is_found, s2_one_loads
+from holdfast_lab.judge.safety_rules import Violation
+from holdfast_lab.runner import RunnerTotals, batch, run_seeds
+from holdfast_lab.scenarios.single_flight import FLIGHT_SCENARIOS
+from holdfast_lab.swarms import single_flight as single_flight_swarm
+from holdfast_lab.swarms.single_flight import Case, Profile, s1_nothing_void_is_found, s2_one_loads
 from sim.searches import search
 
 HISTORIES = 250
@@ -22,7 +22,7 @@ LONG = {"flight-late", "flight-drop", "flight-tag"}
 def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.counts['flight load']} loads")
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay single_flight:{seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast_lab replay single_flight:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing("single_flight") == [], "too little has happened (R11)"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.runner import RunnerTotals, batch, run_seeds
-from holdfast.testing.scenarios.ticket import TICKET_SCENARIOS
-from holdfast.testing.swarms import ticket as ticket_swarm
+from holdfast_lab.runner import RunnerTotals, batch, run_seeds
+from holdfast_lab.scenarios.ticket import TICKET_SCENARIOS
+from holdfast_lab.swarms import ticket as ticket_swarm
 from sim.searches import search
 
 HISTORIES = 400
@@ -21,7 +21,7 @@ def judge(tally: RunnerTotals, capsys: pytest.CaptureFixture[str]) -> None:
         print(
             f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.counts['ticket redeemed']} tickets redeemed"
         )
-    seeds = "; ".join(f"{what}: python -m holdfast.testing replay ticket:{seed}" for seed, what in tally.failed[:5])
+    seeds = "; ".join(f"{what}: python -m holdfast_lab replay ticket:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing("ticket") == [], "too little has happened (R11)"
 

@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 
 from holdfast._core import timestamp
-from holdfast.testing.ladder import Rung, Scenario, find, survives
-from holdfast.testing.ladder.rungs import CALM, CLOCKS, CRASH, LOST_REPLY, PAUSE
+from holdfast_lab.ladder import Rung, Scenario, find, survives
+from holdfast_lab.ladder.rungs import CALM, CLOCKS, CRASH, LOST_REPLY, PAUSE
 from sim import legacy_page
 from sim.fleets import TROUBLE, Fleet, Outcome, simulate
 from sim.searches import by_turns

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.runner import batch
-from holdfast.testing.wired.histories import simulate
+from holdfast_lab.runner import batch
+from holdfast_lab.wired.histories import simulate
 from sim.wired_defects import WIRED
 from sources import turn
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from holdfast._core import timestamp
 from holdfast._core.requests import NewToken, Now
 from holdfast._core.timestamp import Hold, Stamp
-from holdfast.testing.ladder import Rung, Scenario
-from holdfast.testing.ladder.locks import KEY, TIMEOUT, TTL, TTL_MS, Held, Timestamp, TimestampIsMine, call
-from holdfast.testing.ladder.rungs import CLOCKS, CRASH_OF_THREE, LOST_REPLY, Fall, by_name
-from holdfast.testing.sim.state import same_in_all_states
+from holdfast_lab.ladder import Rung, Scenario
+from holdfast_lab.ladder.locks import KEY, TIMEOUT, TTL, TTL_MS, Held, Timestamp, TimestampIsMine, call
+from holdfast_lab.ladder.rungs import CLOCKS, CRASH_OF_THREE, LOST_REPLY, Fall, by_name
+from holdfast_lab.sim.state import same_in_all_states
 
 AHEAD = 300.0
 """Seconds."""

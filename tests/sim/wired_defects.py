@@ -1,4 +1,4 @@
-"""Deliberate defects in the drivers and the connections, which the histories of `holdfast.testing.wired` have to catch.
+"""Deliberate defects in the drivers and the connections, which the histories of `holdfast_lab.wired` have to catch.
 
 Run as a script, it plants each and searches: one JSON line for each defect, with the seed that has caught it.
 """

@@ -16,8 +16,8 @@ import pytest
 import redis
 
 from holdfast.testing import history
-from holdfast.testing.checkers import Coverage, check
 from holdfast.testing.recording import Recorder
+from holdfast_lab.checkers import Coverage, check
 
 if TYPE_CHECKING:
     from conftest import NewServer

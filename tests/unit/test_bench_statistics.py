@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from holdfast.bench import crowd, plan, report, throughput, wiretap
+from holdfast_lab.bench import crowd, plan, report, throughput, wiretap
 
 
 def test_quantiles_are_of_the_nearest_rank() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from holdfast.testing import history
-from holdfast.testing.checkers import RULES, Coverage, Limits, check, main
 from holdfast.testing.history import Event
-from holdfast.testing.judge.verdicts import Docket
+from holdfast_lab.checkers import RULES, Coverage, Limits, check, main
+from holdfast_lab.judge.verdicts import Docket
 
 LIMITS = Limits(notice=1.0, handover=4.0, claim=2.1, lag=1.0, linger=1.0, passes=2, pass_time=0.5, recall=True)
 

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from mutants import drawing
+from sources import PACKAGE
 
 TRIALS = """
 import json, os, signal, subprocess, sys, time
@@ -47,7 +48,7 @@ def test_the_draw_is_even() -> None:
     drawn = list(islice(drawing.drawn(1), 60))
     assert Counter(mutant.area for mutant in drawn) == dict.fromkeys(drawing.AREAS, 10)
     for mutant in drawn:
-        source = (drawing.PACKAGE / mutant.file).read_text(encoding="utf-8")
+        source = (PACKAGE / mutant.file).read_text(encoding="utf-8")
         assert mutant.planted(source) != source
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing.history import Event
-from holdfast.testing.judge.rendezvous_rules import RendezvousHistory, event
+from holdfast_lab.judge.rendezvous_rules import RendezvousHistory, event
 
 
 def e(at: float, kind: str, attempt: str = "", **facts: Any) -> Event:

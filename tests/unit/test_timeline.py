@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
-from holdfast.testing.checkers import Violation, check
 from holdfast.testing.history import Event
-from holdfast.testing.timeline import WIDTH, draw
+from holdfast_lab.checkers import Violation, check
+from holdfast_lab.timeline import WIDTH, draw
 
 OVERTAKEN = [
     Event(1e9, "ask", "p1/t1", "x", "p1/t1#1", until=inf),

@@ -1,7 +1,7 @@
 """The parts of the operating system that drivers and connections use: time, randomness, sockets and threads.
 
 Drivers and connections get an object with these parts as a constructor argument. In production the object is `SYSTEM`. The
-simulator in `holdfast.testing.wired` passes an object with virtual time and simulated sockets.
+simulator in `holdfast_lab.wired` passes an object with virtual time and simulated sockets.
 """
 
 from __future__ import annotations

@@ -65,11 +65,14 @@ OF = {
         "2": "fewer vote, so no lock can be acquired; with init: some are not declared",
     },
     "acl": {"0": "the rule is printed"},
-    "bench": {"0": "the figures are measured, whether targets were missed or not"},
+    "bench": {
+        "0": "the figures are measured, whether targets were missed or not",
+        "69": "no server: it cannot be reached, or it refuses; or holdfast-lab is not installed",
+    },
     "demo": {
         "0": "all checks held",
         "1": "some checks did not hold",
-        "69": "no server could be started, or holdfast[testing] is not installed (ladder)",
+        "69": "no server could be started, or holdfast-lab is not installed (all but the tour)",
     },
     "completion": {"0": "the script is printed"},
 }

@@ -1,21 +1,9 @@
-"""Tools for tests of code that uses holdfast, and the simulator that tests holdfast itself.
-
-For tests of your code (``docs/testing.md``):
+"""Tools for tests of code that uses holdfast (``docs/testing.md``).
 
 - `memory` starts a server in memory, `clock` moves the time, and `server` starts a private real server.
 - `pytest_plugin` has fixtures for these three.
-- `recording` records what live processes do with a lock, and `checkers` judges the records.
-
-For tests of holdfast (``docs/design/simulation.md``):
-
-- `sim` simulates processes, network and servers under virtual time, and runs production's operations in them.
-- `swarms` and `runner` simulate random histories. `explore` and `scenarios` try every order of events of a small scenario.
-  With `machine`, Hypothesis chooses the steps.
-- Each run produces a `history`. `checkers` judges it by the rules in `judge`, and `timeline` draws it.
-- `wired` tests the real drivers over scripted sockets.
-- `ladder` has simple locks that are known to be broken, and finds out how.
-- `keyspace` is the data of a simulated server. `inmemory` and `sim` use it.
-- `__main__` is the program ``python -m holdfast.testing``.
+- `recording` records what live processes do with a lock, as a `history`. The distribution holdfast-lab judges histories.
+- `inmemory` is the server in memory, and `keyspace` has its data and commands.
 """
 
 from __future__ import annotations

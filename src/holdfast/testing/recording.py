@@ -1,7 +1,7 @@
 """Record what live processes do with their locks, so that `checkers` can judge it.
 
 Each process writes a file of its own. A `Register`, which stands for the resource that the lock protects, writes another
-file. ``python -m holdfast.testing check FILE...`` judges all files together. All times are those of the machine's
+file. ``python -m holdfast_lab check FILE...`` judges all files together. All times are those of the machine's
 monotonic clock, so all processes must run on one machine. No secret is written: an attempt to acquire is identified by a
 number, not by its token.
 

@@ -1,15 +1,16 @@
 """``holdfast demo``: demonstrations of locks with real processes and servers; each takes less than twenty seconds.
 
-Each demonstration has a line in `SHOWS`, and a module of the same name with a function ``main(*, as_json) -> exit code``. It
-measures what its processes do, prints the measured facts, and checks them; if a check fails, the exit code is not 0. `show`
-has the code that all of them share. `stage` starts the processes and sends them orders, and `actors` has the code
-that the processes run. `scenes` has the scenes of the tour.
+Each demonstration has a line in `SHOWS`, and a module of the same name with a function ``main(*, as_json) -> exit code``: the
+tour here, the others in `holdfast_lab.demo`. It measures what its processes do, prints the measured facts, and checks them; if
+a check fails, the exit code is not 0. `show` has the code that all of them share. `stage` starts the processes and sends them
+orders, and `actors` has the code that the processes run. `scenes` has the scenes of the tour.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from holdfast.cli import lab
 
 if TYPE_CHECKING:
     import argparse
@@ -28,7 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "A SHOW runs on private servers, which are removed afterwards; but the tour uses\n"
-        "the server of HOLDFAST_URL if that is set, and the ladder a simulated server."
+        "the server of HOLDFAST_URL if that is set, and the ladder a simulated server.\n"
+        "All but the tour need holdfast-lab: pip install holdfast-lab."
     )
     lines = "\n".join(f"{name:9} {summary}" for name, summary in SHOWS.items())
     parser.add_argument("show", nargs="?", choices=[*SHOWS], default="tour", metavar="SHOW", help=lines)
@@ -37,5 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run the subcommand and return its exit code."""
-    code: int = importlib.import_module(f"holdfast.cli.demo.{args.show}").main(as_json=args.json)
-    return code
+    if args.show == "tour":
+        from holdfast.cli.demo import tour
+
+        return tour.main(as_json=args.json)
+    return lab.run(f"demo {args.show}", f"demo.{args.show}", as_json=args.json)

@@ -1,0 +1,84 @@
+"""``holdfast demo ladder``: simple locks as many programs write them, each with an order of events that breaks it.
+
+The simulator searches for such an order of events, and finds it quickly. The locks, called rungs, are in
+`holdfast_lab.ladder`. No server is needed, because the simulator contains one.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+from holdfast.cli.demo.screen import Check, Screen
+from holdfast.cli.demo.show import Facts, perform
+from holdfast_lab import ladder
+from holdfast_lab.ladder import RUNGS, Step
+
+WIDTH = 80
+
+
+def main(*, as_json: bool) -> int:
+    """Run this demonstration and return its exit code."""
+
+    def play(screen: Screen) -> tuple[Facts, list[Check]]:
+        screen.line("holdfast demo ladder: a simulator tries schedules until a rule is broken")
+        checks: list[Check] = []
+        rungs: list[Facts] = []
+        for step in ladder.climb():
+            found = judge(step, RUNGS.index(step.cure) + 1)
+            show(screen, RUNGS.index(step.rung) + 1, step, found)
+            checks += found
+            rungs.append(facts(step))
+        return {"rungs": rungs}, checks
+
+    return perform("demo ladder", play, as_json=as_json)
+
+
+def judge(step: Step, number: int) -> list[Check]:
+    """Return the checks of a rung (simple lock): the search finds how it breaks, and how its improved version does not."""
+    name, fall, found, cure, survived = step.rung.name, step.fall, step.found, step.cure, step.survived
+    broken = found is not None and found.violation.rule == fall.rule
+    which = f"schedule {found.schedules} of at most {fall.within}" if found else f"not within {fall.within} schedules"
+    whole = survived.covered and not survived.found
+    covered = f"{survived.schedules} schedules, {survived.states} states" + (", all that exist" if survived.covered else "")
+    return [
+        Check(f"{name} breaks ({fall.rule}): {which}", broken),
+        Check(f"{cure.name} (rung {number}) survives the same: {covered}", whole),
+    ]
+
+
+def show(screen: Screen, number: int, step: Step, checks: list[Check]) -> None:
+    """Print a rung (simple lock): the failure of the lock, the schedule of events that breaks it, and the checks."""
+    screen.title(f"{number}. {step.rung.title}")
+    for text in (step.rung.about, f"Tried with {step.fall.scenario.about}.", step.fall.wrong):
+        for line in textwrap.wrap(text, WIDTH - 2):
+            screen.line(f"  {line}")
+    if step.found is not None:
+        screen.line()
+        for line in step.found.timeline.splitlines():
+            screen.line(f"  {line}".rstrip())
+    screen.line()
+    for check in checks:
+        screen.check(check)
+
+
+def facts(step: Step) -> Facts:
+    """Return the facts of a rung (simple lock and its failure), for the JSON output."""
+    found = step.found
+    return {
+        "name": step.rung.name,
+        "title": step.rung.title,
+        "about": step.rung.about,
+        "scenario": step.fall.scenario.about,
+        "wrong": step.fall.wrong,
+        "found": found and {"schedules": found.schedules, "rule": found.violation.rule, "text": found.violation.text},
+        "within": step.fall.within,
+        "timeline": found.timeline.splitlines() if found else [],
+        "cure": step.cure.name,
+        "survived": {
+            "schedules": step.survived.schedules,
+            "states": step.survived.states,
+            "covered": step.survived.covered,
+            "violations": len(step.survived.found),
+        },
+        "held": step.held,
+    }

@@ -1,0 +1,173 @@
+"""Exhaustive search: run every schedule (order of events and faults) of a small scenario, but continue from each state only
+once.
+
+A schedule is a list of choices, one for each step. The search runs the scenario anew for each schedule. First it makes the
+given choices. From then on it always takes the first option, and stores the other options of each new state for later
+runs. A run ends when it reaches a state that an earlier run has reached, because the search covers everything after that
+state already. The scenario is covered when no stored options are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from holdfast.testing.history import Event
+from holdfast_lab import checkers
+from holdfast_lab.checkers import Limits, Violation
+from holdfast_lab.sim.state import Fingerprint
+from holdfast_lab.sim.stepwise import Stepwise
+from holdfast_lab.sim.virtual_time import Stuck
+
+LIMITS = Limits(handover=0.1)
+"""Time limits of the rules during a search. A free lock must be handed over at once, because messages take no time."""
+
+DEPTH = 3000
+"""Number of steps after which a schedule (sequence of choices) is given up as endless."""
+
+STUCK = Violation("R7", "no worker can make a step, and some still wait")
+
+Build = Callable[[], Stepwise]
+"""Function that builds the world (simulated processes and servers) of a scenario, before its first step."""
+
+Settle = Callable[[Stepwise], None]
+"""Function that ends a history whose workers have all finished: it lets the leases expire, and records leftover data."""
+
+Judge = Callable[[list[Event]], list[Violation]]
+"""Function that returns the violations in a history. It replaces the rules of locks if the history is about something else."""
+
+
+@dataclass(slots=True)
+class Found:
+    """A schedule (sequence of choices) whose history violates a rule."""
+
+    choices: list[int]
+    violations: list[Violation]
+    history: list[Event]
+
+
+@dataclass(slots=True)
+class Report:
+    """The result of an exhaustive search: how much was searched, and which schedules violate a rule."""
+
+    states: int = 0
+    schedules: int = 0
+    """Number of schedules that were run, each to the end of the scenario or to a state that an earlier run had reached."""
+    ended: int = 0
+    """Number of runs that reached the end of the scenario."""
+    steps: int = 0
+    deepest: int = 0
+    covered: bool = False
+    """True if every schedule of the scenario was searched."""
+    found: list[Found] = field(default_factory=list)
+
+
+def explore(
+    build: Build,
+    settle: Settle,
+    limits: Limits = LIMITS,
+    *,
+    most: int = 1_000_000,
+    stop_at: int = 1,
+    broad: bool = False,
+    progress: Callable[[Report], None] | None = None,
+    judge: Judge | None = None,
+) -> Report:
+    """Search the schedules of a scenario until all are covered, ``most`` were run, or ``stop_at`` violations were found.
+
+    If ``broad`` is True, the search is breadth first: schedules that differ early are tried first.
+    """
+    report = Report()
+    seen: set[int] = set()
+    todo: list[list[int]] = [[]]
+    while todo and report.schedules < most and len(report.found) < stop_at:
+        _schedule(
+            build,
+            settle,
+            judge or partial(checkers.check, limits=limits),
+            choices=todo.pop(0 if broad else -1),
+            todo=todo,
+            seen=seen,
+            report=report,
+        )
+        if progress is not None and report.schedules % 200 == 0:
+            progress(report)
+    report.states = len(seen)
+    report.covered = not todo
+    return report
+
+
+def _schedule(
+    build: Build,
+    settle: Settle,
+    judge: Judge,
+    *,
+    choices: list[int],
+    todo: list[list[int]],
+    seen: set[int],
+    report: Report,
+) -> None:
+    given = len(choices)
+    world = build()
+    found: list[Violation] = []
+    report.schedules += 1
+    try:
+        while world.working:
+            depth = world.steps
+            if depth < given:
+                step = world.option(choices[depth])
+            else:
+                options = world.options()
+                if not world.sparse or len(options) > 1:
+                    state = Fingerprint(world).value
+                    if state in seen:
+                        break
+                    seen.add(state)
+                    todo.extend([*choices, other] for other in range(1, len(options)))
+                choices.append(0)
+                step = options[0]
+            world.steps += 1
+            report.steps += 1
+            step.do()
+            if depth > DEPTH:
+                found.append(Violation("R7", f"no end after {DEPTH} steps"))
+                break
+        else:
+            report.ended += 1
+            settle(world)
+    except Stuck:
+        found.append(STUCK)
+    except Exception as error:  # noqa: BLE001 - any error is reported with its schedule
+        found.append(Violation("R0", f"the history raised {error!r}"))
+    finally:
+        world.close()
+    report.deepest = max(report.deepest, len(choices))
+    found += judge(world.history)
+    if found:
+        report.found.append(Found(choices, found, world.history))
+
+
+def replay(
+    build: Build, settle: Settle, choices: list[int], limits: Limits = LIMITS, *, judge: Judge | None = None
+) -> tuple[list[Event], list[Violation]]:
+    """Run one schedule, and return its history with the violations in it.
+
+    The history may end early, because a schedule found by a search ends at the first state that the search already knew.
+    """
+    world = build()
+    found: list[Violation] = []
+    try:
+        for choice in choices:
+            if world.working:
+                world.steps += 1
+                world.options()[choice].do()
+        if not world.working:
+            settle(world)
+    except Stuck:
+        found.append(STUCK)
+    except Exception as error:  # noqa: BLE001 - any error is reported with its schedule
+        found.append(Violation("R0", f"the history raised {error!r}"))
+    finally:
+        world.close()
+    return world.history, found + (judge or partial(checkers.check, limits=limits))(world.history)

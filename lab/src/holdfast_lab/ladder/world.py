@@ -1,0 +1,195 @@
+"""The simulated worlds in which the locks of the ladder are tried: a few clients, and servers that may die."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, partial
+from typing import Any, Literal
+
+from holdfast._core.requests import Call, Now, Run, Sleep, UnixTime, WireError
+from holdfast.testing.keyspace import Keyspace
+from holdfast_lab.ladder.locks import HERE, KEY, TTL, LockOfLadder
+from holdfast_lab.sim.network import END, Wire
+from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.stepwise import Mishap, Step, Stepwise
+from holdfast_lab.sim.virtual_time import EPOCH
+from holdfast_lab.sim.worker import LATER, Worker
+from holdfast_lab.sim.world import Process
+
+WORK = 1.5
+"""Seconds for which a holder works while it holds the lock; less than the lease."""
+
+TIME_LIMIT = 60.0
+"""Length of a history, in seconds: thirty leases. A client that still waits at the end is treated as waiting forever."""
+
+Successor = Literal["itself", "replica", "itself, late"]
+"""The server that takes over after a server has died: "itself": the server restarts at once, without its data; "replica": its
+replica, which may lack the last writes; "itself, late": the server restarts without its data, after the longest lease has
+expired."""
+
+SCRIPTS = {path.read_text("ascii"): path.stem for path in sorted(HERE.glob("*.lua"))}
+"""Names of the Lua scripts of the ladder, by their texts."""
+
+_MOMENT = re.compile(r"\d{12,}")
+_TOKEN = re.compile(r"(c\d)\.0*(\d+)")
+
+
+class TellingServer(Server):
+    """A server that records each request and its reply in the history."""
+
+    def serve(self, wire: Wire, call: Call) -> list[Any]:
+        replies = super().serve(wire, call)
+        asked = (call.script.name.rpartition("/")[2], *call.keys, *call.args) if isinstance(call, Run) else call.args
+        words = [SCRIPTS.get(str(word)) or _shown(word) for word in asked]
+        if words[0] == "EVAL":
+            words = [words[1], *words[3:]]  # leave out the number of keys
+        where = ""
+        if len(self.world.servers) > 1:  # the columns are narrower with several servers
+            where = f"{self.name}: "
+            words = words if len(words) <= 3 else [*words[:3], "…"]
+        process = wire.process
+        self.world.note("sent", process.workers[0].name, note=f"{where}{' '.join(words)} → {_shown(replies[0])}")
+        return replies
+
+
+def _shown(value: object) -> str:
+    """Return an argument of a command, or a reply, as text for the timeline. Times are in ms since the history began."""
+    return _short("nil" if value is None else value.decode() if isinstance(value, bytes) else str(value))
+
+
+@lru_cache(4096)
+def _short(text: str) -> str:
+    """Shorten tokens and times in a text; cached, because many schedules have the same texts."""
+    return _TOKEN.sub(r"\1.\2", _MOMENT.sub(lambda found: str(int(found[0]) - int(EPOCH * 1000)), text))
+
+
+class LadderWorld(Stepwise):
+    """A simulated world in which a search chooses each step. It has one more kind of fault: a server dies, and a successor
+    replaces it."""
+
+    def __init__(self, *, faults: Iterable[str], servers: int, successor: Successor) -> None:
+        super().__init__(faults=faults, budget=1, ttl=TTL)
+        self.successor = successor
+        for name in ["primary", "replica"] if successor == "replica" else [f"S{number + 1}" for number in range(servers)]:
+            TellingServer(self, name)
+        self.at(EPOCH + TIME_LIMIT, self.working.clear)
+
+    def steps_now(self) -> list[Step]:
+        """Return the possible steps among which the search chooses, because their order matters.
+
+        If there is a step that only one client notices, it is the only step that is returned. Trying it before and after
+        the steps of other clients would not make a difference. Otherwise the steps are requests that arrive at servers,
+        and clients that wake up.
+        """
+        self.pipes = [pipe for pipe in self.pipes if pipe.messages]
+        for entry in self.ready:
+            return [Step(partial(self._take, entry))]
+        for pipe in self.pipes:
+            if pipe is pipe.wire.down or pipe.messages[0] is END:
+                return [Step(pipe.deliver)]
+        steps = [Step(pipe.deliver) for pipe in self.pipes]
+        steps += [Step(partial(self._fire, entry)) for entry in self.due()]
+        if self.successor == "replica" and self.servers[0].reachable:
+            primary, replica = (_keyspace(server) for server in self.servers)
+            if primary.dump() != replica.dump():
+                steps.append(Step(lambda: replica.load(primary.dump())))
+        return steps
+
+    def _of_servers(self) -> Iterator[Mishap]:
+        yield from super()._of_servers()
+        for server in self.servers[:1] if self.successor == "replica" else self.servers:
+            if server.reachable:
+                yield "dies", server.name, partial(self._die, server)
+
+    def _die(self, server: Server) -> None:
+        server.crash()
+        if self.successor == "replica":
+            for process in self.processes:
+                process.server = self.servers[1]
+        elif self.successor == "itself":
+            server.start(forgets=float("inf"))
+        else:
+            self.at(self.now + TTL, partial(server.start, forgets=float("inf")))
+
+
+def _keyspace(server: Server) -> Keyspace:
+    """Return a server's data, with its clock set to now."""
+    server.keyspace.now = int(server.wall() * 1e6)
+    return server.keyspace
+
+
+class LadderWorker(Worker):
+    """A simulated worker that other workers may overtake after it has read the clock and before its next step, as real
+    threads may."""
+
+    __slots__ = ()
+
+    def __init__(self, process: Process, name: str) -> None:
+        super().__init__(process, name)
+        self._do[Now] = lambda _: self._a_moment(process.clock())
+        self._do[UnixTime] = lambda _: self._a_moment(process.wall())
+
+    def _a_moment(self, shown: float) -> object:
+        self._set_timer(self.process.clock(), shown)
+        return LATER
+
+
+class Client:
+    """A simulated client that acquires a lock, works, writes and releases the lock, and records this in the history."""
+
+    def __init__(self, process: Process, lock: LockOfLadder, *, retry: float, writes: bool, guarded: bool) -> None:
+        self.worker = LadderWorker(process, "1")
+        self.process = process
+        self.lock = lock
+        self.retry = retry
+        """Seconds after which the client tries again if the lock is held."""
+        self.writes = writes
+        """True if the client writes to the protected resource at the end of its work."""
+        self.guarded = guarded
+        """True if the protected resource refuses a write whose fence is lower than the highest fence that it has seen."""
+
+    def note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
+        worker = self.worker
+        self.process.world.note(kind, worker.name, KEY, worker.acquisition, note=note, until=until, fence=fence)
+
+    async def run(self, rounds: int) -> None:
+        """Acquire and release the lock ``rounds`` times."""
+        for number in range(rounds):
+            self.worker.acquisition = f"{self.worker.name}#{number + 1}"
+            self.note("ask", until=float("inf"))
+            try:
+                while (held := await self.lock.take()) is None:
+                    self.note("tries again")
+                    await Sleep(self.retry)
+            except WireError as error:
+                self.note("failed", type(error).__name__)
+                return
+            self.note("taken", until=self.process.true(held.until), fence=held.fence)
+            turn = self.number_of_turn()
+            await Sleep(WORK)
+            if self.writes and await Now() < held.until:
+                self.write(held.fence, turn)
+            self.note("release")
+            try:
+                await self.lock.give_back(held)
+                self.note("released")
+            except WireError as error:
+                self.note("released", type(error).__name__)
+
+    def number_of_turn(self) -> int:
+        """Count this acquisition, and return the number of acquisitions by all clients so far.
+
+        It takes the place of the fence in the record of a write, if the lock has no fences.
+        """
+        register = self.process.world.register
+        register["turns"] = register.get("turns", 0) + 1
+        return register["turns"]
+
+    def write(self, fence: int, turn: int) -> None:
+        """Write to the protected resource, and record whether it accepted the write."""
+        register = self.process.world.register
+        highest = register.get(KEY, 0)
+        accepted = fence >= highest or not self.guarded
+        register[KEY] = max(fence, highest)
+        self.note("write", "accepted" if accepted else "refused", fence=fence or turn)

@@ -1,0 +1,66 @@
+"""Small scenarios of a MultiLock (several locks at once). The exhaustive search runs every schedule of each scenario."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast_lab.explore import Report
+from holdfast_lab.scenarios.lock import Program, Scenario, once
+from holdfast_lab.sim.lock_client import spec
+from holdfast_lab.sim.multilock_client import MultiLock, Part
+from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.state import WRITERS
+from holdfast_lab.sim.stepwise import Stepwise
+from holdfast_lab.sim.worker import Worker
+from holdfast_lab.sim.world import Process
+
+WRITERS[Part] = lambda state, part: state._all((part.name, part.asking, part.lease, part.attempt))  # noqa: SLF001
+WRITERS[MultiLock] = lambda state, lock: state._all((lock.parts, lock.wants, lock.half))  # noqa: SLF001
+
+
+@dataclass(frozen=True)
+class MultilockScenario(Scenario):
+    """A scenario of several locks. Each program is run by one worker, which passes the locks in the order given in
+    ``orders``."""
+
+    orders: tuple[str, ...] = ()
+    brisk: bool = True
+    warm: bool = True
+    ttl: float = 2.0
+
+    def build(self, *, trace: bool = False) -> Stepwise:
+        world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
+        world.brisk, world.in_turn = self.brisk, self.face == "asyncio" and self.together > 1
+        server = Server(world)
+        specs = {name: spec(name, ttl=self.ttl, renew=self.renew) for name in "xyz"}
+        for number in range(0, len(self.programs), self.together):
+            Process(world, server, f"c{number // self.together + 1}", face=self.face).warm_up()
+        while steps := world.steps_now():
+            steps[0].do()
+        for number, (program, order) in enumerate(zip(self.programs, self.orders, strict=True)):
+            worker = Worker(world.processes[number // self.together], str(number + 1))
+            locks: Any = MultiLock(worker, [specs[name] for name in order], fair=self.fair)
+            worker.start(program(worker, locks))
+        return world
+
+    def explore(self, **options: Any) -> Report:
+        return super().explore(**options)
+
+
+BOTH: tuple[Program, ...] = (once(), once())
+FAULTS = ("cancel", "lost-request", "lost-reply", "crash", "duplicate")
+
+MULTILOCK_SCENARIOS: dict[str, MultilockScenario] = {
+    crossing.name: crossing
+    for crossing in (
+        MultilockScenario("crossed", "two clients acquire two locks, named in two orders", BOTH, orders=("xy", "yx")),
+        MultilockScenario("crossed-once", "two locks, one client does not wait", (once(), once(wait=0.0)), orders=("xy", "yx")),
+        *(
+            MultilockScenario(f"crossed-{fault}", f"two locks, both clients wait; {fault}", BOTH, (fault,), orders=("xy", "yx"))
+            for fault in FAULTS
+        ),
+        MultilockScenario("crossed-tasks", "two locks, two tasks", BOTH, orders=("xy", "yx"), together=2, face="asyncio"),
+    )
+}
+"""The scenarios of several locks at once, by name."""

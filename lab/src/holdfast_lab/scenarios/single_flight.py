@@ -1,0 +1,155 @@
+"""Small scenarios of single flight on a cached key. The exhaustive search runs every schedule of each scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast._core.single_flight.flight import LookupPolicy, entry_spec
+from holdfast.testing.history import Event
+from holdfast_lab.explore import Report, explore, replay
+from holdfast_lab.judge.safety_rules import Violation
+from holdfast_lab.sim.leftovers import write_the_end
+from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.single_flight_client import CacheClient, Source
+from holdfast_lab.sim.stepwise import Stepwise
+from holdfast_lab.sim.virtual_time import Stuck
+from holdfast_lab.sim.worker import Worker
+from holdfast_lab.sim.world import Face, Process
+from holdfast_lab.swarms.single_flight import RULES, Case, Profile
+
+Program = Callable[[CacheClient], Coroutine[Any, Any, None]]
+
+LEASE, TTL = 2.0, 30.0
+
+FOR_EVER, AT_ONCE = LookupPolicy(), LookupPolicy(wait=0.0)
+
+
+def get(policy: LookupPolicy = FOR_EVER, takes: float = 0.1, *, fails: bool = False) -> Program:
+    """Return a program that looks up the value. If it gets the load lease (right to load), it loads the value in ``takes``
+    seconds.
+
+    If ``fails`` is True, the load fails.
+    """
+
+    async def program(client: CacheClient) -> None:
+        await client.get(policy, takes, fails=fails)
+
+    return program
+
+
+def change(how: str) -> Program:
+    """Return a program that writes a new version to the source, invalidates the key, and looks up the value.
+
+    ``how`` is the way of invalidation, as in `CacheClient.write`.
+    """
+
+    async def program(client: CacheClient) -> None:
+        await client.write(how)
+        await client.get(AT_ONCE, 0.0)
+
+    return program
+
+
+def put(times: int) -> Program:
+    """Return a program that writes and puts ``times`` versions, one after the other, and then looks up the value."""
+
+    async def program(client: CacheClient) -> None:
+        for _ in range(times):
+            await client.write("store")
+        await client.get(AT_ONCE, 0.0)
+
+    return program
+
+
+@dataclass(frozen=True)
+class FlightScenario:
+    """A scenario of single flight. Each program is run by one worker in a process of its own. Up to ``budget`` faults
+    happen."""
+
+    name: str
+    about: str
+    programs: tuple[Program, ...]
+    faults: tuple[str, ...] = ()
+    budget: int = 1
+    face: Face = "threads"
+
+    def build(self, *, trace: bool = False) -> Stepwise:
+        """Build the simulated world of the scenario, with its workers, before the first step."""
+        world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=LEASE, trace=trace)
+        world.brisk = True
+        server = Server(world)
+        for number in range(len(self.programs)):
+            Process(world, server, f"c{number + 1}", face=self.face).warm_up()
+        while steps := world.steps_now():
+            steps[0].do()
+        source = Source(entry_spec("hf:cache:", "c", "x", lease=LEASE), TTL, 0.0)
+        for process, program in zip(world.processes, self.programs, strict=True):
+            worker = Worker(process, "1")
+            worker.start(program(CacheClient(worker, source)))
+        return world
+
+    def settle(self, world: Stepwise) -> None:
+        """End a history whose workers have finished: deliver the messages under way, let the leases expire, and record
+        leftover data."""
+        world.budget = 0
+        until = world.now + 5 * LEASE  # a late copy of a request may be granted a lease at any time before
+        try:
+            while (options := world.options()) and world.now <= until:
+                options[0].do()
+        except Stuck:
+            world.now = max(world.now, until)
+        write_the_end(world)
+
+    def judge(self, history: list[Event]) -> list[Violation]:
+        """Return the violations of the rules in a history of the scenario."""
+        faults = [(0, event.note, 0.0) for event in history if event.kind == "fault"]
+        case = Case(history, Profile(LEASE, TTL, 0.0, 0.0, 0.0, 0.0, faults=faults))
+        return [violation for rule in RULES for violation in rule(case)]
+
+    def explore(
+        self,
+        *,
+        most: int = 1_000_000,
+        stop_at: int = 1,
+        broad: bool = False,
+        progress: Callable[[Report], None] | None = None,
+    ) -> Report:
+        """Search all schedules (orders of events and faults) of the scenario, as `explore.explore` describes."""
+        return explore(self.build, self.settle, most=most, stop_at=stop_at, broad=broad, progress=progress, judge=self.judge)
+
+    def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
+        """Run one schedule, given as the index of the chosen option at each step. Return its history and the violations
+        in it."""
+        return replay(lambda: self.build(trace=trace), self.settle, choices, judge=self.judge)
+
+
+FAULTS = ("cancel", "lost-request", "lost-reply", "slow", "duplicate", "crash", "pause")
+
+FLIGHT_SCENARIOS: dict[str, FlightScenario] = {
+    flight.name: flight
+    for flight in (
+        FlightScenario("flight-two", "two clients want a value", (get(), get())),
+        FlightScenario("flight-fails", "two clients want a value, and one fails to load it", (get(fails=True), get())),
+        FlightScenario(
+            "flight-drop", "one loads, one changes the source and deletes the value", (get(), change("drop")), FAULTS
+        ),
+        FlightScenario("flight-tag", "one loads, one changes the source and invalidates a tag", (get(), change("tag")), FAULTS),
+        *(
+            FlightScenario(f"flight-two-{fault}", f"two clients want a value; {fault}", (get(), get()), (fault,))
+            for fault in FAULTS
+        ),
+        FlightScenario(
+            "flight-late",
+            "one loads, one deletes; a load lease expires, and a request is repeated",
+            (get(), change("drop")),
+            ("duplicate", "pause"),
+            2,
+        ),
+        FlightScenario("flight-put", "one client puts two versions, and another one looks", (put(2), get(AT_ONCE)), FAULTS),
+        FlightScenario("flight-puts", "two clients put a version each", (put(1), put(1)), FAULTS),
+        FlightScenario("flight-put-drop", "one client puts a version, another one deletes", (put(1), change("drop")), FAULTS),
+    )
+}
+"""The scenarios of single flight, by name."""

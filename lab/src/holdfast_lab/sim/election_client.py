@@ -1,0 +1,145 @@
+"""Candidates and observers of an election in the simulation. They run production's operations, and each step is recorded.
+
+They record the events of a lock, and also:
+
+- ``leads``: a candidate is elected (``fence``: the term; ``attempt``: the candidate's name; ``note``: the names of other
+  candidates that believe that they lead)
+- ``gives``: the leader hands over (``note``: the name of the other candidate); ``keeps``: the hand-over failed
+- ``over``: the term has ended (``note``: how)
+- ``saw``: an observer learns of a leader (``attempt``: the leader's name, "" if nobody leads; ``fence``: the term;
+  ``note``: the value that the leader published)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast._api.election import BaseTermCore
+from holdfast._core import election as elections
+from holdfast._core.election import Candidacy, Elected, ElectionKeys, LeaderWatch
+from holdfast._core.lock.records import Attempt, Grant, Spec
+from holdfast._core.names import side_key
+from holdfast._core.requests import Sleep, WireError
+from holdfast.errors import HoldfastError, NoCandidate
+from holdfast_lab.sim import lock_client
+from holdfast_lab.sim.worker import Cancelled, Slot, Worker
+
+
+class Term(BaseTermCore, lock_client.Lease):
+    """A term of an election, as in production. If the term is lost, the history records it."""
+
+    def notice_loss(self) -> None:
+        super().notice_loss()
+        self._note("over", fence=self.fence, note="lost")
+
+
+@dataclass(slots=True)
+class Election:
+    """The data that all simulated candidates and observers of one election share."""
+
+    spec: Spec
+    terms: list[tuple[Candidate, Term]] = field(default_factory=list)
+    """All terms of the election so far, each with its candidate."""
+
+    @property
+    def election_keys(self) -> ElectionKeys:
+        return ElectionKeys(self.spec, side_key(self.spec.keys[0], b"observers"))
+
+    def believers(self, but: Term) -> list[str]:
+        """Return the names of the candidates that believe that they lead now, except the candidate whose term is ``but``."""
+        return [who.name for who, term in self.terms if term is not but and who.worker.process.here and term.remaining() > 0]
+
+
+class Candidate(lock_client.Lock):
+    """A candidate of an election, run by one worker (simulated thread or task)."""
+
+    _strategy = elections.FOR_A_CANDIDATE
+
+    def __init__(self, worker: Worker, election: Election, name: str) -> None:
+        super().__init__(worker, election.spec, fair=True)
+        self.election = election
+        self.name = name
+
+    def _attempt(self, slot: Slot) -> Attempt:
+        value = f"v{self.worker.acquisitions}"
+        return Candidacy(self.spec, slot=slot, name=self.name, value=value, observers=self.election.election_keys.observers)
+
+    def _lease(self, grant: Grant) -> Term:
+        return Term(self.worker, grant)
+
+    def _tell(self, kind: str, term: Term, note: str = "") -> None:
+        worker = self.worker
+        worker.process.world.note(kind, worker.name, self.spec.key, self.name, fence=term.fence, note=note)
+
+    async def campaign(self, wait: float | None) -> Term | None:
+        """Campaign for at most ``wait`` seconds. Return the term, or None if not elected or if the term was lost at once."""
+        term = await self.acquire(wait)
+        if not isinstance(term, Term) or not term.remaining():
+            return None
+        self._tell("leads", term, " ".join(self.election.believers(term)))
+        self.election.terms.append((self, term))
+        return term
+
+    async def resign(self, term: Term) -> None:
+        self._tell("over", term, "resigns")
+        await self.release(term)
+
+    async def say(self, term: Term, value: str) -> None:
+        """Publish another value to the observers of this term. An error is ignored."""
+        try:
+            with self.worker.operation():
+                await term.replace_value(value)
+        except HoldfastError:
+            pass
+
+    async def hand_over(self, term: Term, to: str) -> str:
+        """Hand the term over to the candidate named ``to``.
+
+        Return "handed" on success, "kept" if ``to`` does not campaign, or the name of the error.
+        """
+        self._tell("gives", term, to)
+        try:
+            with self.worker.operation():
+                await term.transfer(to)
+        except NoCandidate:
+            self._tell("keeps", term, " ".join(self.election.believers(term)))
+            return "kept"
+        except HoldfastError as error:
+            self._tell("over" if not term.remaining() else "keeps", term)
+            return type(error).__name__
+        except Cancelled:
+            self._tell("over", term, "cancelled")
+            raise
+        finally:
+            if not term.remaining():
+                self.worker.process.leases.pop(term, None)
+        self._tell("over", term, f"to {to}")
+        return "handed"
+
+
+class Observer:
+    """An observer of an election, run by one worker (simulated thread or task)."""
+
+    def __init__(self, worker: Worker, election: Election) -> None:
+        self.worker = worker
+        self.election = election
+        self.watch = LeaderWatch()
+
+    async def see(self) -> Elected | None:
+        """Wait for the next change of the leader. Return the new leader, or None if nobody leads. Try again after an error."""
+        while True:
+            try:
+                try:
+                    with self.worker.operation():
+                        found = await elections.change(self.election.election_keys, self.watch)
+                except WireError:
+                    await Sleep(0.5)
+                    continue
+            except Cancelled:
+                self.watch = LeaderWatch()  # the observer starts over with a new watch
+            else:
+                self._saw(*(found or ("", 0, "")))
+                return found
+
+    def _saw(self, name: str, term: int, value: str) -> None:
+        self.worker.process.world.note("saw", self.worker.name, self.election.spec.key, name, fence=term, note=value)

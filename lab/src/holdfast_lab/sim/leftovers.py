@@ -1,0 +1,74 @@
+"""Leftovers: data that is still in processes or on servers when a simulated history has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from holdfast._core.names import PREFIX, guard_key, marker_key
+from holdfast_lab.sim.world import World
+
+if TYPE_CHECKING:
+    from holdfast_lab.sim.server import Server
+
+MARKERS = {marker_key(PREFIX), guard_key(PREFIX)}
+"""Keys by which a server shows that it has lost no data. They never expire, and are never counted as leftovers."""
+
+
+def write_the_end(world: World) -> None:
+    """Record the leftover data and the end of the history. All workers must have ended, and all leases must have expired."""
+    for what in leftovers(world):
+        world.note("left", note=what)
+    world.note("end")
+
+
+def told_at_once(world: World, *despite: str) -> None:
+    """Record the data that is left right after all workers have ended. Do nothing if a fault explains such data.
+
+    Cancellations, and the kinds of faults in ``despite``, do not explain it.
+    """
+    if {event.note for event in world.history if event.kind == "fault"} <= {"cancel", *despite}:
+        for what in (*leftovers(world), *_listener_ids(world)):
+            world.note("left", note=f"at once: {what}")
+
+
+def _listener_ids(world: World) -> Iterator[str]:
+    """Yield the members of all queues and lists of listeners that are left on the servers. With a single server, yield
+    nothing."""
+    for server in world.servers if len(world.servers) > 1 else ():
+        for key, kind, value, _ in server.keyspace.dump():
+            if kind == b"zset":
+                yield from (f"{server.name}: {member.decode()} in {key.decode()}" for member, _ in value)
+
+
+def leftovers(world: World) -> list[str]:
+    """Return descriptions of data that must be gone once all workers have ended and all leases have expired."""
+    found: list[str] = []
+    for process in world.processes:
+        if process.here:
+            for node in process.nodes.values():
+                found += [f"{process.name}: {len(node.waiting)} waiters"] if len(node.waiting) else []
+                found += [f"{process.name}: {len(node.renewing)} renewals"] if len(node.renewing) else []
+                found += [f"{process.name}: {len(node.listeners)} listeners"] if node.listeners else []
+            for local_queue in process.local_queues():
+                held = [name for name in ("turn_of", "queue", "held_lease") if getattr(local_queue, name)]
+                found += [f"{process.name}: a gate with {' and '.join(held)}"] if held else []
+    for server in world.servers:
+        found += _at(server)
+    return found
+
+
+def _at(server: Server) -> Iterator[str]:
+    """Yield descriptions of the leftovers on one server."""
+    server.keyspace.now = int(server.wall() * 1e6)
+    now_ms = server.keyspace.now // 1000
+    for key, kind, value, expires in server.keyspace.dump():
+        name = key.decode("ascii", "replace")
+        if expires is None and value != b"foreign" and key not in MARKERS:
+            yield f"{name} has no expiry"
+        if kind == b"string" and key in server.locks and value != b"foreign":
+            yield f"{name} is held"
+        if kind == b"zset" and key in server.permits and any(until > now_ms for _, until in value):
+            yield f"permits of {name} are held"
+        if kind == b"hash":
+            yield from (f"a place in {name}: {f.decode()}" for f, v in value if f.startswith(b"at:") and int(v) > now_ms)

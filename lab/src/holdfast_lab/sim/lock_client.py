@@ -1,0 +1,311 @@
+"""A lock and its lease in the simulation: a worker runs production's operations, and each step is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from holdfast._api.lease import LeaseCore
+from holdfast._core import permit
+from holdfast._core.lock.acquire import ON_ONE_SERVER, KeyConflict, abandon, acquire
+from holdfast._core.lock.records import BOUNDED, INFINITY, Attempt, Grant, HeldLease, Spec, answer_within, milliseconds
+from holdfast._core.lock.replies import GRACE_S, Busy, Held
+from holdfast._core.lock.uncontended import lead, leave, left, park, took, woken
+from holdfast._core.names import lock_keys
+from holdfast._core.requests import ConfigMismatch, TooFew, WaitLocally, WireError
+from holdfast._net.endpoint import Endpoint
+from holdfast.errors import HoldfastError
+from holdfast.fencing import FENCE_CHECK, KEEP_FENCE
+from holdfast_lab.sim.permit_holders import Permits
+from holdfast_lab.sim.worker import Cancelled, Slot, Worker
+
+if TYPE_CHECKING:
+    from holdfast._core.lock.local_queue import LocalQueue
+    from holdfast_lab.sim.world import Process
+
+NOWHERE = Endpoint(port=0)
+"""The endpoint of the first simulated server. The endpoints of the other servers have the index of the server as their port."""
+
+
+def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: float | None = None, **sharing: Any) -> Spec:
+    """Return the spec of a lock, with the timeout that the public API chooses for this ``ttl`` (seconds)."""
+    keys = lock_keys(name, "hf:", None)
+    return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=answer_within(ttl), **sharing)
+
+
+class Lease(LeaseCore):
+    """A lease, as in production, that records its grant, its renewals, its release and its loss in the history."""
+
+    def __init__(self, worker: Worker, grant: Grant, endpoint: Any = NOWHERE) -> None:
+        process = worker.process
+        self._world = process.world
+        self._who = worker.name
+        self._acquisition = worker.acquisition
+        self._sim = process
+        held_lease = grant.held_lease
+        self.lease = self._world.lease(held_lease.token if held_lease else grant.attempt.token, self._acquisition)
+        self._within = grant.attempt.spec.progress_within or INFINITY
+        self._ends = INFINITY if grant.attempt.spec.max_hold is None else grant.taken + grant.attempt.spec.max_hold
+        self.checked_in = grant.taken
+        process.leases[self] = deadline = self._good_until(held_lease or HeldLease(grant))
+        self._key = grant.attempt.spec.key
+        if held_lease is not None and held_lease.spec is not grant.attempt.spec and held_lease.spec != grant.attempt.spec:
+            self._world.rare["rare handed on to other options"] += 1
+        # A lease that was handed on must not be lost. One that is new may be, if its reply was late: then its loss follows.
+        lost = held_lease.lost if held_lease is not None and held_lease is not grant.attempt.held_lease else ""
+        self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
+        super().__init__(process, endpoint, grant)
+
+    def _note(self, kind: str, **facts: Any) -> None:
+        self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
+
+    def _good_until(self, held_lease: HeldLease) -> float:
+        """Return the time, in seconds of the process's clock, at which the lease ends according to the documentation.
+
+        The simulation computes two parts of it independently of production: the limit since the last `progress()`, and the
+        end by ``max_hold=``. So a mistake of production shows.
+        """
+        return min(held_lease.deadline, held_lease.ends_at, self._ends, self.checked_in + self._within)
+
+    def tell(self) -> None:
+        """Record the deadline of the lease in the history if the deadline has changed."""
+        deadline = self._good_until(self.held_lease)
+        if deadline != self._sim.leases[self]:
+            self._sim.leases[self] = deadline
+            self._note("renewed", until=self._sim.true(deadline))
+
+    def notice_loss(self) -> None:
+        if self.first_to_tell():
+            if self in self._sim.leases and self.held_lease.lost == BOUNDED:
+                self.tell()  # the last renewal may have asked for so short a lease that the deadline has passed already
+            self._sim.leases.pop(self, None)
+            self._note("lost", fence=self.fence, note=self.held_lease.lost)
+        self.make_way()
+
+    def note_again(self) -> None:
+        """Record that the holder has acquired the same lock once more."""
+        self._note("again", fence=self.fence)
+
+    def note_inner(self) -> None:
+        """Record the release of a repeated acquisition (of an RLock). The holder still holds the lock."""
+        self._note("inner", fence=self.fence)
+
+    def leave(self) -> None:
+        """Record that the release of the lease begins."""
+        self._sim.leases.pop(self, None)
+        self._note("release", fence=self.fence)
+
+    def left(self, note: str = "") -> None:
+        """Record that the release of the lease has ended. ``note`` is "" if it succeeded, otherwise "lost" or the name of the
+        error."""
+        self._note("released", note=note or ("passed" if self.passed else ""))
+
+
+class Lock:
+    """A named lock that one worker uses. It runs production's operations, with the steps that the public API adds to them.
+
+    If ``fair`` is True, the lock is a FairLock, which a process never hands on among its workers.
+    """
+
+    _strategy = ON_ONE_SERVER
+    _is_direct = True
+    """True if the lock is on one server: then the drivers acquire and release it by one request if nobody else wants it."""
+
+    def __init__(self, worker: Worker, described: Spec, *, fair: bool = False) -> None:
+        self.worker = worker
+        self.spec = described
+        self.local_queue = None if fair else self._local_queue(worker.process, described)
+        key, state, _ = described.keys
+        for server in worker.process.world.servers:
+            if described.permits is not None:
+                server.locks.pop(key, None)
+                server.permits.setdefault(key, Permits(server, key, state))
+            else:
+                server.locks[key] = state
+
+    def _local_queue(self, process: Process, spec: Spec) -> LocalQueue:
+        return process.local_queue(spec)
+
+    def _note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
+        worker = self.worker
+        worker.process.world.note(kind, worker.name, self.spec.key, worker.acquisition, until=until, fence=fence, note=note)
+
+    async def acquire(self, wait: float | None) -> Lease | None:
+        """Acquire the lock within ``wait`` seconds. Return None if the lock stayed busy, or if the attempt failed."""
+        with self.worker.operation():
+            return await self._acquire(wait)
+
+    async def _acquire(self, wait: float | None) -> Lease | None:
+        worker = self.worker
+        process = worker.process
+        worker.acquisitions += 1
+        worker.acquisition = f"{worker.name}#{worker.acquisitions}"
+        worker.asked_to_join = worker.asked_first = 0.0
+        permits = self.spec.permits
+        wants = f"{permits.wanted} of {permits.limit}" if permits is not None else ""
+        self._note("ask", wants, until=float("inf") if wait is None else process.true(process.clock() + wait))
+        slot = Slot(worker)
+        attempt = slot.attempt = self._attempt(slot)
+        try:
+            result: Grant | Busy | None = await self._lead(attempt, wait) if attempt.node is not None else None
+            if result is None and not (attempt.led or attempt.entered) and self.local_queue is not None:
+                result = self.local_queue.retake(attempt)
+            result = result or await self._take(attempt, wait)
+            if isinstance(result, Busy):
+                self._note("busy")
+                return None
+            lease = self._lease(result)
+        except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
+            self._note("failed", f"{type(error).__name__}: {error}")
+            return None
+        except Cancelled:
+            try:
+                if attempt.unclaimed is not None:
+                    attempt.unclaimed.discard()
+                await abandon(attempt, self._strategy)
+            finally:
+                self._note("cancelled")
+            raise
+        else:
+            attempt.unclaimed = None
+            return lease
+
+    async def _lead(self, attempt: Attempt, wait: float | None) -> Grant | None:
+        """Acquire a lock that nobody else wants by one request, as the drivers do; None if the operation has to go on."""
+        process = self.worker.process
+        frame = lead(attempt, self.worker, process.clock(), wait)
+        if frame is None:
+            if not park(attempt, process.clock(), wait):
+                return None
+            if attempt.turn is None:
+                await WaitLocally(attempt)
+            return woken(attempt, process.clock())
+        timeout = frame.timeout if wait is None else min(frame.timeout, wait + GRACE_S)
+        run = frame.run(attempt.token)
+        run.timeout = timeout
+        try:
+            answer = await run
+        except WireError as error:
+            attempt.first = error
+            return None
+        held = answer.value
+        # The simulated connections carry typed replies; `took` gets the raw one.
+        grant = took(attempt, [1, held.fence, held.last] if isinstance(held, Held) else held, answer.sent, answer.came)
+        if grant is None:
+            attempt.first = answer
+        return grant
+
+    async def _leave(self, lease: Lease) -> bool | None:
+        """Release a lock that nobody else wants by one request, as the drivers do, and return True.
+
+        Return False if no request was sent, and None if a request was sent and the operation has to go on.
+        """
+        attempt, held_lease = lease.attempt, lease.held_lease
+        frame = leave(attempt, held_lease, self.worker.process.clock())
+        if frame is None:
+            return False
+        try:
+            answer = await frame.run(held_lease.token)
+        except WireError as error:
+            attempt.first = error
+            return None
+        if left(attempt, held_lease, answer.value):
+            return True
+        attempt.first = answer
+        return None
+
+    async def abandon(self, attempt: Attempt) -> None:
+        """Undo an attempt to acquire the lock, so that neither a lease nor a position in the queue is left behind."""
+        await abandon(attempt, self._strategy)
+
+    def _attempt(self, slot: Slot) -> Attempt:
+        plain = self.spec.permits is None and self._is_direct
+        return Attempt(self.spec, slot=slot, local_queue=self.local_queue, node=self.worker.process.node if plain else None)
+
+    def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
+        return acquire(attempt, wait, self._strategy)
+
+    def _lease(self, grant: Grant) -> Lease:
+        return Lease(self.worker, grant)
+
+    async def renew(self, lease: Lease, ttl: float | None = None) -> None:
+        """Renew the lease explicitly, for ``ttl`` seconds (None: as long as before). An error is ignored."""
+        try:
+            with self.worker.operation():
+                await lease.renew_on_server(ttl)
+        except HoldfastError:
+            pass
+        finally:
+            if lease in self.worker.process.leases:
+                lease.tell()
+
+    def progress(self, lease: Lease) -> None:
+        """Report progress of the holder (``progress()``), and record the new deadline of the lease."""
+        try:
+            lease.progress()
+        except HoldfastError:
+            return
+        lease.checked_in = self.worker.process.clock()
+        if lease in self.worker.process.leases:
+            lease.tell()
+
+    async def downgrade(self, lease: Lease) -> None:
+        """Downgrade the lease of a writer to that of a reader. An error is ignored.
+
+        The change is recorded before the request is sent, because the reply may be lost.
+        """
+        try:
+            with self.worker.operation():
+                self._note("downgraded")
+                lease.held_lease.shares = 1  # as the public API does
+                await permit.change(lease.held_lease.spec, lease.held_lease.token, 1, lease.fence)
+        except WireError:
+            pass
+
+    async def release(self, lease: Lease) -> None:
+        """Release the lock. If the worker is cancelled meanwhile, clean up as the end of a ``with`` statement does."""
+        with self.worker.operation():
+            await self._release(lease)
+
+    async def _release(self, lease: Lease) -> None:
+        lease.leave()
+        try:
+            await self._give_back(lease)
+            lease.left()
+        except HoldfastError as error:
+            lease.left(type(error).__name__)
+        except Cancelled:
+            try:
+                await lease.finish_release()
+            finally:
+                lease.left("cancelled")
+            raise
+
+    async def release_again(self, lease: Lease) -> None:
+        """Release the lease a second time, as another thread may do. Record "twice" if this release reports success."""
+        with self.worker.operation():
+            try:
+                await self._give_back(lease)
+            except HoldfastError:
+                return
+        lease.left("twice")
+
+    async def _give_back(self, lease: Lease) -> None:
+        """Release the lease, as the public API does."""
+        attempt = lease.attempt
+        done = attempt.node is not None and not lease.is_over() and await self._leave(lease)
+        if not done and (done is None or not lease.hand_on()):
+            await lease.release_on_server()
+
+    def write(self, lease: Lease) -> None:
+        """Write to the protected store. Production's fence check refuses the write if its fence is lower than an earlier
+        one."""
+        world = self.worker.process.world
+        key = self.spec.keys[0]
+        world.resource.now = int(world.now * 1e6)
+        accepted = (
+            world.resource.run(FENCE_CHECK, (key, key + b":fence"), (lease.fence, milliseconds(KEEP_FENCE), "written", "")) == 1
+        )
+        if accepted:
+            world.register[self.spec.key] = lease.fence
+        self._note("write", "accepted" if accepted else "refused", fence=lease.fence)

@@ -1,0 +1,118 @@
+"""A simulated thread or task that sends requests to several servers at the same time, as a Redlock does."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.requests import Answer, GiveBack, NotSent, Poll, WireError
+from holdfast_lab.sim.worker import LATER, Ticket, Worker
+
+if TYPE_CHECKING:
+    from holdfast_lab.sim.network import Wire
+    from holdfast_lab.sim.server import Server
+    from holdfast_lab.sim.world import Process
+
+
+class QuorumWorker(Worker):
+    """A simulated thread or task that can poll several servers. Its requests name a server by its index in
+    ``World.servers``."""
+
+    __slots__ = ()
+
+    def __init__(self, process: Process, name: str) -> None:
+        super().__init__(process, name)
+        self._do |= {
+            Poll: self._poll,
+            GiveBack: self.give_back,
+        }
+
+    def _poll(self, poll: Poll) -> Any:
+        process = self.process
+        self._asked = asked = Ticket(self)
+        round_ = PollRound(self, asked, poll)
+        wires: dict[int, Wire] = {}
+        for number, call in enumerate(poll.calls):
+            if call is not None:
+                try:
+                    wires[number] = self._ready(number, poll)
+                except NotSent as error:
+                    round_.answered(number, error, process.clock())
+        for number, wire in wires.items():
+            call = poll.calls[number]
+            assert call is not None
+            wire.send(call, partial(round_.answered, number))
+        if round_.over:
+            self._asked = None
+            return None
+        round_.waits = True
+        self._timer = process.at(process.clock() + poll.within, self._on_timer, asked, None)
+        return LATER
+
+    def _ready(self, number: int, poll: Poll) -> Wire:
+        """Return a connection to the server with this index.
+
+        Raises NotSent if the server is unreachable, or if an earlier request to it has waited for its reply longer than a
+        round takes.
+        """
+        server = self.process.world.servers[number]
+        wire = self._wire_to(server)
+        if poll.begins and wire.in_flight and wire.in_flight[0].sent < self.process.clock() - poll.within:
+            raise NotSent("has not answered for long", server.name)
+        return wire
+
+    def polled(self) -> None:
+        """Resume the worker's coroutine, because the poll that it waited for is over."""
+        self._asked = None
+        self._drop_timer()
+        self.go(None)
+
+    def _told_by(self) -> list[Server]:
+        return self.process.world.servers
+
+    def give_back(self, request: GiveBack) -> None:
+        """Make the keeper (background thread) withdraw a vote: it sends the request again until there is a reply or its time
+        is over."""
+        node = self.process.node_on(self.process.world.servers[request.server])
+        node.send_until_answered(request.call, request.until)
+
+
+class PollRound:
+    """The progress of one poll (the same question to several servers): the number of missing replies, and whether the poll is
+    over."""
+
+    __slots__ = ("_asked", "_open", "_otherwise", "_tally", "_worker", "over", "waits")
+
+    def __init__(self, worker: QuorumWorker, asked: Ticket, poll: Poll) -> None:
+        self._worker = worker
+        self._asked = asked
+        self._tally = poll.counter
+        self._otherwise = poll.otherwise
+        self._open = sum(call is not None for call in poll.calls)
+        self.over = not self._open
+        self.waits = False
+        """True once all requests of the poll were sent and the worker waits for the end of the poll."""
+
+    @property
+    def counts(self) -> bool:
+        """True while the worker still waits for this poll. Only then are replies counted."""
+        return self._asked.counts
+
+    def _told(self, number: int, answer: Answer[Any] | WireError) -> None:
+        self._open -= 1
+        if not self.over and (self._tally.on_answer(number, answer) or not self._open):
+            self.over = True
+            if self.waits:
+                self._worker.polled()
+
+    def answered(self, number: int, answer: Any, sent: float) -> None:
+        """Count the reply of the server with this index, unless the worker no longer waits for the poll.
+
+        If the request failed, the keeper (background thread) sends another request to this server, if the poll has one for
+        this case.
+        """
+        if self._asked.counts:
+            clock = self._worker.process.clock
+            self._told(number, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()))
+        if self._otherwise is not None and isinstance(answer, WireError):
+            self._worker.give_back(self._otherwise(number))

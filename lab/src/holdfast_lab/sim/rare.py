@@ -1,0 +1,689 @@
+"""Themes: rare faults that are added to whole simulated histories, besides the faults that the seed of a history has drawn.
+
+A theme is a fault that plain histories do not have, or have too rarely to show its effects. Each theme draws its own
+random numbers. So a seed without a theme still gives the same plain history. `runner.swarm_of` returns a swarm (the seeded
+histories of one capability) with a theme, for example ``election+forgetful``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from holdfast._core.inspect.break_lock import BREAK_PERMITS
+from holdfast._core.lock.replies import RELEASE
+from holdfast._core.names import PREFIX, guard_key, lock_keys
+from holdfast._core.requests import Run
+from holdfast_lab.sim.faults import mishaps
+from holdfast_lab.sim.network import Push
+from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.virtual_time import EPOCH
+from holdfast_lab.sim.world import World
+
+Moment = Callable[[float], float]
+"""A function that converts a number from 0 to 1 to the time of a fault. The swarm decides whether that is in seconds or in
+events."""
+
+
+PEACE = frozenset(("B1 left", "B4", "B4 told", "E7", "L3", "S3 lost", "S6 prompt", "S7 peace"))
+"""Names of the rules that judge only histories with no or almost no faults."""
+
+
+class Theme:
+    """A theme: a rare fault that is added to a whole history. This base class adds nothing."""
+
+    name = ""
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {}
+    """Swarms (kinds of random histories) to which the theme applies, each with the minimum counts of events in 1,000
+    histories."""
+    unjudged: ClassVar[frozenset[str]] = PEACE
+    """Names of the rules that can judge no case under the theme, because its fault excuses all of them."""
+
+    more_rules: ClassVar[tuple[str, ...]] = ()
+    """Names of the rules that are checked only under the theme."""
+
+    histories = 12
+    """Number of histories that the tests run under this theme, for each swarm (kind of histories) to which it applies."""
+    resets = False
+    """True if barriers, latches and events are reset at random while workers wait for them."""
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
+        """Change the parameters that were drawn from the seed, before the world is built from them."""
+
+    def begin(self, seed: int, world: World) -> None:
+        """Change the world before the history begins, or plan the theme's faults in it."""
+
+    def counts(self, world: Any) -> Counter[str]:  # noqa: ARG002 - this theme adds nothing
+        """Return how often each of the theme's faults happened in a history that has ended, by the name of the fault."""
+        return Counter()
+
+    def use(self, seed: int, users: Any) -> None:
+        """Change how the workers of a history use permits (`swarms.permit.Users`), before the history begins."""
+
+    def _rng(self, seed: int, part: str = "") -> random.Random:
+        return random.Random(f"{self.name}{part} {seed}")
+
+
+PLAIN = Theme()
+
+
+def _strike(rng: random.Random, profile: Any, moment: Moment, kinds: tuple[str, ...], times: tuple[int, ...]) -> None:
+    """Add faults of these kinds to the profile, at random moments. The number of added faults is drawn from ``times``."""
+    for _ in range(rng.choice(times)):
+        lasts = rng.choice((0.05, 0.3, 1.0, 3.0)) * rng.random()
+        profile.faults.append((moment(rng.random()), rng.choice(kinds), lasts))
+
+
+class Forgetful(Theme):
+    """A theme in which the server loses all its data, or the last writes."""
+
+    name = "forgetful"
+    unjudged: ClassVar[frozenset[str]] = PEACE | {"S4"}  # a loss of data excuses the waits that S4 forbids
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        name: {"rare forgotten": 300} for name in ("election", "rendezvous", "single_flight", "schedule")
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
+        _strike(self._rng(seed), profile, moment, ("amnesia", "amnesia", "flush"), (1, 1, 2, 3))
+
+    def begin(self, seed: int, world: World) -> None:  # noqa: ARG002 - the faults have their own seed
+        for server in world.servers:
+            server.keep_past(once=False)
+
+    def counts(self, world: World) -> Counter[str]:
+        return Counter({"rare forgotten": sum(server.lost > 0 for server in world.servers)})
+
+
+class Jumping(Theme):
+    """A theme in which the server's clock is set forward and back."""
+
+    name = "jumping"
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        name: {"rare set forward": 500, "rare set back": 500} for name in ("election", "rendezvous", "schedule")
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
+        _strike(self._rng(seed), profile, moment, ("clock",), (1, 2, 3))
+
+    def counts(self, world: World) -> Counter[str]:
+        return Counter(
+            f"rare set {event.note.split()[1]}"
+            for event in world.history
+            if event.kind == "fault" and event.note[:5] == "clock"
+        )
+
+
+class Stranger(Theme):
+    """A theme in which a foreign client publishes forged messages to the inboxes of processes. The client knows no token."""
+
+    name = "stranger"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        name: {"rare forged": 2000}
+        for name in (
+            "lock",
+            "multilock",
+            "quorum",
+            "permit",
+            "ticket",
+            "break_lock",
+            "election",
+            "rendezvous",
+            "single_flight",
+            "schedule",
+        )
+    }
+
+    def begin(self, seed: int, world: World) -> None:
+        rng, span = self._rng(seed), 10 ** self._rng(seed, "span").uniform(-1, 1)
+        for _ in range(40):
+            world.at(world.now + span * rng.random(), self._forge, world, rng)
+
+    def counts(self, world: World) -> Counter[str]:
+        return world.rare
+
+    @staticmethod
+    def _forge(world: World, rng: random.Random) -> None:
+        inboxes = [wire for server in world.servers for wire in server.wires if wire.channels and wire.open]
+        if inboxes:
+            wire = rng.choice(inboxes)
+            wire.down.send(Push(min(wire.channels), forged(rng, rng.choice(world.processes).name)))
+            world.rare["rare forged"] += 1
+
+
+def forged(rng: random.Random, process: str) -> bytes:
+    """Return a random forged message. It has the format of the library's messages and a process id, but no valid token."""
+    token = f"{process}.{rng.getrandbits(64):016x}"
+    number = rng.choice(("0", "1", "1700000000000001", "9" * 18, "-1", "1.5", "x", ""))
+    shapes = (
+        f"{rng.choice('01234')} {token} {number}",
+        f"{rng.choice('123')} {token}",
+        f"1 {process} {number}",
+        rng.choice(("", " ", "1", "2 ", "3  ", "1 2 3 4", "4 " + "x" * 300)),
+    )
+    return rng.choice((*(shape.encode() for shape in shapes), rng.randbytes(20), "1 ² ²".encode()))
+
+
+class Forbidden(Theme):
+    """A theme in which the server forbids PUBSUB, so that scripts cannot count subscribers. Connections for notifications
+    break, too."""
+
+    name = "forbidden"
+    unjudged: ClassVar[frozenset[str]] = frozenset(("E7",))
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        name: {"rare refused": 3000} for name in ("lock", "multilock", "permit", "ticket", "break_lock", "election")
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
+        _strike(self._rng(seed), profile, moment, ("unplug",), (4, 6, 8))
+        profile.slow_share = 0.0  # otherwise an inbox may be cut for longer than the rule about the waiters' order excuses
+
+    def begin(self, seed: int, world: World) -> None:  # noqa: ARG002 - the same for all seeds
+        for server in world.servers:
+            server.keyspace.forbid("pubsub")
+
+    def counts(self, world: World) -> Counter[str]:
+        return Counter({"rare refused": sum(server.keyspace.forbidden for server in world.servers)})
+
+
+class Reset(Theme):
+    """A theme in which a barrier, a latch or an event is reset while workers wait for it."""
+
+    name = "reset"
+    resets = True
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"rendezvous": {"rare reset while awaited": 300}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        profile.mishaps = self._rng(seed).choice((profile.mishaps, 0.2))  # so that resets come twice, and late
+
+    def counts(self, world: World) -> Counter[str]:
+        waiting: set[str] = set()
+        found: Counter[str] = Counter()
+        for event in world.history:
+            if event.kind == "await":
+                waiting.add(event.attempt)
+            waiting.discard(event.attempt if event.kind in {"released", "unreleased", "ended"} else "")
+            found["rare reset while awaited"] += event.kind == "cleared" and bool(waiting)
+        return found
+
+
+class Laden(Theme):
+    """A theme in which the server is overloaded: many replies come seconds late, often after the client has stopped waiting."""
+
+    name = "laden"
+    unjudged: ClassVar[frozenset[str]] = PEACE
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        name: {"rare late": 10_000} for name in ("election", "rendezvous", "single_flight", "schedule")
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        profile.mishaps = self._share(seed)
+
+    def begin(self, seed: int, world: World) -> None:
+        world.mishap = mishaps(world, self._share(seed), ("slow",))
+
+    def counts(self, world: World) -> Counter[str]:
+        return Counter({"rare late": sum(event.kind == "fault" and event.note == "slow" for event in world.history)})
+
+    def _share(self, seed: int) -> float:
+        return self._rng(seed).choice((0.2, 0.4, 0.6))
+
+
+class Unrenewed(Theme):
+    """A theme in which the keeper (background thread) of one process hangs, and renews no lease. Later the process is
+    killed."""
+
+    name = "unrenewed"
+    unjudged: ClassVar[frozenset[str]] = PEACE
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        name: {"rare hung": 600}
+        for name in (
+            "lock",
+            "multilock",
+            "quorum",
+            "permit",
+            "ticket",
+            "break_lock",
+            "election",
+            "rendezvous",
+            "single_flight",
+            "schedule",
+        )
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - by its own time
+        profile.mishaps = profile.mishaps or 0.001  # above 0, so that the rules for calm histories do not judge this one
+        if hasattr(profile, "lasts"):
+            profile.lasts = max(profile.lasts, self._lives(seed))
+
+    def begin(self, seed: int, world: World) -> None:
+        rng = self._rng(seed)
+        at = world.now + rng.choice((0.1, 3.0)) * rng.random()
+        number = rng.randrange(10)
+        world.at(at, self._hang, world, number)
+        world.at(world.now + self._lives(seed), self._kill, world)
+
+    def _lives(self, seed: int) -> float:
+        """Return the seconds from the start of the history after which the process whose keeper hangs is killed."""
+        return self._rng(seed, "lives").uniform(4.0, 8.5)
+
+    def _hang(self, world: World, number: int) -> None:
+        alive = [process for process in world.processes if process.here]
+        if alive:
+            alive[number % len(alive)].hang_keeper()
+            world.rare["rare hung"] += 1
+
+    @staticmethod
+    def _kill(world: World) -> None:
+        for process in world.processes:
+            if process.keeper_hangs and process.here:
+                world.note("fault", process.name, note="crash")
+                process.crash()
+
+    def counts(self, world: World) -> Counter[str]:
+        return world.rare
+
+
+class Revoked(Theme):
+    """A theme in which each lock has about a hundred revoked tokens, and further tokens are revoked all the time."""
+
+    name = "revoked"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        name: {"rare revoked": 20_000} for name in ("lock", "multilock", "ticket", "break_lock")
+    }
+
+    def begin(self, seed: int, world: World) -> None:
+        rng, span = self._rng(seed), 10 ** self._rng(seed, "span").uniform(-1, 1)
+        (server,) = world.servers
+        tokens = (f"ef.{number:04x}" for number in itertools.count())
+        server.keyspace.now = int(1e6 * server.wall())
+        for name in "xyz":
+            for _ in range(rng.choice((90, 99, 100, 130))):
+                server.keyspace.run(RELEASE, lock_keys(name, PREFIX.decode(), None), (next(tokens), "bury"))
+        if server.keyspace.execute("EXISTS", guard_key(PREFIX)):
+            return  # a revocation without quarantine= would hand over a lock whose earlier lease the server may have lost
+        for _ in range(40):
+            world.at(world.now + span * rng.random(), self._revoke, world, server, rng.choice("xxyz"), next(tokens))
+
+    @staticmethod
+    def _revoke(world: World, server: Server, name: str, token: str) -> None:
+        if server.reachable and not (server.hung or server.refusing):
+            server.visit(Run(RELEASE, lock_keys(name, PREFIX.decode(), None), (token, "bury"), 1.0))
+            world.rare["rare revoked"] += 1
+
+    def counts(self, world: World) -> Counter[str]:
+        return world.rare
+
+
+class Long(Theme):
+    """A theme in which waits, holds and pauses take hours, so that even keys that a server keeps for minutes expire
+    meanwhile."""
+
+    name = "long"
+    unjudged: ClassVar[frozenset[str]] = PEACE
+    histories = 4
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {name: {"rare hours": 100} for name in ("lock", "rendezvous")}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - as drawn
+        rng = self._rng(seed)
+        if hasattr(profile, "pace"):  # meetings
+            profile.pace, profile.keep_ms = 40.0, 1_000_000
+            profile.ttl *= profile.pace
+            profile.count = rng.choice((profile.count, 30)) if profile.what == "latch" else profile.count
+            profile.faults = [(profile.pace * at, kind, lasts) for at, kind, lasts in profile.faults]
+            return
+        profile.time_limit = 60_000.0
+        scale = rng.choice((30.0, 300.0, 600.0)) / profile.ttl
+        profile.ttl *= scale
+        profile.max_hold = profile.max_hold and scale * profile.max_hold
+        profile.renew = profile.renew and rng.random() < 0.5
+        profile.linger = profile.linger if profile.renew else 0.0
+        profile.workers = profile.workers[:7]
+        profile.odd = frozenset(min(number, len(profile.workers) - 1) for number in profile.odd)
+        for planned in (planned for _, rounds in profile.workers for planned in rounds[:2]):
+            planned.hold = rng.choice((0.0, 1.0, profile.ttl, 3000.0)) * rng.random()
+            planned.gap = rng.choice((0.0, 10.0, 2000.0)) * rng.random()
+
+    def counts(self, world: World) -> Counter[str]:
+        return Counter({"rare hours": world.now > EPOCH + 3600})
+
+
+class Unequal(Theme):
+    """A theme in which the workers of a process ask for leases of different lengths, often wait only briefly, and miss
+    messages.
+
+    So it happens that a worker inherits another worker's position in the queue just when the server grants the lock to
+    this position.
+    """
+
+    name = "unequal"
+    unjudged: ClassVar[frozenset[str]] = PEACE | {"R6", "R16 refused"}
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"lock": {"rare unequal": 800}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.mishaps, profile.latency, profile.slow_share = 0.2, rng.choice((0.003, 0.02)), 0.2
+        profile.odd = frozenset(number for number in range(len(profile.workers)) if rng.random() < 0.5)
+        profile.fair = [False] * len(profile.fair)
+        profile.faults += [(rng.randrange(400), rng.choice(("unplug", "deaf")), 2 * rng.random()) for _ in range(6)]
+        profile.workers = [
+            (process, [self._changed(rng, planned, profile.ttl) for planned in (4 * rounds)[:12]])
+            for process, rounds in profile.workers
+        ]
+
+    @staticmethod
+    def _changed(rng: random.Random, planned: Any, ttl: float) -> Any:
+        return replace(planned, wait=rng.choice((None, 0.3, 1.0, 2.0)), hold=ttl * rng.choice((0.5, 1.5)) * rng.random())
+
+    def begin(self, seed: int, world: World) -> None:
+        world.mishap = mishaps(world, self._rng(seed, "mishaps").choice((0.2, 0.4)), ("slow",))
+
+    def counts(self, world: World) -> Counter[str]:
+        return Counter({"rare unequal": len({event.until - event.at for event in world.history if event.kind == "taken"}) > 1})
+
+
+class Mixed(Theme):
+    """A theme in which the workers of a process use the same lock with different options.
+
+    Each worker draws its own ``linger``, ``max_hold``, ``renew``, ``progress_within``, ``quarantine``, limits of handing
+    on and label. Some workers use a FairLock.
+    """
+
+    name = "mixed"
+    histories = 30
+    unjudged: ClassVar[frozenset[str]] = PEACE | {"R6", "R16 refused"}
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        name: {"rare handed on to other options": 100} for name in ("lock", "multilock", "ticket", "break_lock")
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.mixed = {number: self._options(rng, profile) for number in range(len(profile.workers))}
+        profile.workers = [
+            (process, [replace(planned, hold=rng.choice((0.1, 1.0)) * planned.hold) for planned in (3 * rounds)[:9]])
+            for process, rounds in profile.workers
+        ]
+        for number, (_, rounds) in enumerate(profile.workers):
+            bound = profile.mixed[number]["max_hold"] or profile.mixed[number]["progress_within"]
+            for planned in rounds if bound else ():  # now and then, a holder does not notice that its time is up
+                planned.hold = rng.choice((0.3 * bound, bound + 2.5, bound + 6.5))
+        # A forged notification of a fence that only the end of a quarantine names could not be told from a grant.
+        profile.faults = [fault for fault in profile.faults if fault[1] != "stale"]
+        options = list(profile.mixed.values())
+        # The rules bound the time of each worker by the options of the most generous one.
+        profile.linger = max(one["linger"] for one in options)
+        profile.max_passes = max(one["max_passes"] for one in options)
+        profile.renew = all(one["renew"] for one in options)
+        profile.max_hold = next((one["max_hold"] for one in options if one["max_hold"] is not None), None)
+        if rng.random() < 0.4:
+            profile.odd = frozenset(number for number in range(len(profile.workers)) if rng.random() < 0.5)
+        if rng.random() < 0.3:  # places in the queue are inherited, and grants are learnt from refreshes
+            profile.mishaps, profile.latency, profile.slow_share = 0.1, rng.choice((0.003, 0.02)), 0.2
+            profile.faults += [(rng.randrange(200), rng.choice(("unplug", "deaf")), 2 * rng.random()) for _ in range(4)]
+            for planned in (planned for _, rounds in profile.workers for planned in rounds):
+                planned.wait = rng.choice((None, 0.3, 1.0, 2.0))
+
+    @staticmethod
+    def _options(rng: random.Random, profile: Any) -> dict[str, Any]:
+        choice, uniform = rng.choice, rng.random
+        renew = uniform() < 0.9
+        max_hold = profile.ttl * choice((0.5, 2.0)) if uniform() < 0.1 else None
+        within = profile.ttl * choice((0.5, 1.0, 2.0)) if renew and uniform() < 0.1 else None
+        plain = renew and max_hold is None and within is None
+        options: dict[str, Any] = {
+            "renew": renew,
+            "max_hold": max_hold,
+            "progress_within": within,
+            "linger": choice((0.0, 0.0, 0.03, 0.4)) if plain else 0.0,
+            "max_passes": choice((32, 32, 32, 3, 1)),
+            "max_pass_time": choice((0.0, profile.max_pass_time, profile.max_pass_time)),
+            "label": choice((None, "one", "other")),
+            "fair": uniform() < 0.15,
+        }
+        if uniform() < 0.3:
+            options["guard"] = 0.0
+        return options
+
+    def counts(self, world: World) -> Counter[str]:
+        return world.rare
+
+
+class Lowered(Theme):
+    """A theme in which the limit of a semaphore changes all the time, and an operator revokes the permits of several holders.
+
+    The limit may become lower than the number of permits that clients hold or want.
+    """
+
+    name = "lowered"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"permit": {"rare lowered": 1000, "rare broken together": 300}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
+        rng = self._rng(seed)
+        if rng.random() < 0.5:  # the leases of all holders of a process end at about the same time
+            profile.faults.append((moment(rng.random()), "crash", 0.0))
+            for planned in (planned for _, rounds in profile.workers for planned in rounds):
+                planned.hold = profile.ttl * rng.random()
+        profile.workers = [
+            (process, [replace(planned, lock=rng.choice("xxxy")) for planned in (2 * rounds)[:6]])
+            for process, rounds in profile.workers
+        ]
+
+    def use(self, seed: int, users: Any) -> None:
+        rng = self._rng(seed, "users")
+        users.limit, users.least, users.changes = rng.choice((3, 5, 8)), 1, 0.5
+        users.most = rng.choice((1, 2, users.limit))
+
+    def begin(self, seed: int, world: World) -> None:
+        rng, span = self._rng(seed, "breaks"), 10 ** self._rng(seed, "span").uniform(-1, 0.5)
+        for _ in range(6):
+            world.at(world.now + span * rng.random(), self._break, world, rng)
+
+    @staticmethod
+    def _break(world: World, rng: random.Random) -> None:
+        (server,) = world.servers
+        name = rng.choice("xxy")
+        keys = lock_keys(name, PREFIX.decode(), None)
+        holders = server.keyspace.execute("ZRANGE", keys[0], 0, -1)
+        if not isinstance(holders, list) or not server.reachable or server.hung or server.refusing:
+            return
+        found = rng.sample(sorted(holders), min(len(holders), rng.choice((1, 2, 2, 3))))
+        if not found:
+            return
+        leases = " ".join(server.whose(token) for token in found)
+        marks = [hashlib.sha1(token, usedforsecurity=False).hexdigest()[:16] for token in found]
+        world.note("fault", server.name, keys[0].decode(), until=world.now, note="foreign break", lease=leases)
+        server.visit(Run(BREAK_PERMITS, keys, ("ops", *marks), 1.0))
+        world.rare["rare broken together"] += len(found) > 1
+
+    def counts(self, world: World) -> Counter[str]:
+        found = world.rare.copy()
+        limits: dict[str, int] = {}
+        for event in world.history:
+            if event.kind == "limit":
+                found["rare lowered"] += event.last < limits.get(event.lock, 0)
+                limits[event.lock] = event.last
+        return found
+
+
+class SetBack(Jumping):
+    """A theme in which the server's clock is set, mostly back, while a cached value is loaded and invalidated."""
+
+    name = "set-back"
+    unjudged: ClassVar[frozenset[str]] = PEACE | {"S1 old", "S3", "S4"}  # they need a clock that is right
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"single_flight": {"rare set back": 1000, "flight voided": 1000}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:
+        rng = self._rng(seed)
+        _strike(rng, profile, moment, ("clock",), (2, 3, 4))
+        how = rng.choice(("tag", "tag", "all", "drop"))
+        planned = [planned for _, rounds in profile.workers for planned in rounds]
+        if not any(one.write == "store" for one in planned):  # a worker that stores values must be the only writer
+            for one in planned:
+                one.write = how if rng.random() < 0.35 else ""
+        profile.ttl = rng.choice((profile.ttl, 30.0))
+
+
+class Failing(Theme):
+    """A theme in which loads of a cached value have long leases and fail, and the server's replies to them are often lost."""
+
+    name = "failing"
+    unjudged: ClassVar[frozenset[str]] = PEACE
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"single_flight": {"flight aborted": 1000, "rare lost": 5000}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.lease, profile.bound, profile.mishaps = 60.0, 12.0, 0.3
+        profile.slow_share, profile.faults, profile.stale = 0.0, [], 0.0
+        for planned in (planned for _, rounds in profile.workers for planned in rounds):
+            planned.fails, planned.takes = rng.random() < 0.7, min(planned.takes, 1.0)
+
+    def begin(self, seed: int, world: World) -> None:  # noqa: ARG002 - with the numbers of the world
+        world.mishap = mishaps(world, 0.3, ("lost-request", "lost-reply"))
+
+    def counts(self, world: World) -> Counter[str]:
+        return Counter({"rare lost": sum(event.kind == "fault" and event.note[:5] == "lost-" for event in world.history)})
+
+
+class Putting(Theme):
+    """A theme in which several workers put values of their own into the cache, delete and invalidate, and requests arrive
+    late or twice."""
+
+    name = "putting"
+    unjudged: ClassVar[frozenset[str]] = PEACE | {"S3", "S4"}  # a late copy of any write may end a load or delete a value
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"single_flight": {"flight voided": 2000, "rare late": 500}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.mishaps = 0.2
+        profile.lease, profile.ttl = rng.choice((0.3, 1.0, 5.0)), rng.choice((3.0, 30.0))
+        for planned in (planned for _, rounds in profile.workers for planned in rounds):
+            planned.write = rng.choice(("store", "store", "drop", "tag")) if rng.random() < 0.5 else ""
+            planned.gap *= rng.choice((0.1, 1.0))
+
+    def begin(self, seed: int, world: World) -> None:
+        world.mishap = mishaps(world, self._rng(seed).choice((0.1, 0.3)), ("lost-reply", "duplicate", "slow"))
+
+    def counts(self, world: World) -> Counter[str]:
+        return Counter(
+            {"rare late": sum(event.kind == "fault" and event.note in {"duplicate", "slow"} for event in world.history)}
+        )
+
+
+class Redefined(Theme):
+    """A theme in which runs of jobs crash after a process has redefined the jobs with the opposite ``on_crash=``.
+
+    Other processes still serve the jobs by the old definition.
+    """
+
+    name = "redefined"
+    unjudged: ClassVar[frozenset[str]] = PEACE
+    more_rules: ClassVar[tuple[str, ...]] = ("S1 crashed",)
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "schedule": {"schedule redefined": 900, "tick crashed": 500, "tick attempts": 200}
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - around the new definition
+        rng = self._rng(seed)
+        at = profile.lasts * rng.uniform(0.1, 0.6)
+        profile.redefined_at = at
+        profile.stops, profile.mishaps = [], max(profile.mishaps, 0.001)
+        kinds = ("crash", "slay", "slay", "unplug", "deaf")
+        profile.faults += [(at + rng.uniform(-0.5, 1.0), rng.choice(kinds), rng.choice((0.3, 1.0))) for _ in range(4)]
+        profile.faults = [(max(0.0, when), kind, lasts) for when, kind, lasts in profile.faults]
+
+
+class Stubborn(Theme):
+    """A theme in which runs do not end in time after they were told to end, so that their processes abandon them."""
+
+    name = "stubborn"
+    histories = 20
+    unjudged: ClassVar[frozenset[str]] = PEACE
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {"schedule": {"schedule abandoned": 200}}
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.stubborn = rng.choice((3.0, 12.0, 15.0))
+        profile.mishaps = max(profile.mishaps, 0.001)
+        profile.jobs = {
+            name: (when, replace(options, max_runtime=rng.choice((0.3, 0.4, options.max_runtime))))
+            for name, (when, options) in profile.jobs.items()
+        }
+        profile.takes = dict.fromkeys(profile.takes, (0.2, 2.0))
+
+
+class Voting(Theme):
+    """A theme of the real drivers: three servers vote on each lock, and the asyncio driver for several servers is used."""
+
+    name = "voting"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    more_rules: ClassVar[tuple[str, ...]] = ("T5",)
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {"wired taken": 500, "wired released": 200, "wired answered": 500, "wired failed": 100}
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.face, profile.tidy, profile.scale = "asyncio", True, 3.0
+        profile.more_rates = [rng.uniform(0.996, 1.004) for _ in range(2)]
+        profile.faults = {fault: rng.choice((0.3, 1.0)) * share for fault, share in profile.faults.items()}
+
+
+class Foreign(Theme):
+    """A theme of the real drivers: requests go through a Redis client that the user passed to holdfast."""
+
+    name = "foreign"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {"wired by client": 5000, "wired tried again": 500, "wired taken": 500}
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        profile.face = "asyncio" if seed % 2 else "sync"
+        profile.client_timeout = self._rng(seed).choice((0.3, 1.0, 5.0))
+
+
+class Closing(Theme):
+    """A theme of the real drivers: event loops end while operations run or clean up, and cancelled operations are cancelled
+    again."""
+
+    name = "closing"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    more_rules: ClassVar[tuple[str, ...]] = ("T5",)
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {
+            **{f"wired loops {ending} in an operation": 200 for ending in ("run", "stopped", "dropped")},
+            "wired cancelled twice": 200,
+            "wired taken": 500,
+        }
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.face, profile.tidy, profile.scale = "asyncio", True, 3.0
+        profile.impatient = rng.choice((0.0, 0.2, 0.5))
+        profile.faults = rng.choice(({}, profile.faults))
+        endings = ("run", "run", "stopped", "dropped")
+        profile.loops = [
+            (rng.choice((0.1, 1.0, 5.0)) * rng.random(), rng.choice(endings)) for _ in range(rng.choice((1, 2, 3)))
+        ]
+        if rng.random() < 0.3:
+            profile.more_rates = [rng.uniform(0.996, 1.004) for _ in range(2)]
+
+
+THEMES: Mapping[str, Theme] = {
+    theme.name: theme
+    for theme in (
+        Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
+        Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Putting(), Redefined(), Stubborn(), Voting(), Foreign(),
+        Closing(),
+    )
+}  # fmt: skip
+"""The themes (rare faults added to whole histories), by name."""

@@ -1,0 +1,502 @@
+"""Fingerprints of the states of a simulated world. By them, the exhaustive search recognizes a state that it has explored.
+
+A fingerprint covers everything on which the future of a history depends, and nothing else. If two histories reach the same
+state, the search continues only one of them.
+
+- Times are relative to the present time.
+- Of fences and other large numbers, only the order matters, because the library only compares them.
+- The state of a worker is the position of its coroutine in the code, with the local variables of each frame.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
+from functools import cache, lru_cache, partial
+from operator import attrgetter
+from types import CodeType, CoroutineType, FunctionType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast._core.election import Candidacy, ElectionKeys
+from holdfast._core.lock.local_queue import KEEPER_TURN, LocalQueue
+from holdfast._core.lock.node import Node
+from holdfast._core.lock.owner import nobody
+from holdfast._core.lock.ports import PendingUndo
+from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease, Spec, Waiter
+from holdfast._core.quorum.lease import NodeLease, QuorumLease
+from holdfast._core.quorum.votes import (
+    AllAnswered,
+    HeldElsewhere,
+    QuorumAttempt,
+    RenewalCount,
+    ServerClockEstimate,
+    ServerSet,
+    VoteRound,
+    Yes,
+    YesCount,
+)
+from holdfast._core.rendezvous.barrier import ActionLease as Action
+from holdfast._core.rendezvous.barrier import Duty, Participant
+from holdfast._core.rendezvous.latch import LatchWaiter
+from holdfast._core.requests import Answer, Frame
+from holdfast._core.single_flight.coalesce import CoalescedWaiter, Coalescer
+from holdfast._core.single_flight.flight import EntrySpec, Load, LoadLease
+from holdfast._core.struct import Struct
+from holdfast._core.subscription import Listener
+from holdfast._lua import Script
+from holdfast.testing.keyspace import Status
+from holdfast_lab.sim import election_client
+from holdfast_lab.sim.lock_client import Lease, Lock
+from holdfast_lab.sim.network import End
+from holdfast_lab.sim.quorum_client import Redlock, RedlockLease, ServerGroup
+from holdfast_lab.sim.quorum_driver import PollRound, QuorumWorker
+from holdfast_lab.sim.single_flight_client import CacheClient, Source
+from holdfast_lab.sim.worker import Slot, Ticket, Worker
+from holdfast_lab.sim.world import Process
+
+if TYPE_CHECKING:
+    from holdfast_lab.sim.network import Line, Wire
+    from holdfast_lab.sim.stepwise import Stepwise
+
+ABSOLUTE = 5e8
+"""Smallest number of seconds that a fingerprint treats as a point in time. It treats smaller numbers as durations."""
+
+MILLISECONDS = 10**12
+MICROSECONDS = 10**14
+"""Smallest integer that a fingerprint treats as a fence or as the number of a renewal. Of such integers, only the order
+matters.
+
+It treats integers from `MILLISECONDS` up to this one as server times in milliseconds. All other integers in a state must
+be smaller.
+"""
+
+_NUMBER = re.compile(rb"\d{12,}")
+
+WAITER = attrgetter(*(name for name in Waiter.__slots__ if name != "asked_under"))
+ATTEMPT = attrgetter(*(name for name in Attempt.__slots__ if name not in {"spec", "local_queue", "unclaimed", "node"}))
+HELD_LEASE = attrgetter(*(name for name in HeldLease.__slots__ if name not in {"spec", "owner"}))
+NODE = attrgetter("_inbox_at", "_ping_at", "record_at", "_reachable_prefixes", "asked_early", "_pending_undos")
+LOCAL_QUEUE = attrgetter(
+    "held_lease", "fence", "passes", "taken", "asked", "linger_until", "last_reply", "late_at", "trouble", "crowded"
+)
+GRANT = attrgetter("fence", "taken", "deadline", "in_claim_window", "queued", "held_lease")
+LOAD = attrgetter("fence", "record")
+CANDIDATE = attrgetter("clock_estimate", "listener_id", "voted", "seen")
+
+
+class Fingerprint:
+    """The hash, in `value`, of everything on which the future of a simulated world depends."""
+
+    def __init__(self, world: Stepwise) -> None:
+        self._now = world.now
+        self._ms = int(world.servers[0].wall() * 1000) if world.servers else 0
+        self._several = len(world.servers) > 1
+        self._met: dict[int, int] = {}
+        self._spans: dict[int, tuple[int, int, int, int]] = {}
+        self._flat: list[Any] = []
+        self._ranked: list[int] = []
+        self._world(world)
+        ranks = {value: rank for rank, value in enumerate(sorted(set(self._ranked)))}
+        self.value = hash((tuple(self._flat), tuple(ranks[value] for value in self._ranked)))
+
+    def _put(self, *values: Any) -> None:
+        self._flat.extend(values)
+
+    def add(self, value: Any) -> None:
+        """Add the value of a local variable, of an attribute or of the server's data to the fingerprint."""
+        writer = WRITERS.get(type(value))
+        if writer is not None:
+            writer(self, value)
+        elif isinstance(value, tuple):
+            self._items(value)
+        elif isinstance(value, BaseException):
+            self._put(type(value).__name__, str(value))
+        elif isinstance(value, Struct) or is_dataclass(value):
+            kind: Any = type(value)
+            self._flat.append(kind.__name__)
+            self._all([getattr(value, name) for name in _names(kind)])
+        else:
+            raise TypeError(f"cannot add a {type(value).__name__} to a state: add it to `WRITERS` or `same_in_all_states`")
+
+    def _items(self, values: tuple[Any, ...] | list[Any] | deque[Any]) -> None:
+        self._flat += (type(values).__name__, len(values))
+        self._all(values)
+
+    def _all(self, values: Iterable[Any]) -> None:
+        """Add each of the values to the fingerprint. To save time, the most frequent types are handled here, without a
+        further call."""
+        flat, now, several = self._flat, self._now, self._several
+        for value in values:
+            kind = type(value)
+            if value is None or kind is bool:
+                flat.append(value)
+            elif kind is float and not several:
+                number = round((value - now) * 1e6) if ABSOLUTE < value < 1e15 else value
+                flat.append("minus one" if number == -1 else number)
+            elif (kind is int and -1 < value < MILLISECONDS) or ((kind is str or kind is bytes) and len(value) < 12):
+                flat.append(value)
+            elif (writer := WRITERS.get(kind)) is None:
+                self.add(value)
+            elif writer is not _nothing:
+                writer(self, value)
+
+    def _again(self, value: Any, writer: Callable[[Fingerprint, Any], None]) -> None:
+        """Add an object that may occur several times in a state. From the second time on, copy what was added the first
+        time."""
+        flat, ranked = self._flat, self._ranked
+        span = self._spans.get(id(value))
+        if span is not None:
+            flat += flat[span[0] : span[1]]
+            ranked += ranked[span[2] : span[3]]
+            return
+        begin, first = len(flat), len(ranked)
+        writer(self, value)
+        if not self._several:  # with several servers, an object that `_once` adds has two forms, which a copy would mix up
+            self._spans[id(value)] = begin, len(flat), first, len(ranked)
+
+    def _float(self, value: float) -> None:
+        if self._several and MICROSECONDS <= value < 1e18:
+            self._int(int(value))
+            return
+        self._number(round((value - self._now) * 1e6) if ABSOLUTE < value < 1e15 else value)
+
+    def _int(self, value: int) -> None:
+        if value >= MICROSECONDS:
+            self._flat.append("#")
+            self._ranked.append(value)
+        else:
+            self._number(value - self._ms if value >= MILLISECONDS else value)
+
+    def _number(self, value: float) -> None:
+        self._flat.append("minus one" if value == -1 else value)  # because hash(-1) == hash(-2)
+
+    def _text(self, value: str | bytes) -> None:
+        if len(value) < 12:
+            self._flat.append(value)
+            return
+        text, numbers = _numbers_in(value)
+        self._flat.append(text)
+        for number in numbers:
+            self._int(number)
+
+    def _dict(self, value: dict[Any, Any]) -> None:
+        self._flat.append(len(value))
+        for pair in value.items():
+            self._all(pair)
+
+    # The parts of a world
+
+    def _world(self, world: Stepwise) -> None:
+        self._put(world.budget, *sorted(world.struck))
+        for server in world.servers:
+            self._put(server.reachable, server.hung, server.refusing, server.deaf, server.runs)
+            server.keyspace.now = int(server.wall() * 1e6)
+            self.add(server.keyspace.dump())
+        for process in world.processes:
+            self._process(process)
+        wires = {wire for server in world.servers for wire in server.wires} | {pipe.wire for pipe in world.pipes}
+        for wire in sorted(wires, key=lambda wire: (wire.label, wire.server.name, wire.number)):
+            self._wire(wire)
+        for since, pipe in world.held:
+            self._put(pipe.wire.label, pipe is pipe.wire.up, since < world.now)
+            self.add(pipe.messages)
+        self._put(*sorted(entry_name(entry) for entry in world.ready if entry[2] is not None))
+        timers = [(round((entry[0] - world.now) * 1e6), entry_name(entry)) for entry in world.pending()]
+        self._put(*sorted(timers))
+        self._dict(world.register)
+        self._dict(world.places)
+        self._dict(world.floors)
+
+    def _process(self, process: Process) -> None:
+        self._put(process.name, process.here, process.is_paused, process.tokens)
+        if not process.here:
+            return
+        for what, args in process.parked:
+            self._put(entry_name([0.0, 0, what, args]))
+            self.add(args)
+        for worker in process.workers:
+            assert isinstance(worker, Worker)
+            self._worker(worker)
+        for server in sorted(process.nodes, key=lambda server: server.name):
+            self._node(process.nodes[server])
+        for local_queue in process.local_queues():
+            self._local_queue(local_queue)
+            self.add(process.node._looked_after.get(local_queue))  # noqa: SLF001
+        for call in process.calls:
+            self._promised(call)
+
+    def _node(self, node: Node) -> None:
+        self._dict(node.waiting._waiters)  # noqa: SLF001
+        for token, attempt in node.waiting._departed.items():  # noqa: SLF001
+            self._put(token, attempt.may_be_on_server)
+        self.add(node.waiting.round_at)
+        self._put(node.waiting.listening, *node.listeners)
+        for waiter in node.waiting.waiters():
+            self._put(waiter.asked_under == node.waiting.subscription(waiter.attempt.spec.prefix))
+        for held_lease in sorted(node.renewing.held_leases(), key=lambda held_lease: held_lease.token):
+            self.add(held_lease)
+        self._all(NODE(node))
+        for line in (node.commands, node.inbox):
+            self._line(line)  # type: ignore[arg-type]
+
+    def _line(self, line: Line) -> None:
+        self._put(line.wire is not None, line.opening)
+        for call, then in line.queued:
+            self.add(call)
+            self._promised(then)
+        self.add(line.retry_at)
+        self.add(line.backoff)
+
+    def _local_queue(self, local_queue: LocalQueue) -> None:
+        if local_queue.turn_of is KEEPER_TURN:
+            self._put("keeper")
+        else:
+            self.add(local_queue.turn_of)
+        self.add(local_queue.queue)
+        self._put(local_queue.last - local_queue.fence)
+        self._all(LOCAL_QUEUE(local_queue))
+
+    def _promised(self, then: Any) -> None:
+        """Add the state to which the callback of a request refers. Requests that look the same may have different callbacks."""
+        if isinstance(then, partial) and isinstance(owner := getattr(then.func, "__self__", None), PollRound):
+            self.add(owner)
+        for cell in getattr(then, "__closure__", None) or ():
+            if callable(cell.cell_contents):
+                self._promised(cell.cell_contents)
+            elif isinstance(cell.cell_contents, PendingUndo):
+                self.add(cell.cell_contents)
+
+    def _wire(self, wire: Wire) -> None:
+        self._put(wire.label, wire.server.name, wire.open, wire.cut_off, wire.silent, *sorted(wire.channels))
+        for request in wire.in_flight:
+            self.add(request.call)
+            self.add(request.sent)
+            self._promised(request.then)
+        for pipe in (wire.up, wire.down):
+            self._put(len(pipe.messages))
+            self._all(pipe.messages)
+
+    def _worker(self, worker: Worker) -> None:
+        self._put(worker.name, worker.done, worker.thrown, worker.acquisition, worker.shielded)
+        self._all((worker.asked, worker.asked_to_join, worker.asked_first))
+        coroutine: Any = worker.coroutine
+        while coroutine is not None and not worker.done:
+            frame = getattr(coroutine, "cr_frame", None)
+            if frame is None:
+                break
+            found = frame.f_locals
+            names = [name for name in _locals(frame.f_code) if name in found]
+            self._put(frame.f_code.co_name, frame.f_lasti, *names)
+            self._all([found[name] for name in names])
+            coroutine = coroutine.cr_await
+
+    # Single things
+
+    def _waiter(self, waiter: Waiter) -> None:
+        self._all(WAITER(waiter))
+
+    def _held_lease(self, held_lease: HeldLease) -> None:
+        self._all(HELD_LEASE(held_lease))
+        self._put(held_lease.owner is nobody)
+
+    def _lease(self, lease: Lease) -> None:
+        self._held_lease(lease.held_lease)
+        self.add(lease.attempt)
+        self._put(lease.passed)
+
+    def _attempt(self, attempt: Attempt) -> None:
+        slot = attempt.slot
+        self._put(slot.whose if isinstance(slot, Slot) else "", attempt.local_queue is None, attempt.unclaimed is None)
+        self._all(ATTEMPT(attempt))
+
+    def _grant(self, grant: Grant) -> None:
+        self._text(grant.attempt.token)
+        self._put(grant.last - grant.fence)
+        self._all(GRANT(grant))
+
+    def _load(self, load: Load) -> None:
+        self._held_lease(load.held_lease)
+        self._all(LOAD(load))
+
+    def _listener(self, listener: Listener) -> None:
+        self._text(listener.listener_id)
+        self._put(bool(listener.hints))
+        for name in ("leads", "found", "seen", "pending", "duty"):  # each type of listener has some of these attributes
+            self.add(getattr(listener, name, None))
+        self.add(listener.slot)
+
+    def _coalescer(self, coalescer: Coalescer) -> None:
+        self._put(*(member.slot.whose if isinstance(member.slot, Slot) else "" for member in coalescer.members))
+
+    def _quorum_attempt(self, attempt: QuorumAttempt) -> None:
+        self._attempt(attempt)
+        self._all(CANDIDATE(attempt))
+        self._put(*sorted(attempt.listening_on), *sorted(node.address for node in attempt.hints))  # type: ignore[attr-defined]
+
+    def _clock_estimate(self, clock_estimate: ServerClockEstimate) -> None:
+        if clock_estimate._ahead is not None:  # noqa: SLF001
+            self._int(int(self._now * 1e6 + clock_estimate._ahead))  # noqa: SLF001
+
+    def _node_lease(self, node_lease: NodeLease) -> None:
+        self._held_lease(node_lease)
+        self._put(node_lease.believed)
+
+    def _quorum_lease(self, quorum_lease: QuorumLease) -> None:
+        self._held_lease(quorum_lease)
+        self._text(quorum_lease.listener_id)
+        self._put(*sorted(quorum_lease.servers()))
+        self._put(*sorted(quorum_lease.doubtful))
+        self._float(quorum_lease._least)  # noqa: SLF001
+        self._dict(quorum_lease.node_leases)
+
+    def _yes_count(self, yes_count: YesCount) -> None:
+        self._put(type(yes_count).__name__, yes_count.yes)
+        for number, answer in sorted(yes_count.answers.items()):
+            self._put(number)
+            if isinstance(answer, Answer):
+                reply = answer.value  # without the server's time, which no code reads any more
+                self.add(reply._replace(time=0) if isinstance(reply, Yes | HeldElsewhere) else reply)
+                self._float(answer.sent)
+            else:
+                self.add(answer)
+
+    def _all_answered(self, all_answered: AllAnswered) -> None:
+        self._put(*sorted(all_answered.awaited))
+        self._dict(all_answered.answers)
+
+    def _lead(self, turn: AskServer) -> None:
+        self._text(turn.place.attempt.token if turn.place is not None else "")
+
+
+@lru_cache(4096)
+def _numbers_in(value: str | bytes) -> tuple[bytes, tuple[int, ...]]:
+    """Return the text with each number of 12 digits or more replaced by "#", and a tuple of these numbers."""
+    text = value.encode() if isinstance(value, str) else bytes(value)
+    return _NUMBER.sub(b"#", text), tuple(map(int, _NUMBER.findall(text)))
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """Return the names of the attributes that make up the state of a `Struct` or a dataclass."""
+    return kind.__match_args__ if issubclass(kind, Struct) else tuple(field.name for field in fields(kind))
+
+
+@cache
+def _locals(code: CodeType) -> tuple[str, ...]:
+    """Return the names of the local variables of a function, without duplicates."""
+    return tuple(dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)))
+
+
+def entry_name(entry: list[Any]) -> str:
+    """Return a readable name for a planned event: the name of the object that it concerns, and of the function that is
+    called."""
+    what, args = entry[2], entry[3]
+    inner = args[0] if args and callable(args[0]) else what
+    owner = getattr(inner, "__self__", None)
+    name = getattr(owner, "label", None) or getattr(owner, "name", "")
+    return f"{name} {getattr(inner, '__qualname__', '?')}"
+
+
+def _plain(fingerprint: Fingerprint, value: Any) -> None:
+    fingerprint._flat.append(value)  # noqa: SLF001
+
+
+def _nothing(_fingerprint: Fingerprint, _value: Any) -> None:
+    """Add nothing to the fingerprint: the function in `WRITERS` for values that never change, or are added elsewhere."""
+
+
+def same_in_all_states(*types: type) -> None:
+    """Leave objects of these types out of fingerprints, because they never change or are added elsewhere."""
+    WRITERS.update(dict.fromkeys(types, _nothing))
+
+
+def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
+    """Return a function that calls ``writer`` for an object the first time, and then adds only the object's number."""
+
+    def write(fingerprint: Fingerprint, value: Any) -> None:
+        met = fingerprint._met  # noqa: SLF001
+        number = met.get(id(value))
+        if number is None:
+            met[id(value)] = len(met)
+            writer(fingerprint, value)
+        else:
+            fingerprint._flat.append(number)  # noqa: SLF001
+
+    return write
+
+
+def _copied(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
+    """Return a function that calls ``writer`` for an object the first time, and then adds a copy of what ``writer`` added."""
+
+    def write(fingerprint: Fingerprint, value: Any) -> None:
+        fingerprint._again(value, writer)  # noqa: SLF001
+
+    return write
+
+
+WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
+    type(None): _plain,
+    bool: _plain,
+    float: Fingerprint._float,  # noqa: SLF001
+    int: Fingerprint._int,  # noqa: SLF001
+    bytes: Fingerprint._text,  # noqa: SLF001
+    str: Fingerprint._text,  # noqa: SLF001
+    dict: Fingerprint._dict,  # noqa: SLF001
+    **dict.fromkeys((tuple, list, deque), Fingerprint._items),  # noqa: SLF001
+    set: lambda fingerprint, members: fingerprint._put(*sorted(members)),  # noqa: SLF001
+    Waiter: _copied(Fingerprint._waiter),  # noqa: SLF001
+    HeldLease: _copied(Fingerprint._held_lease),  # noqa: SLF001
+    Attempt: _copied(Fingerprint._attempt),  # noqa: SLF001
+    Grant: Fingerprint._grant,  # noqa: SLF001
+    AskServer: Fingerprint._lead,  # noqa: SLF001
+    Slot: lambda fingerprint, slot: fingerprint.add(slot.outcomes),
+    Lease: _copied(Fingerprint._lease),  # noqa: SLF001
+    LoadLease: Fingerprint._held_lease,  # noqa: SLF001
+    Load: Fingerprint._load,  # noqa: SLF001
+    CoalescedWaiter: Fingerprint._listener,  # noqa: SLF001
+    LatchWaiter: Fingerprint._listener,  # noqa: SLF001
+    Participant: Fingerprint._listener,  # noqa: SLF001
+    Action: Fingerprint._held_lease,  # noqa: SLF001
+    Duty: lambda fingerprint, duty: fingerprint._held_lease(duty.held_lease),  # noqa: SLF001
+    Coalescer: Fingerprint._coalescer,  # noqa: SLF001
+    Listener: Fingerprint._listener,  # noqa: SLF001
+    Candidacy: Fingerprint._attempt,  # noqa: SLF001
+    election_client.Term: Fingerprint._lease,  # noqa: SLF001
+    election_client.Observer: lambda fingerprint, observer: fingerprint.add(observer.watch),
+    Source: lambda fingerprint, source: fingerprint._put(source.version),  # noqa: SLF001
+    Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
+    Status: Fingerprint._text,  # noqa: SLF001
+    QuorumAttempt: _once(Fingerprint._quorum_attempt),  # noqa: SLF001
+    ServerClockEstimate: Fingerprint._clock_estimate,  # noqa: SLF001
+    NodeLease: Fingerprint._node_lease,  # noqa: SLF001
+    QuorumLease: _once(Fingerprint._quorum_lease),  # noqa: SLF001
+    YesCount: Fingerprint._yes_count,  # noqa: SLF001
+    VoteRound: _once(Fingerprint._yes_count),  # noqa: SLF001
+    RenewalCount: Fingerprint._yes_count,  # noqa: SLF001
+    AllAnswered: Fingerprint._all_answered,  # noqa: SLF001
+    PollRound: lambda fingerprint, poll: fingerprint._put(poll.over, poll.waits, poll.counts),  # noqa: SLF001
+    RedlockLease: _once(Fingerprint._lease),  # noqa: SLF001
+    Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
+}
+same_in_all_states(
+    Frame,
+    type,
+    type(Protocol),
+    CoroutineType,
+    FunctionType,
+    Lock,
+    Redlock,
+    ServerGroup,
+    Spec,
+    EntrySpec,
+    CacheClient,
+    ServerSet,
+    Process,
+    Worker,
+    QuorumWorker,
+    End,
+    LocalQueue,
+)
+same_in_all_states(ElectionKeys, election_client.Candidate, election_client.Election)

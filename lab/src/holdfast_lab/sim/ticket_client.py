@@ -1,0 +1,127 @@
+"""Tickets in the simulation: a ticket hands a held lock over to another process. Workers issue and redeem them.
+
+Each step is recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast._api import ticket as tickets
+from holdfast._api.ticket import Told
+from holdfast._core.lock import ticket as ticket_operations
+from holdfast._core.lock.acquire import ON_ONE_SERVER, KeyConflict, abandon
+from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.ticket import Void
+from holdfast._core.requests import WireError
+from holdfast.errors import HoldfastError
+from holdfast_lab.sim.lock_client import Lease, Lock
+from holdfast_lab.sim.virtual_time import EPOCH
+from holdfast_lab.sim.worker import Cancelled, Slot
+from holdfast_lab.sim.world import World
+
+
+@dataclass(slots=True, eq=False)
+class IssuedTicket:
+    """A ticket that was issued to hand a held lock over, and the attempts to redeem it."""
+
+    told: Told
+    """The parsed contents of the ticket."""
+    giver: Lease
+    lock: str
+    lease: str
+    """Name that the history gives to the lease of the ticket. With this lease, the ticket holds the lock until it is
+    redeemed."""
+    ends: float
+    """Earliest virtual time, in seconds, at which the ticket may expire. It allows for a server's clock that is a little
+    fast."""
+    asked: list[float] = field(default_factory=list)
+    """Virtual times, in seconds, at which workers began to redeem the ticket."""
+    taken: list[Lease] = field(default_factory=list)
+    """The leases for which the ticket was redeemed. More than one is a violation."""
+    refused: list[tuple[float, str]] = field(default_factory=list)
+    """Refusals of the ticket, each as its virtual time in seconds and its reason."""
+
+
+def out(world: World) -> bool:
+    """Return True if a lock is still held by a ticket that was issued and not redeemed yet."""
+    given = {event.attempt for event in world.history if event.kind == "ticket"}
+    holders = [server.keyspace.peek(key)[0] for server in world.servers for key in server.locks]
+    return any(world.drawn_for(holder.decode("ascii", "replace")) in given for holder in holders)
+
+
+def _begin(lock: Lock) -> None:
+    """Begin a new acquisition by a ticket. The history dates its request before all waiters, because a ticket overtakes the
+    queue."""
+    worker = lock.worker
+    worker.acquisitions += 1
+    worker.acquisition = f"{worker.name}#{worker.acquisitions}"
+    worker.asked_to_join, worker.asked_first = 0.0, EPOCH
+
+
+async def issue(lock: Lock, lease: Lease, seconds: float) -> IssuedTicket | None:
+    """Turn a lease into a ticket that expires after ``seconds``, and return the ticket. On an error, release the lease and
+    return None."""
+    worker = lock.worker
+    with worker.operation():
+        lease.leave()
+        _begin(lock)  # in the history, the ticket is an acquisition without a request
+        asked = worker.process.world.now
+        try:
+            ticket = await tickets.Issue(lease, seconds).operation()
+        except HoldfastError as error:
+            lease.left(type(error).__name__)
+            await _end(lease)
+            return None
+        except Cancelled:
+            lease.left("cancelled")
+            raise
+        lease.left()
+        lock._note("ticket")  # noqa: SLF001
+    return IssuedTicket(tickets.read(ticket), lease, lock.spec.key, worker.acquisition, asked + 0.99 * seconds)
+
+
+async def _end(lease: Lease) -> None:
+    """Release the lease as the end of ``with`` does. Record nothing, because the history has this release already."""
+    try:
+        if not lease.hand_on():
+            await lease.release_on_server()
+    except HoldfastError:
+        pass
+    except Cancelled:
+        await lease.finish_release()
+        raise
+
+
+async def redeem(lock: Lock, slip: IssuedTicket) -> Lease | None:
+    """Redeem a ticket, and return the lease of the lock; None if the ticket is refused or an error occurs."""
+    worker = lock.worker
+    process = worker.process
+    with worker.operation():
+        _begin(lock)
+        slip.asked.append(process.world.now)
+        lock._note("ask", until=process.world.now)  # noqa: SLF001
+        slot = Slot(worker)
+        attempt = slot.attempt = Attempt(lock.spec, slot=slot)
+        try:
+            found = await ticket_operations.redeem(attempt, slip.told.token, slip.told.ends)
+            if isinstance(found, Void):
+                slip.refused.append((process.world.now, found.why))
+                lock._note("failed", f"TicketRefused: {found.why}")  # noqa: SLF001
+                return None
+            lease = Lease(worker, found)
+            slip.taken.append(lease)
+        except (WireError, KeyConflict) as error:
+            lock._note("failed", f"{type(error).__name__}: {error}")  # noqa: SLF001
+            return None
+        except Cancelled:
+            try:
+                if attempt.unclaimed is not None:
+                    attempt.unclaimed.discard()
+                await abandon(attempt, ON_ONE_SERVER)
+            finally:
+                lock._note("cancelled")  # noqa: SLF001
+            raise
+        else:
+            attempt.unclaimed = None
+            return lease

@@ -1,0 +1,420 @@
+"""A simulated thread or task. It drives the library's operations, as the drivers in `_runtime` do in production."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core import permit
+from holdfast._core.lock.records import AskServer, Attempt, Grant, Waiter
+from holdfast._core.lock.replies import ACQUIRE
+from holdfast._core.requests import (
+    Answer,
+    AwaitNotice,
+    Call,
+    Command,
+    NewToken,
+    Now,
+    Outcome,
+    RegisterWaiter,
+    Request,
+    Run,
+    Sleep,
+    Subscribe,
+    Subscriber,
+    TimedOut,
+    UnixTime,
+    UnregisterWaiter,
+    Unsubscribe,
+    Wait,
+    WaitLocally,
+    WireError,
+)
+from holdfast._core.requests import Slot as AnySlot
+from holdfast_lab.sim.network import Wire
+
+if TYPE_CHECKING:
+    from holdfast_lab.sim.server import Server
+    from holdfast_lab.sim.virtual_time import Entry
+    from holdfast_lab.sim.world import Process
+
+
+STOCK = 8
+"""Number of tokens after which `Worker.pop` treats a process's stock of tokens as empty, so that an attempt draws its own."""
+
+TAKING = (ACQUIRE, permit.ACQUIRE)
+"""The scripts that acquire a lock or permits, or join the queue for them."""
+
+
+class Cancelled(BaseException):
+    """Raised in the coroutine of a simulated task that was cancelled, or of a simulated thread that was interrupted."""
+
+
+class Discarded(BaseException):
+    """Raised in a worker's coroutine at each of its requests after the history has ended, so that the coroutine ends, too."""
+
+
+@dataclass(slots=True)
+class At(Request[Answer[Any]]):
+    """A request to send a call to one of several servers; ``server`` is its index in `World.servers`."""
+
+    server: int
+    call: Call
+
+
+class Worker:
+    """A simulated thread or task, which drives a coroutine and carries out the requests that the coroutine awaits."""
+
+    __slots__ = (
+        "_asked",
+        "_do",
+        "_slot",
+        "_timer",
+        "_wires",
+        "acquisition",
+        "acquisitions",
+        "asked",
+        "asked_first",
+        "asked_to_join",
+        "coroutine",
+        "done",
+        "inside",
+        "lined",
+        "name",
+        "process",
+        "requests",
+        "shielded",
+        "thrown",
+    )
+
+    def __init__(self, process: Process, name: str) -> None:
+        self.process = process
+        self.name = f"{process.name}/{name}"
+        self.coroutine: Coroutine[Any, Any, Any] | None = None
+        self.done = False
+        self.asked: Any = None
+        """The request that the worker waits for; None while the worker runs."""
+        self.requests = 0
+        """Number of requests that the worker has waited for so far."""
+        self.acquisitions = 0
+        self.acquisition = ""
+        """Name that the history gives to the worker's current attempt to acquire a lock."""
+        self.asked_to_join = 0.0
+        """Virtual time at which the current acquisition first asked to join the server's queue; 0: it has not asked yet."""
+        self.asked_first = 0.0
+        """Virtual time at which the current acquisition sent its first request; 0: it has sent none yet."""
+        self.lined = ""
+        """Name of the last attempt with which the worker waited in the local queue of its process."""
+        self.inside = False
+        """True while the worker runs the body of ``with worker.operation():``, that is, one operation of a lock."""
+        self.shielded = False
+        """True while a cancelled task cleans up. As in `drivers.aio`, it cannot be cancelled again during this time."""
+        self.thrown = ""
+        """Type of the error that was last thrown into the worker's coroutine. The error may still be propagating."""
+        self._asked: Ticket | None = None
+        self._wires: dict[Server, Wire] = {}
+        self._timer: Entry | None = None
+        self._slot: Slot | None = None
+        self._do: dict[type, Callable[[Any], Any]] = {
+            Now: lambda _: process.clock(),
+            UnixTime: lambda _: process.wall(),
+            NewToken: self._new_token,
+            UnregisterWaiter: self._unregister_waiter,
+            Run: self._call,
+            Command: self._call,
+            At: self._at,
+            Sleep: self._sleep,
+            WaitLocally: self._wait_locally,
+            RegisterWaiter: self._register_waiter,
+            Wait: self._wait,
+            Subscribe: self._subscribe,
+            AwaitNotice: self._await_notice,
+            Unsubscribe: self._unsubscribe,
+            **process.keep_alive_handlers,
+        }
+        process.workers.append(self)
+        process.world.working.add(self)
+
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self.coroutine = coroutine
+        self.process.soon(self.go, None)
+
+    def go(self, reply: Any, error: BaseException | None = None) -> None:
+        """Resume the coroutine with a reply or an error. Let it run until it awaits a request that takes time."""
+        coroutine = self.coroutine
+        assert coroutine is not None
+        self.asked = None
+        try:
+            while True:
+                if error is None:
+                    request = coroutine.send(reply)
+                else:
+                    thrown, error = error, None
+                    self.thrown = type(thrown).__name__
+                    request = coroutine.throw(thrown)
+                try:
+                    reply = self._do[type(request)](request)
+                except WireError as refused:
+                    error = refused
+                else:
+                    if reply is LATER:
+                        self.asked = request
+                        self.requests += 1
+                        return
+        except (StopIteration, Cancelled):
+            self._end()
+
+    def _end(self) -> None:
+        self.done = True
+        self.process.world.working.discard(self)
+
+    def cancel(self) -> None:
+        """Throw a cancellation (task) or an interrupt (thread) into the coroutine, at the request that it waits for.
+
+        Do nothing if the worker has finished, if it waits for nothing, or if it is cleaning up after a cancellation.
+        """
+        if self.done or self.shielded or self.asked is None or self.coroutine is None or not self.process.here:
+            return
+        self.shielded = self.inside and self.process.face == "asyncio"
+        self._drop_timer()
+        self._asked = self._slot = None
+        if self.process.face == "threads":
+            for wire in self._wires.values():
+                if wire.in_flight:
+                    wire.close("interrupted")
+        self.go(None, Cancelled())
+
+    @contextmanager
+    def operation(self) -> Iterator[None]:
+        """Mark the body of a ``with`` statement as one operation of a lock. A task that is cancelled in it cleans up
+        undisturbed."""
+        self.inside = True
+        try:
+            yield
+        finally:
+            self.inside = self.shielded = False
+
+    def discard(self) -> None:
+        """End the coroutine after the history is over, without letting it send another request."""
+        while self.coroutine is not None and not self.done:
+            try:
+                self.coroutine.throw(Discarded())
+            except BaseException:  # noqa: BLE001 - the coroutine may raise anything as it ends
+                self.done = True
+
+    # The requests of operations
+
+    def _new_token(self, _request: NewToken | None = None) -> str:
+        token = self.process.token()
+        self.process.world.acquisitions[token] = self.acquisition
+        return token
+
+    def pop(self) -> str:
+        """Return a new token for `_core.lock.uncontended.lead`. Raise IndexError now and then, as an empty stock of tokens
+        does."""
+        if self.process.tokens % STOCK == STOCK - 1:
+            raise IndexError
+        return self._new_token()
+
+    def _at(self, request: At) -> Any:
+        return self._call(request.call, self.process.world.servers[request.server])
+
+    def _call(self, call: Call, server: Server | None = None) -> Any:
+        process = self.process
+        wire = self._wire_to(server or process.server)
+        self._asked = asked = Ticket(self)
+        if isinstance(call, Run) and call.script in TAKING:
+            self.asked_first = self.asked_first or process.world.now
+            if call.args[2] and not self.asked_to_join:
+                self.asked_to_join = process.world.now
+
+        def then(answer: Any, sent: float) -> None:
+            if self._asked is not asked:
+                return  # the worker was cancelled while the request was under way: drop the reply
+            self._asked = None
+            if isinstance(answer, WireError):
+                self.go(None, answer)
+            else:
+                self.go(Answer(answer, sent, process.clock()))
+
+        wire.send(call, then)
+        return LATER
+
+    def _wire_to(self, server: Server) -> Wire:
+        """Return an open connection to ``server``. Raise NotSent if the server is unreachable."""
+        wire = self._wires.get(server)
+        if wire is None or not wire.open:
+            wire = self._wires[server] = self.process.connect(server, self.name)
+        return wire
+
+    def _sleep(self, request: Sleep) -> Any:
+        self._set_timer(self.process.clock() + request.seconds, None)
+        return LATER
+
+    def _set_timer(self, local: float, reply: Any) -> None:
+        self._asked = asked = Ticket(self)
+        self._timer = self.process.at(local, self._on_timer, asked, reply)
+
+    def _on_timer(self, asked: Ticket, reply: Any) -> None:
+        # If both fell due while the process was paused, the worker may have been woken by an outcome before its timer.
+        if self._asked is asked:
+            self._asked = self._timer = self._slot = None
+            self.go(reply)
+
+    def _drop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer[2] = None
+            self._timer = None
+
+    def _unregister_waiter(self, request: UnregisterWaiter[Waiter]) -> None:
+        self.process.node.waiting.unregister_waiter(request.waiter)
+
+    def _wait_locally(self, request: WaitLocally[Attempt]) -> Any:
+        attempt = request.attempt
+        if self.lined != self.acquisition:
+            self.lined = self.acquisition
+            self.process.world.note("lined", self.name, attempt.spec.key, self.acquisition)
+        slot = attempt.slot
+        assert isinstance(slot, Slot)
+
+        def look(outcome: Outcome | None) -> bool:
+            if outcome is not None:  # the waiter inherited a position in the server's queue; keep the outcome for `_wait`
+                slot.outcomes.insert(0, outcome)
+            return True
+
+        return LATER if self._get(slot, attempt.until, look, None) is LATER else None
+
+    def _register_waiter(self, request: RegisterWaiter[Waiter]) -> Any:
+        waiter = request.waiter
+        if self.process.register_waiter(waiter):
+            return None
+        return self._get(waiter.attempt.slot, request.until, lambda outcome: outcome is not None or not waiter.awaits_inbox)
+
+    def _wait(self, request: Wait[Waiter]) -> Any:
+        process, attempt = self.process, request.waiter.attempt
+        if request.answer is not None:
+            self._queued(attempt, self.asked_to_join)
+            process.joined(request.waiter, request.answer)
+        return self._get(attempt.slot, request.until, lambda outcome: outcome is not None)
+
+    def _told_by(self) -> list[Server]:
+        """Return the servers whose notifications can wake this worker (simulated thread or task)."""
+        return [self.process.server]
+
+    def _subscribe(self, request: Subscribe) -> Any:
+        listener, process = request.listener, self.process
+
+        def enough(_outcome: object = None) -> bool:
+            return sum([process.subscribe(server, listener) for server in self._told_by()]) >= listener.majority
+
+        return None if enough() else self._get(self._placed(listener), request.until, enough, None)
+
+    def _await_notice(self, request: AwaitNotice) -> Any:
+        return self._get(self._placed(request.listener), request.until, lambda _outcome: True, None)
+
+    def _placed(self, listener: Subscriber) -> Slot:
+        slot = listener.slot = listener.slot or Slot(self)
+        assert isinstance(slot, Slot)
+        return slot
+
+    def _unsubscribe(self, request: Unsubscribe) -> None:
+        for node in self.process.nodes.values():
+            node.listeners.pop(request.listener.listener_id, None)
+
+    def _queued(self, attempt: Attempt, since: float) -> None:
+        world = self.process.world
+        lease = world.lease(attempt.token, self.acquisition)
+        world.places[lease or self.acquisition] = since
+        world.note("queued", self.name, attempt.spec.key, self.acquisition, since=since, lease=lease)
+
+    def given(self, attempt: Attempt) -> None:
+        """Record that another worker of the process handed this attempt its lease, or left it its position in the queue."""
+        world, given = self.process.world, attempt.turn
+        if isinstance(given, AskServer) and given.place is not None:
+            lease = world.lease(attempt.token, self.acquisition)
+            self._queued(attempt, world.places[lease or self.acquisition])
+        elif isinstance(given, Grant) and given.held_lease is not None:
+            lease = world.lease(given.held_lease.token, self.acquisition)
+            world.note("passed", self.name, attempt.spec.key, self.acquisition, fence=given.fence, lease=lease)
+
+    def _get(
+        self,
+        slot: AnySlot | None,
+        until: float | None,
+        enough: Callable[[Outcome | None], bool],
+        late: TimedOut | None = TimedOut(),  # noqa: B008 - `TimedOut` has no state
+    ) -> Any:
+        assert isinstance(slot, Slot)
+        while slot.outcomes:
+            outcome = slot.outcomes.pop(0)
+            if enough(outcome):
+                return outcome
+        slot.enough = enough
+        self._slot = slot
+        if until is not None:
+            self._set_timer(max(until, self.process.clock()), late)
+        return LATER
+
+    def woken(self, slot: Slot) -> None:
+        """Read the outcomes in ``slot``, and resume the coroutine with the first outcome that ends the worker's wait."""
+        while self._slot is slot and slot.outcomes:
+            outcome = slot.outcomes.pop(0)
+            if slot.enough(outcome):
+                self._asked = self._slot = None
+                self._drop_timer()
+                self.go(None if isinstance(self.asked, WaitLocally) else outcome)
+
+
+class Ticket:
+    """The identity of one wait of a worker: a reply to an earlier wait has another one, and is ignored."""
+
+    __slots__ = ("_worker",)
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    @property
+    def counts(self) -> bool:
+        """True while the worker is still in the wait that this object identifies."""
+        return self._worker._asked is self  # noqa: SLF001
+
+
+class _Later:
+    """The type of `LATER`. A function that carries out a worker's request returns `LATER` if the reply arrives later."""
+
+
+LATER = _Later()
+
+
+class Slot:
+    """A mailbox in which a worker (simulated thread or task) receives the outcomes of its wait, such as a grant."""
+
+    __slots__ = ("_told", "_worker", "attempt", "enough", "outcomes")
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self.attempt: Attempt | None = None
+        self._told: object = None
+        """The grant or the inherited position that was recorded last, so that nothing is recorded twice."""
+        self.outcomes: list[Outcome | None] = []
+        self.enough: Callable[[Outcome | None], bool] = bool
+        """Function that gets an outcome, and returns True if this outcome ends the current wait."""
+
+    @property
+    def whose(self) -> str:
+        return self._worker.name
+
+    def gone(self) -> bool:
+        """Return False: in production, True says that the waiter's event loop was closed, which never happens here."""
+        return False
+
+    def put(self, outcome: Outcome | None, /) -> bool:
+        self.outcomes.append(outcome)
+        attempt = self.attempt
+        if outcome is None and attempt is not None and attempt.turn is not self._told:
+            self._told = attempt.turn
+            self._worker.given(attempt)
+        self._worker.process.soon(self._worker.woken, self)
+        return True

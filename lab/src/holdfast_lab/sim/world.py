@@ -1,0 +1,551 @@
+"""A simulated world and its processes: virtual time, planned events and the history; the processes' clocks and keepers.
+
+A `World` runs one history. In a plain `World`, a `Weather` draws how long each message takes, and events happen in the
+order of their times. In a `Stepwise` world, the exhaustive search or Hypothesis chooses each step among the possible ones.
+
+A `Process` has a clock, and runs production's code of the keeper (background thread). A world and its processes refer to
+each other, so they are in one module. Servers and connections use the world only through the protocols in `network` and
+`server`.
+"""
+
+from __future__ import annotations
+
+import random
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from holdfast._core.deadlock.wait_graph import WaitGraph
+from holdfast._core.lock.local_queue import LocalQueue
+from holdfast._core.lock.node import Node
+from holdfast._core.lock.owner import Reference
+from holdfast._core.lock.ports import Wait
+from holdfast._core.lock.records import Held, HeldLease, Waiter
+from holdfast._core.lock.renewal import register
+from holdfast._core.names import PREFIX
+from holdfast._core.quorum.nodes import QuorumNodes
+from holdfast._core.requests import (
+    Answer,
+    GetCoalescer,
+    KeepAlive,
+    NotSent,
+    Run,
+    SendUntilAnswered,
+    StopKeepAlive,
+)
+from holdfast._core.single_flight.coalesce import Coalescer
+from holdfast.testing.history import Event
+from holdfast.testing.keyspace import Keyspace
+from holdfast_lab.sim.network import END, Line, Pipe, Wire, Worker
+from holdfast_lab.sim.server import Server
+from holdfast_lab.sim.virtual_time import EPOCH, Entry, Stuck, Weather
+
+if TYPE_CHECKING:
+    from holdfast._core.lock.records import Spec
+    from holdfast._core.requests import Call, Subscriber
+    from holdfast._net.endpoint import Endpoint
+
+INFINITY = float("inf")
+
+Face = Literal["threads", "asyncio"]
+"""The API that a simulated process uses: "threads" (sync) or "asyncio" (tasks).
+
+Each thread has its own connection. A thread that is interrupted during a request closes its connection. All tasks of a
+process share one connection. If a task is cancelled, the connection stays open and drops the reply.
+"""
+
+GOODBYE = 0.5
+"""Seconds between the call that closes a process in an orderly way and the end of the process."""
+
+NO_MUTEX: AbstractContextManager[object] = nullcontext()
+
+
+class Told(Protocol):
+    """A lease that records its deadlines in the history."""
+
+    def tell(self) -> None:
+        """Record the deadline of the lease in the history if the deadline has changed."""
+
+
+class Untold(WaitGraph):
+    """A wait graph (data for the detection of deadlocks) that ignores all waiters. So the process does not publish its
+    waits."""
+
+    def somebody_waits(self, now: float) -> None:
+        pass
+
+
+class World:
+    """A simulated world that runs its events in the order of their times, and records a history."""
+
+    def __init__(self, rng: random.Random, weather: Weather | None = None, *, trace: bool = False) -> None:
+        self.rng = rng
+        self.weather = weather or Weather(rng)
+        self.trace = trace
+        """True if the history also records every request and reply, for people who read it. The checkers do not need them."""
+        self.now = EPOCH
+        """Current virtual time, in seconds. The clocks of processes and servers may differ from it."""
+        self.history: list[Event] = []
+        self.mishap: Callable[[Wire, Call], bool] | None = None
+        """Function that may inject a fault into a request that arrives at a server (see `faults.mishaps`); None: no such
+        faults."""
+        self.acquisitions: dict[str, str] = {}
+        """Name, in the history, of the acquisition that uses each token, by token."""
+        self.places: dict[str, float] = {}
+        """Virtual time at which a waiter sent its request to join the queue, by the name of the lease that it asked for."""
+        self.resource = Keyspace()
+        """The store that the locks protect. It loses no data, and refuses a write whose fence is lower than an earlier one."""
+        self.register: dict[str, int] = {}
+        """The fence of the last accepted write to the protected store, by lock."""
+        self.working: set[Worker] = set()
+        """The simulated threads and tasks that have not finished."""
+        self.processes: list[Process] = []
+        self.servers: list[Server] = []
+        self.closed = False
+        self.rare: Counter[str] = Counter()
+        """Counts of the faults that a theme (a rare fault added to a whole history, see `rare`) has injected."""
+        self.steps = 0
+        self._planned: dict[int, list[Callable[[], object]]] = {}
+        self._heap: list[Entry] = []
+        self._number = 0
+
+    def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
+        """Append an event to the history, with the current time, unless the world is closed."""
+        if self.closed:
+            return
+        self.history.append(Event(self.now, kind, who, lock, attempt, **facts))
+
+    def drawn_for(self, token: str) -> str:
+        """Return the name of the acquisition that uses this token. If no worker of the simulation uses it, return the token
+        itself.
+
+        In the history, this name is also the name of the lease.
+        """
+        return self.acquisitions.get(token.partition("*")[0].removesuffix("~"), token)
+
+    def lease(self, token: str, acquisition: str) -> str:
+        """Return the name of the lease that an acquisition holds, or "" if that is the name of the acquisition itself.
+
+        The names differ if an earlier acquisition of the same process got the lease from the server and handed it on.
+        """
+        lease = self.drawn_for(token)
+        return "" if lease == acquisition else lease
+
+    # Planned events
+
+    def at(self, when: float, what: Callable[..., object], *args: Any) -> Entry:
+        """Plan a function call at a virtual time, and return the planned entry. To call it off, set ``entry[2]`` to None."""
+        self._number += 1
+        entry: Entry = [when, self._number, what, args]
+        heappush(self._heap, entry)
+        return entry
+
+    def soon(self, what: Callable[..., object], *args: Any) -> Entry:
+        """Plan a function call after the random delay that a thread or task takes to wake up."""
+        return self.at(self.now + self.weather.delay(), what, *args)
+
+    def plan(self, step: int, what: Callable[[], object]) -> None:
+        """Plan a function call for the moment when ``step`` events have been run."""
+        self._planned.setdefault(step, []).append(what)
+
+    def calm_down(self) -> None:
+        """Stop injecting faults, and stop delaying messages for unusually long."""
+        self.mishap = None
+        self.weather.slow_share = 0.0
+        self._planned.clear()
+
+    def post(self, pipe: Pipe) -> None:
+        """Plan the arrival of the message that was put into a pipe last. It arrives after all messages sent before it."""
+        due = self.now + self.weather.delay() + pipe.wire.distance
+        pipe.due = due = max(pipe.due, due)
+        self._number += 1
+        heappush(self._heap, [due, self._number, pipe.deliver, ()])
+
+    # Running
+
+    def work(self, until: float, steps: int) -> bool:
+        """Run the planned events until all workers have finished, and return True. Return False if a limit is reached before
+        that.
+
+        The limits are the virtual time ``until`` and the number of events ``steps``. Raises Stuck if a worker still waits
+        and no event is planned any more.
+        """
+        heap, working, planned = self._heap, self.working, self._planned
+        while working:
+            if not heap:
+                raise Stuck
+            entry = heappop(heap)
+            if entry[2] is None:
+                continue
+            if entry[0] > until or self.steps >= steps:
+                return False
+            if entry[0] > self.now:  # noqa: PLR1730 - in the innermost loop, max() would cost time
+                self.now = entry[0]
+            self.steps += 1
+            entry[2](*entry[3])
+            if self.steps in planned:
+                for what in planned[self.steps]:
+                    what()
+        return True
+
+    def pass_time(self, seconds: float) -> None:
+        """Run the events of the next ``seconds`` seconds of virtual time."""
+        until = self.now + seconds
+        while self._heap and self._heap[0][0] <= until:
+            at, _, what, args = heappop(self._heap)
+            if what is not None:
+                self.now = max(self.now, at)
+                what(*args)
+        self.now = until
+
+    def close(self) -> None:
+        """End all workers. Nothing more is recorded in the history."""
+        self.closed = True
+        for process in self.processes:
+            for worker in process.workers:
+                worker.discard()
+
+
+class _Collected:
+    """A replacement for the keeper's list of leases whose owners were garbage-collected: the keeper handles each at once."""
+
+    def __init__(self, call: Callable[[Callable[[], None]], None]) -> None:
+        self._call = call
+
+    def __len__(self) -> int:
+        return 0
+
+    def append(self, reference: Reference) -> None:
+        self._call(reference.on_collected)
+
+
+class Process:
+    """A simulated client process with its keeper (background thread). The process uses one server, or several servers that
+    vote."""
+
+    mutex = NO_MUTEX
+    looks = True
+    """True, as if the keeper's check of long leases had begun already, so that it never begins: it is not simulated."""
+    closing = False
+
+    def __init__(
+        self,
+        world: World,
+        server: Server,
+        name: str,
+        *,
+        face: Face = "threads",
+        offset: float = 0.0,
+        rate: float = 1.0,
+        ahead: float = 0.0,
+    ) -> None:
+        self.world = world
+        self.server = server
+        self.name = self.process_id = name
+        """The process id, in hexadecimal: the first part of each of the process's tokens, which is not secret."""
+        self.face = face
+        self.here = True
+        self.workers: list[Worker] = []
+        self.tokens = 0
+        self.luck: random.Random | None = None
+        """Random numbers for the secret part of the process's tokens; None: tokens differ only by their number."""
+        self.is_paused = False
+        self.keeper_hangs = False
+        """True once the process's keeper (background thread) hangs. It then does nothing any more, but the workers go on."""
+        self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        """Function calls that became due while the process was paused. The process makes them when it resumes."""
+        self.cut_off_from: set[Server] = set()
+        """Servers from which the process is cut off: its connections to them stay open, but no message arrives."""
+        self.far: dict[Server, float] = {}
+        """Seconds by which each message between the process and a server takes longer, by server."""
+        self._base = EPOCH + offset
+        self._rate = rate
+        self.ahead = ahead
+        """Seconds by which the process's wall clock is ahead of virtual time."""
+        self.wake_at = INFINITY
+        self.collected = _Collected(self.call)
+        self._wake: Entry | None = None
+        self._shared: dict[Server, Wire] = {}
+        self.leases: dict[Told, float] = {}
+        """For each lease, the deadline that the history recorded last, in seconds of the process's clock."""
+        self.calls: deque[Callable[[], None]] = deque()
+        """Functions that the keeper (background thread) calls at its next run."""
+        self.node = Node(self, server.name, partial(self._line, server))
+        """The state that the keeper (background thread) has for the server; if there are several servers, for the first of
+        them."""
+        self.nodes: dict[Server, Node] = {server: self.node}
+        self.node.wait_graph = Untold(self.node)
+        self._board: QuorumNodes | None = None
+        self._local_queues: dict[bytes, LocalQueue] = {}
+        self.coalescers: dict[bytes, Coalescer] = {}
+        self.keep_alive_handlers: dict[type, Callable[[Any], Any]] = {
+            KeepAlive: lambda request: self._keep_alive(request.held),
+            StopKeepAlive: lambda request: self.node.renewing.forget(request.held_lease.token),
+            SendUntilAnswered: lambda request: self.node.send_until_answered(request.call, request.until),
+            GetCoalescer: lambda request: self.coalescers.setdefault(request.key, Coalescer(self.mutex)),
+        }
+        """Functions that carry out the requests that workers leave to the keeper (background thread), by type of the
+        request."""
+        world.processes.append(self)
+
+    @staticmethod
+    def in_change() -> bool:
+        """Return False: in the simulation, no signal or garbage collection interrupts a change of the state."""
+        return False
+
+    # The clock of the process
+
+    def clock(self) -> float:
+        return self._base + (self.world.now - EPOCH) * self._rate
+
+    def wall(self) -> float:
+        """Return the time that the process's wall clock shows, in seconds."""
+        return self.world.now + self.ahead
+
+    def true(self, local: float) -> float:
+        """Return the virtual time at which the process's clock shows ``local`` seconds."""
+        return EPOCH + (local - self._base) / self._rate
+
+    def at(self, local: float, what: Callable[..., object], *args: Any) -> Entry:
+        """Plan a function call for the moment at which the process's clock shows ``local`` seconds, and return the planned
+        entry.
+
+        A process that is paused at that moment makes the call when it resumes. A killed process does not make the call.
+        """
+        return self.world.at(max(self.true(local) + 1e-6, self.world.now), self._do, what, *args)
+
+    def soon(self, what: Callable[..., object], *args: Any) -> Entry:
+        return self.world.soon(self._do, what, *args)
+
+    def _do(self, what: Callable[..., object], *args: Any) -> None:
+        if self.here and not self.is_paused:
+            what(*args)
+        else:
+            self.busy(what, *args)
+
+    # The life of the process
+
+    def busy(self, what: Callable[..., object], *args: Any) -> bool:
+        """Return True if the process cannot call ``what`` now, because it is dead or paused. A paused process calls it on
+        resuming."""
+        if not self.here:
+            return True
+        if self.is_paused:
+            self.parked.append((what, args))
+        return self.is_paused
+
+    def pause(self) -> None:
+        if self.here and not self.is_paused:
+            self.is_paused = True
+            self.world.note("paused", self.name)
+
+    def resume(self) -> None:
+        if self.here and self.is_paused:
+            self.is_paused = False
+            self.world.note("resumed", self.name)
+            parked, self.parked = self.parked, []
+            for what, args in parked:
+                self._do(what, *args)
+
+    def hang_keeper(self) -> None:
+        """Make the keeper (background thread) hang from now on: it renews no lease, reads no message and reports no loss."""
+        if self.here and not self.keeper_hangs:
+            self.keeper_hangs = True
+            self.world.note("fault", self.name, until=INFINITY, note="hung: its keeper")
+
+    def close(self) -> None:
+        """Close the process in an orderly way, as production's `keeper.thread` does.
+
+        All waiters fail with NotSent, the process releases its locks, and it ends `GOODBYE` seconds later.
+        """
+        for node in self.nodes.values():
+            node.close(NotSent("holdfast was closed", node.address))
+        if self._board is not None:
+            self._board.close(NotSent("holdfast was closed", self.server.name))
+        parts = [(node, *node.farewell()) for node in self.nodes.values()]
+        for held_lease in [held_lease for _, lost, _ in parts for held_lease in lost]:
+            self.report(held_lease)
+        for node, _, calls in parts:
+            for call in calls:
+                node.commands.call(call, lambda _answer, _sent: None)
+        self.world.at(self.world.now + GOODBYE, self.crash)
+
+    def crash(self) -> None:
+        """Kill the process: its connections close, and none of its workers goes on."""
+        if not self.here:
+            return
+        self.here = False
+        self.world.working.difference_update(self.workers)
+        self.world.note("crashed", self.name)
+        for wire in [wire for server in self.world.servers for wire in server.wires if wire.process is self]:
+            wire.open = False
+            wire.up.send(END)
+
+    # The methods of the keeper, in the place of `_runtime.keeper.thread`
+
+    @property
+    def keeper(self) -> Process:
+        return self
+
+    running_keeper = keeper
+
+    def node_on(self, server: Server) -> Node:
+        """Return the state that the keeper (background thread) has for this server. It is created at the first call."""
+        node = self.nodes.get(server)
+        if node is None:
+            node = self.nodes[server] = Node(self, server.name, partial(self._line, server))
+            node.wait_graph = Untold(node)
+        return node
+
+    def _node(self, endpoint: Endpoint) -> Node:
+        return self.node_on(self.world.servers[endpoint.port]) if endpoint.port else self.node
+
+    def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:  # noqa: ARG002 - no hurry here
+        for lost in register(self._node(endpoint), held_lease, self.clock()):
+            self.report(lost)
+
+    def attend(self, at: float) -> None:
+        self.wake_by(at)
+
+    def _keep_alive(self, held: Held) -> None:
+        held.held_lease.owner = weakref.ref(held)
+        self.node.want_record(self.clock(), held.held_lease.spec.prefix)
+        self.wake_by(self.node.renewing.watch(held.held_lease))
+
+    def forget(self, endpoint: Endpoint, held_lease: HeldLease) -> None:
+        self._node(endpoint).renewing.forget(held_lease.token)
+
+    def send_until_answered(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+        self._node(endpoint).send_until_answered(call, until)
+
+    def call(self, what: Callable[[], None]) -> None:
+        self.calls.append(what)
+        if len(self.calls) == 1:
+            self.soon(self._do_calls)
+
+    def _do_calls(self) -> None:
+        if self.keeper_hangs:
+            return
+        while self.calls:
+            self.calls.popleft()()
+        self.plan()
+
+    def local_queue(self, spec: Spec) -> LocalQueue:
+        """Return the local queue of a lock, which all lock objects for this lock in the process share."""
+        local_queue = self._local_queues.get(spec.keys[0])
+        if local_queue is None:
+            local_queue = self._local_queues[spec.keys[0]] = self.node.local_queue(spec)
+        return local_queue
+
+    def quorum_queue(self, spec: Spec) -> LocalQueue:
+        """Return the local queue of a lock that all servers vote on."""
+        if self._board is None:
+            self._board = QuorumNodes(tuple(self.node_on(server) for server in self.world.servers))
+        local_queue = self._local_queues.get(spec.keys[0])
+        if local_queue is None:
+            local_queue = self._local_queues[spec.keys[0]] = self._board.local_queue(spec)
+        return local_queue
+
+    def local_queues(self) -> list[LocalQueue]:
+        return list(self._local_queues.values())
+
+    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:  # noqa: ARG002 - no code reads the record
+        return "{}"
+
+    def report(self, held_lease: HeldLease) -> None:
+        whole = held_lease.lost_with_it()
+        owner = whole.owner() if whole is not None else None
+        if owner is not None:
+            owner.notice_loss()
+
+    def safely(self, action: Callable[..., object], *args: Any) -> bool:
+        action(*args)  # an error is a defect, and ends the history, so do not catch it
+        return True
+
+    def _line(
+        self,
+        server: Server,
+        on_push: Callable[[list[Any]], None] | None = None,
+        on_closed: Callable[[], None] | None = None,
+    ) -> Line:
+        return Line(self, server, on_push, on_closed)
+
+    def register_waiter(self, waiter: Waiter) -> bool:
+        now = self.clock()
+        ready = self.node.register_waiter(waiter, now)
+        if not ready:
+            self.wake_by(now)
+        return ready
+
+    def subscribe(self, server: Server, listener: Subscriber) -> bool:
+        """Subscribe a listener to notifications of a server.
+
+        Return True if the process's connection for notifications (inbox) is subscribed already.
+        """
+        node = self.node_on(server)
+        node.want_record(self.clock(), listener.prefix, needs_record=listener.needs_record)
+        node.listeners[listener.listener_id] = listener
+        self.wake_by(self.clock())
+        return node.reachable(listener.prefix)
+
+    def joined(self, waiter: Waiter, answer: Answer[Any]) -> None:
+        waiting = self.node.waiting
+        waiting.joined(waiter, answer, self.clock())
+        self.wake_by(min(waiting.round_at, waiter.refresh_at))
+
+    def warm_up(self) -> None:
+        """Prepare the keeper (background thread) as if it had run for a while: subscribed, and with its process record
+        written."""
+        node = self.node
+        node.record_at = EPOCH + 1e6
+        node._reachable_prefixes.add(PREFIX)  # noqa: SLF001
+        node._tend_inboxes(self.clock())  # noqa: SLF001
+
+    def plan(self) -> None:
+        """Plan the next run of the keeper (background thread). This must be called after each change of its state."""
+        self.tell()
+        self.wake_by(self.node.next_at() if len(self.nodes) == 1 else min(node.next_at() for node in self.nodes.values()))
+
+    def tell(self) -> None:
+        """Record in the history the new deadline of each lease whose deadline has changed."""
+        for lease in self.leases:
+            lease.tell()
+
+    def wake_by(self, local: float) -> None:
+        if local < self.wake_at:
+            self.wake_at = local
+            if self._wake is not None:
+                self._wake[2] = None
+            self._wake = self.at(local, self._turn) if local > self.clock() else self.soon(self._turn)
+
+    def _turn(self) -> None:
+        self._wake, self.wake_at = None, INFINITY
+        if self.keeper_hangs:
+            return
+        for node in list(self.nodes.values()):
+            node.turn(self.clock())
+        self.plan()
+
+    # The connections of its workers
+
+    def connect(self, server: Server, who: str) -> Wire:
+        """Return a connection to ``server`` for a worker. All tasks of a process share one. Raises NotSent if the server is
+        unreachable."""
+        shared = self._shared.get(server)
+        if shared is not None and shared.open:
+            return shared
+        if not server.reachable:
+            raise NotSent(f"no server at {server.name}", server.name)
+        wire = Wire(self, server, self.name if self.face == "asyncio" else who)
+        if self.face == "asyncio":
+            self._shared[server] = wire
+        return wire
+
+    def token(self) -> str:
+        self.tokens += 1
+        chance = "" if self.luck is None else f"{self.luck.getrandbits(16):04x}"
+        return f"{self.name}.{self.tokens:04x}{chance}"

@@ -1,0 +1,198 @@
+"""Seeded histories in which an operator breaks locks (ends the leases of their holders), in the world of the `lock` swarm.
+
+An operator looks at a lock, waits for a while, and then breaks the lease that it saw, with production's operations and
+scripts. If another client holds the lock by then, that client keeps the lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from holdfast._core.inspect.break_lock import Changed, Outcome, TakenAway, break_lock
+from holdfast._core.inspect.scan import Field, look
+from holdfast._core.lock.renewal import QUESTION_EVERY_S
+from holdfast._core.names import PREFIX, lock_keys
+from holdfast._core.requests import AskPlace, Sleep, WireError
+from holdfast.testing.history import Event
+from holdfast_lab.judge.coverage import Coverage
+from holdfast_lab.judge.evidence import Evidence, Hold
+from holdfast_lab.judge.safety_rules import Violation
+from holdfast_lab.sim.rare import PLAIN, Theme
+from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.world import Process, World
+from holdfast_lab.swarms import lock as lock_swarm
+from holdfast_lab.swarms.lock import Profile
+from holdfast_lab.swarms.result import Run
+
+OPERATOR = "b" * 12
+WHERE = Field(places=1, parts=1, timeout=0.3)
+TOLD_WITHIN = QUESTION_EVERY_S + 0.5
+"""Seconds within which a holder notices that its lock was broken: it gets a message, and asks the server whether that is
+true."""
+
+
+@dataclass(slots=True)
+class Attack:
+    """One attempt of an operator to break a lock."""
+
+    lock: str
+    lease: str
+    """Name, in the history, of the lease that the operator saw and attempts to end."""
+    sent: float
+    came: float = float("inf")
+    answer: Outcome | WireError | None = None
+
+
+@dataclass(slots=True)
+class Operator:
+    """An operator that looks at locks and breaks them (ends the leases of their holders)."""
+
+    world: World
+    rng: random.Random
+    attacks: list[Attack] = field(default_factory=list)
+
+    def come(self) -> None:
+        """Start a worker that looks at one lock and breaks it. Do nothing if all other workers have finished."""
+        world = self.world
+        process = next((one for one in world.processes if one.name == OPERATOR), None)
+        process = process or Process(world, world.servers[0], OPERATOR)
+        if process.here and world.working:
+            worker = Worker(process, str(len(process.workers) + 1))
+            worker._do[AskPlace] = lambda request: worker._call(request.call)  # noqa: SLF001
+            key = lock_keys(self.rng.choice("xxy"), "hf:", None)[0]
+            worker.start(self._operate(key))
+
+    async def _operate(self, key: bytes) -> None:
+        world, rng = self.world, self.rng
+        try:
+            (seen,) = await look(WHERE, [key])
+            sight = seen.sights[0]
+            if sight is None or not sight.holds:
+                return
+            mark = sight.holds[0].mark
+            await Sleep(rng.choice((0.0, 0.0, 0.01, 1.0)) * rng.random())
+            attack = Attack(key.decode(), self._whose(mark), world.now)
+            self.attacks.append(attack)
+            name = world.servers[0].name
+            fault = partial(world.note, "fault", name, attack.lock, note="foreign break", lease=attack.lease)
+            fault(until=float("inf"))
+            try:
+                (attack.answer,) = await break_lock(WHERE, key, mark, "ops", prefix=PREFIX)
+            except (WireError, Cancelled):
+                fault(until=world.now + lock_swarm.ECHO)  # the request may still arrive
+                raise
+            finally:
+                attack.came = world.now
+                world.note("healed", name, attack.lock, note="foreign break", lease=attack.lease)
+        except (WireError, Cancelled):
+            return
+
+    def _whose(self, mark: str) -> str:
+        """Return the name of the lease whose token, perhaps with the suffix "~", has a SHA-1 that begins with ``mark``."""
+        tokens = (drawn + sort for drawn in self.world.acquisitions for sort in ("", "~"))
+        found = (t for t in tokens if hashlib.sha1(t.encode(), usedforsecurity=False).hexdigest().startswith(mark))
+        return self.world.drawn_for(next(found, ""))
+
+
+def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, Operator]:
+    """Build the simulated world of a random seed, with its workers and planned faults, before the first step."""
+    rng = random.Random(f"break {seed}")
+    world, profile = lock_swarm.build(seed, trace=trace, rng=rng, theme=theme)
+    operator = Operator(world, rng)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        world.plan(1 + int(150 * rng.random() ** 1.5), operator.come)
+    return world, profile, operator
+
+
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
+    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage``, unless None."""
+    world, profile, operator = build(seed, trace=trace, theme=theme)
+    run = lock_swarm.judged(seed, world, profile, coverage)
+    case = Evidence(world.history)
+    run.violations += judge(operator.attacks, world.history, case)
+    if coverage is not None:
+        coverage.docket += case.docket
+    run.counts += counts(operator.attacks)
+    return run
+
+
+def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterator[Violation]:
+    """Judge an operator's attempts to break locks (attacks) by the rules K1 to K3.
+
+    - K1: an attack ends no other lease than the one that the operator saw.
+    - K2: the operator gets a fence. The lease that it ended has lower fences, and later holders have higher ones. Excused:
+      between the attack and the grant, the server lost its data or its clock was set.
+    - K3: if the server reports to the operator that the holder was notified, the holder notices its loss in time. Excused:
+      any other fault that may have affected the holder during this time.
+    """
+    seen = {attack.lease for attack in attacks}
+    for event in history:
+        if event.kind != "lost" or not event.note.startswith("it was broken"):
+            continue
+        case.docket.decide("K1")
+        if (event.lease or event.attempt) not in seen:
+            yield Violation("K1", f"{event.who} lost {event.lock!r}, but no operator saw this lease", (event,))
+    # A process that has not noticed yet that its lease was taken away may still hand the lease on, under earlier fences.
+    taken = {attack.lease for attack in attacks if attack.answer is None or isinstance(attack.answer, TakenAway | WireError)}
+    done: set[int] = set()
+    for attack in attacks:
+        # Of two attacks on the same lease, the later one gets the answer of the earlier one: judge each fence once.
+        if isinstance(attack.answer, TakenAway) and attack.lock in case.scenes and attack.answer.fence not in done:
+            done.add(attack.answer.fence)
+            for hold in case.scenes[attack.lock].holds:
+                yield from _fences(case, attack, attack.answer.fence, hold, taken)
+                if attack.answer.told and hold.lease == attack.lease:
+                    yield from _told(case, attack, hold)
+
+
+def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold, taken: set[str]) -> Iterator[Violation]:
+    asked = hold.ask.event.at if hold.ask is not None else float("-inf")
+    since, until = min(attack.sent, case.granted(hold) or hold.since), max(attack.came, hold.since)
+    if case.docket.decide("K2", case.disturbed(since, until, attack.lock, ("amnesia", "clock"))):
+        return
+    if hold.lease == attack.lease and hold.fence >= fence and _was_meant(case, attack, hold):
+        yield Violation("K2", f"{hold.who} lost its lease with fence {hold.fence}, not below {fence}", (hold.taken,))
+    if asked > attack.came and hold.lease not in taken and hold.fence <= fence:
+        yield Violation("K2", f"{hold.who} asked after the attack with fence {fence}, but has {hold.fence}", (hold.taken,))
+
+
+def _was_meant(case: Evidence, attack: Attack, hold: Hold) -> bool:
+    """Return whether this acquisition was granted before the attack, so that the attack ended its lease.
+
+    Otherwise the holder may have acquired the lock again after the attack, with the same lease, because it did not know of
+    the first grant.
+    """
+    granted = case.granted(hold)
+    return granted is not None and granted <= attack.sent
+
+
+def _told(case: Evidence, attack: Attack, hold: Hold) -> Iterator[Violation]:
+    felt = [
+        fault
+        for fault in case.felt(hold.process, attack.sent, attack.came + TOLD_WITHIN, lock_swarm.ECHO)
+        if not fault.event.note.startswith("foreign break")
+    ]
+    if not _was_meant(case, attack, hold) or case.docket.decide("K3", bool(felt)):
+        return
+    if min(hold.end, case.last) > max(attack.came, hold.since) + TOLD_WITHIN:
+        text = f"{hold.who} was notified at {case.ms(attack.came)} that {hold.lock!r} was broken, but still believed in it"
+        yield Violation("K3", text, (hold.taken,))
+
+
+def counts(attacks: list[Attack]) -> Counter[str]:
+    """Return the number of attacks with each result."""
+    found: Counter[str] = Counter()
+    for attack in attacks:
+        match attack.answer:
+            case TakenAway(_, told, heir):
+                found["break done"] += 1
+                found["break told"] += told
+                found["break handed over"] += bool(heir)
+            case Changed():
+                found["break refused"] += 1
+    return found

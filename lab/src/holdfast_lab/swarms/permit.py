@@ -1,0 +1,124 @@
+"""Seeded histories of semaphores and read-write locks, in the world of the `lock` swarm.
+
+"x" is a semaphore, and "y" is a read-write lock. Each acquisition draws how many permits it wants. Now and then, workers
+change the limit of the semaphore, and writers downgrade to readers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from holdfast._core import permit
+from holdfast._core.lock.records import Permits
+from holdfast._core.permit import READING, SEMAPHORE, WRITING
+from holdfast._core.requests import Sleep, WireError
+from holdfast_lab.judge.coverage import Coverage
+from holdfast_lab.sim.lock_client import Lease, Lock
+from holdfast_lab.sim.rare import PLAIN, Theme
+from holdfast_lab.sim.worker import Cancelled
+from holdfast_lab.sim.world import World
+from holdfast_lab.swarms import lock as lock_swarm
+from holdfast_lab.swarms.lock import Profile, Round
+from holdfast_lab.swarms.result import Run
+
+
+@dataclass(slots=True)
+class Users:
+    """The parameters with which the workers of a history use permits, and the program that each worker runs."""
+
+    rng: random.Random
+    limit: int
+    least: int
+    """Lowest limit that the semaphore gets, and highest number of permits of one acquisition. So every acquisition is
+    possible."""
+    changes: float
+    """Share of the acquisitions during which the worker changes the limit of the semaphore."""
+    writes: float
+    """Share of the acquisitions of the read-write lock that are for writing."""
+
+    most: int | None = None
+    """Most permits that one acquisition wants, perhaps more than a lowered limit; None: as many as the lowest limit."""
+
+    def wanted(self, name: str) -> Permits:
+        rng = self.rng
+        if name == "y":
+            return WRITING if rng.random() < self.writes else READING
+        return permit.semaphore(
+            rng.choice((1, 1, rng.randint(1, self.most or self.least))), rng.choice((None, self.limit, self.limit))
+        )
+
+    async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
+        """Run a worker's rounds as in the `lock` swarm, but acquire permits instead of a lock."""
+        for planned in rounds:
+            plain = lock_of(planned.lock)
+            described = plain.spec._replace(permits=self.wanted(planned.lock), guard=0.0, linger=0.0, progress_within=None)
+            lock = Lock(plain.worker, described, fair=True)
+            lease: Lease | None = None
+            try:
+                lease = await lock.acquire(planned.wait)
+                if lease is not None:
+                    await Sleep(planned.hold / 2)
+                    if planned.by_hand:
+                        await lock.renew(lease, max(0.1, described.ttl * planned.by_hand))
+                    if described.permits == WRITING and self.rng.random() < 0.3:
+                        await lock.downgrade(lease)
+                    await self._change(lock)
+                    await Sleep(planned.hold / 2)
+                    held, lease = lease, None
+                    await lock.release(held)
+                    if planned.twice:
+                        await lock.release_again(held)
+            except Cancelled:
+                if lease is not None:
+                    await lock.release(lease)
+            await Sleep(planned.gap)
+
+    async def _change(self, lock: Lock) -> None:
+        if lock.spec.permits is not None and lock.spec.permits.kind == SEMAPHORE and self.rng.random() < self.changes:
+            with lock.worker.operation():
+                try:
+                    await permit.count(lock.spec, SEMAPHORE, self.rng.randint(self.least, self.limit + 1))
+                except WireError:
+                    pass
+
+
+def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
+    """Build the simulated world of a random seed, with its workers and planned faults, before the first step."""
+    rng = random.Random(f"permits {seed}")
+    limit = rng.choice((1, 2, 2, 3, 5))
+    users = Users(rng, limit, rng.randint(1, limit), rng.choice((0.0, 0.0, 0.2)), rng.choice((0.2, 0.5)))
+    theme.use(seed, users)
+    world, profile = lock_swarm.build(seed, trace=trace, rng=rng, program=users.work, theme=theme)
+    profile.linger = profile.guard = 0.0
+    profile.progress_within = None
+    return world, profile
+
+
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
+    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage``, unless None."""
+    world, profile = build(seed, trace=trace, theme=theme)
+    run = lock_swarm.judged(seed, world, profile, coverage, bounds=replace(lock_swarm.limits(profile), permits=True))
+    run.counts += _counts(world)
+    return run
+
+
+def _counts(world: World) -> Counter[str]:
+    """Return the number of acquisitions beside other holders, downgrades, changes of the limit, and refused acquisitions."""
+    held: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    for event in world.history:
+        if event.kind == "taken":
+            held[event.lock] = held.get(event.lock, 0) + 1
+            counts["permits shared"] += held[event.lock] > 1
+        elif event.kind in {"release", "lost"}:
+            held[event.lock] = held.get(event.lock, 0) - 1
+        elif event.kind == "downgraded":
+            counts["permits downgraded"] += 1
+        elif event.kind == "limit":
+            counts["permits limit"] += 1
+        elif event.kind == "failed" and "Conflict" in event.note:
+            counts["permits refused"] += 1
+    return counts

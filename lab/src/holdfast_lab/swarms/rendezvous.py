@@ -1,0 +1,236 @@
+"""Seeded histories of a barrier, a latch or an event, with faults. Production's operations run under virtual time."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+from holdfast._core.rendezvous import barrier, latch
+from holdfast._core.requests import Run as Call
+from holdfast._core.requests import Sleep
+from holdfast_lab.judge import rendezvous_rules as judge
+from holdfast_lab.judge.coverage import Coverage
+from holdfast_lab.judge.rendezvous_rules import RendezvousHistory
+from holdfast_lab.judge.safety_rules import Violation
+from holdfast_lab.judge.verdicts import Docket
+from holdfast_lab.sim.faults import FAULTS, mishaps
+from holdfast_lab.sim.leftovers import leftovers
+from holdfast_lab.sim.rare import PLAIN, Theme
+from holdfast_lab.sim.rendezvous_client import KEEP_MS, Rendezvous, RendezvousClient, flag, meeting
+from holdfast_lab.sim.virtual_time import EPOCH, Stuck, Weather
+from holdfast_lab.sim.worker import Cancelled, Worker
+from holdfast_lab.sim.world import Face, Process, World
+from holdfast_lab.swarms.result import Run
+
+TIME_LIMIT = 900.0
+STEPS = 60_000
+
+END = 200.0
+"""Seconds after which the server itself ends all waits: it aborts the barrier or opens the latch or event. It repeats this
+every 20 seconds."""
+
+KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"})
+"""Kinds of faults that a history may have.
+
+Losses of data and set clocks are left out, because a party's position at a barrier expires by the server's clock.
+"""
+
+FACES: tuple[Face, ...] = ("threads", "asyncio")
+TIMEOUT = 0.5
+
+
+@dataclass(slots=True)
+class Profile:
+    """The parameters of a simulated history, which are drawn at random from its seed. Times are in seconds."""
+
+    what: str
+    """Kind of the primitive: "barrier", "latch" or "event"."""
+    count: int
+    ttl: float
+    acts: bool
+    latency: float
+    slow_share: float
+    mishaps: float
+    processes: list[int]
+    """Number of workers of each process."""
+    faults: list[tuple[float, str, float]] = field(default_factory=list)
+    """The faults, each as a tuple: seconds from the start of the history, kind of the fault, duration in seconds."""
+    pace: float = 1.0
+    """Factor by which all pauses of the workers are multiplied."""
+    keep_ms: int = KEEP_MS
+
+    @property
+    def calm(self) -> bool:
+        """True if the history has no faults, and none of its messages is slow or lost."""
+        return not (self.faults or self.mishaps or self.slow_share)
+
+
+def draw(rng: random.Random) -> Profile:
+    """Draw the parameters of one simulated history at random."""
+    choice = rng.choice
+    what = choice(("barrier", "barrier", "latch", "event"))
+    processes = [choice((1, 1, 2, 3)) for _ in range(choice((2, 3, 3)))]
+    profile = Profile(
+        what=what,
+        count=choice((2, 3, sum(processes), sum(processes))) if what == "barrier" else choice((1, 3, 6)),
+        ttl=choice((0.5, 2.0, 5.0)),
+        acts=choice((False, True)),
+        latency=choice((0.0003, 0.003, 0.02)),
+        slow_share=choice((0.0, 0.0, 0.0, 0.02)),
+        mishaps=choice((0.0, 0.0, 0.02, 0.1)),
+        processes=processes,
+    )
+    for kind in rng.sample(KINDS, choice((0, 0, 1, 1, 2))):
+        for _ in range(choice((1, 2, 3))):
+            profile.faults.append((8 * rng.random() ** 2, kind, choice((0.05, 0.3, 1.0, 3.0)) * rng.random()))
+    if rng.random() < 0.1:
+        profile.slow_share = profile.mishaps = 0.0
+        profile.faults = [(1 + 5 * rng.random(), "crash", 0.0)]
+    return profile
+
+
+class Play:
+    """The simulation of one history: the simulated world, its workers, and the phases of the history."""
+
+    def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
+        rng = self.rng = random.Random(f"meetings {seed}")
+        self.profile = profile = draw(rng)
+        theme.redraw(seed, profile, lambda share: 8.0 * share**2)
+        self.docket = Docket()
+        self.world = world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
+        if profile.mishaps:
+            world.mishap = mishaps(world, profile.mishaps)
+        self.rendezvous = Rendezvous(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
+        self.barrier_spec = meeting(profile.count, profile.ttl, min(TIMEOUT, profile.ttl / 3), profile.keep_ms)
+        self.flag = flag(profile.what, profile.count if profile.what == "latch" else 1, TIMEOUT, profile.keep_ms)
+        for number, workers in enumerate(profile.processes):
+            face, rate = rng.choice(FACES), 1 + rng.choice((0.0, 0.002))
+            process = Process(world, self.rendezvous, f"c{number + 1}", face=face, offset=1000 * rng.random(), rate=rate)
+            for name in range(workers):
+                worker = Worker(process, str(name + 1))
+                worker.start({"barrier": self._meets, "latch": self._counts, "event": self._flags}[profile.what](worker))
+        for at, kind, lasts in profile.faults:
+            world.at(EPOCH + at, FAULTS[kind], world, rng, lasts)
+        for late in range(30):
+            world.at(EPOCH + profile.pace * END + 20.0 * late, self._end_it, late)
+        if theme.resets:
+            worker = Worker(Process(world, self.rendezvous, "ff"), "1")
+            worker.start(self._sets_back(worker, random.Random(f"reset {seed}")))
+        theme.begin(seed, world)
+
+    # The workers
+
+    async def _meets(self, worker: Worker) -> None:
+        rng, profile, client = self.rng, self.profile, RendezvousClient(worker)
+        for _ in range(rng.choice((2, 4, 4))):
+            try:
+                await Sleep(profile.pace * rng.choice((0.0, 0.01, 1.0)) * rng.random())
+                wait = rng.choice((None, None, None, 3.0, 0.5))
+                takes = rng.choice((0.0, 0.1, 1.5)) * profile.ttl * rng.random() if profile.acts else None
+                if not await client.meet(self.barrier_spec, wait, takes, fails=rng.random() < 0.05) and rng.random() < 0.6:
+                    await client.change(self.barrier_spec, "reset")
+            except Cancelled:
+                pass
+        try:
+            await client.change(self.barrier_spec, "abort")
+        except Cancelled:
+            pass
+
+    async def _counts(self, worker: Worker) -> None:
+        rng, client = self.rng, RendezvousClient(worker)
+        waits = rng.random() < 0.5
+        for number in range(rng.choice((1, 2, 3))):
+            try:
+                await Sleep(self.profile.pace * rng.choice((0.0, 0.1, 5.0)) * rng.random())
+                if waits:
+                    await client.wait(self.flag, rng.choice((None, None, 3.0, 0.0)))
+                else:
+                    name = rng.choice(("", "", f"thing {number}"))
+                    await client.count(self.flag, 1 if name else rng.choice((1, 1, 2)), name)
+            except Cancelled:
+                pass
+
+    async def _flags(self, worker: Worker) -> None:
+        rng, client = self.rng, RendezvousClient(worker)
+        waits = rng.random() < 0.6
+        for _ in range(rng.choice((2, 4))):
+            try:
+                await Sleep(self.profile.pace * rng.choice((0.0, 0.1, 5.0)) * rng.random())
+                if waits:
+                    await client.wait(self.flag, rng.choice((None, None, 8.0, 0.0)))
+                else:
+                    await client.count(self.flag)
+                    await Sleep(rng.choice((0.0, 0.0, 1.0)) * rng.random())
+                    await client.clear(self.flag)
+            except Cancelled:
+                pass
+
+    async def _sets_back(self, worker: Worker, rng: random.Random) -> None:
+        """Run a worker that resets the barrier, latch or event several times, while other workers wait for it."""
+        client = RendezvousClient(worker)
+        for _ in range(rng.choice((2, 4, 8))):
+            try:
+                await Sleep(rng.choice((0.1, 1.0, 5.0)) * rng.random())
+                if self.profile.what == "barrier":
+                    await client.change(self.barrier_spec, "reset")
+                else:
+                    await client.clear(self.flag)
+            except Cancelled:
+                pass
+
+    def _end_it(self, late: int) -> None:
+        token, barrier_spec, flag = f"e.{late:04x}", self.barrier_spec, self.flag
+        if self.profile.what == "barrier":
+            keys = (*barrier_spec.keys, barrier_spec.spec.keys[0])
+            ms = barrier_spec.spec.first_ms
+            self.rendezvous.visit(
+                Call(barrier.BARRIER, keys, (barrier_spec.parties, ms, barrier_spec.keep_ms, token, "abort"), TIMEOUT)
+            )
+        else:
+            self.world.note("count", "end", "m", f"end#{late}", last=flag.count)
+            args = (flag.format, flag.count, flag.keep_ms, "down", token, flag.count, "")
+            self.rendezvous.visit(Call(latch.LATCH, flag.keys, args, TIMEOUT))
+
+    # The course of the history
+
+    def go(self) -> list[Violation]:
+        """Run the history to its end, and return the violations of the rules."""
+        world, profile = self.world, self.profile
+        try:
+            ended = world.work(EPOCH + profile.pace * TIME_LIMIT, int(profile.pace * STEPS))
+        except Stuck:
+            ended = False
+        found = []
+        self.docket.decide("B0")
+        if not ended:
+            who = ", ".join(sorted(worker.name for worker in world.working))
+            found.append(Violation("B0", f"never finished: {who}"))
+        else:
+            world.mishap = None
+            world.pass_time(60.0)
+            self.docket.decide("B9")
+            found += [Violation("B9", f"left behind: {what}") for what in leftovers(world)]
+        kinds = {kind for _, kind, _ in profile.faults}
+        only = set() if profile.mishaps or profile.slow_share else kinds
+        case = RendezvousHistory(world.history, profile.count, profile.ttl, profile.acts, profile.calm, only, self.docket)
+        rules = {"barrier": judge.barrier, "latch": judge.latch, "event": judge.event}
+        return found + list(rules[profile.what](case))
+
+
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
+    """Simulate the history of one random seed and judge it by the rules. Add the verdicts to ``coverage``, unless None."""
+    play = Play(seed, trace=trace, theme=theme)
+    world = play.world
+    try:
+        found = play.go()
+    except Exception as error:  # noqa: BLE001 - report any exception with the seed
+        found = [Violation("B0", f"the history raised {error!r}")]
+    world.close()
+    counts = Counter(f"meeting {event.kind}" for event in world.history)
+    counts.update(f"meeting {event.note}" for event in world.history if event.kind == "parted")
+    if coverage is not None:
+        coverage.histories += 1
+        coverage.docket += play.docket
+        coverage.events += len(world.history)
+    return Run(seed, play.profile, world, found, counts)

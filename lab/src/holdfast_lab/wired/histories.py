@@ -1,0 +1,689 @@
+"""Seeded histories of one process over scripted sockets. The seed decides the API (sync or asyncio), the faults and the work.
+
+Five rules are checked:
+
+- T1: a holder never relies on a lease for longer than the server keeps the lease. Checked after each event, for each held
+  lease.
+- T2: each reply belongs to its request: ECHO returns the text that was sent. The server receives only complete requests
+  and known commands, and each ECHO once.
+- T3: after the last fault, each connection soon answers again, and no worker waits forever.
+- T4: a request ends within its own time limit, with or without a reply, whatever else is sent on its connection.
+- T5: after the last fault, no server keeps a lease that was released or given up. Checked only under two themes (rare
+  faults, `sim.rare`): under `voting`, and under `closing` if the history has no faults of the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from holdfast._api.lease import LeaseCore
+from holdfast._api.redlock import BaseQuorumCore
+from holdfast._core.lock.acquire import ON_ONE_SERVER, abandon, acquire
+from holdfast._core.lock.records import Attempt, Grant, Spec, answer_within
+from holdfast._core.lock.replies import Busy
+from holdfast._core.names import lock_keys, side_key
+from holdfast._core.quorum import acquire as quorum_acquire
+from holdfast._core.quorum.votes import DECLARE_NEW, QuorumAttempt, ServerClockEstimate, ServerSet
+from holdfast._core.requests import Command, ConfigMismatch, TooFew, WireError
+from holdfast._net.client_adapter import AioClientCalls, ClientCalls
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.sync_pool import Pool
+from holdfast._runtime.drivers import aio, aio_quorum, sync
+from holdfast.errors import HoldfastError
+from holdfast_lab.judge.coverage import Coverage
+from holdfast_lab.judge.safety_rules import Violation
+from holdfast_lab.judge.verdicts import Docket
+from holdfast_lab.sim.rare import PLAIN, Theme
+from holdfast_lab.swarms.result import Run
+from holdfast_lab.wired.foreign_clients import AioClient, SyncClient
+from holdfast_lab.wired.machine import Loop, Machine, Process
+from holdfast_lab.wired.server import Server
+from holdfast_lab.wired.sockets import Network, Scripted, Socket
+from holdfast_lab.wired.world import Callers, Stuck, World
+
+T = TypeVar("T")
+
+FAULTS = ("slow", "late", "cut_request", "cut_reply", "silent", "split", "full", "refused")
+
+STEPS = 12
+"""Number of random steps that each worker takes before all faults are healed."""
+
+TASKS = 3
+"""Number of tasks in an event loop, or of threads that share a connection."""
+
+CALM = 5
+"""Number of requests that each connection sends at the end. The first requests may fail, because their connection has ended."""
+
+DRIFT = 0.004
+"""Maximum deviation of a clock's rate from 1. The margin of a lease allows for a difference of one percent."""
+
+
+PROMPT = 0.3
+"""Seconds by which a request may exceed its time limit before this counts as a violation of rule T4."""
+
+ON_THE_WAY = {"sync": 2, "shared": float("inf"), "asyncio": 1}
+"""Time that a request may take, as a multiple of its time limit, by kind of worker.
+
+A thread may use the time limit twice, because it may first open a connection. Threads that share a connection send a
+request again on the next connection, any number of times, as long as the request did not leave the process.
+"""
+
+CLOSING = 5
+"""Remainder that marks the seeds whose server closes many connections as soon as they are open: ``seed % 16 == CLOSING``."""
+
+LONGEST = 60.0
+"""Longest lease, in seconds, that a client may ask for if several servers vote."""
+
+VOTES_WITHIN = 0.2
+"""Seconds that an attempt waits for the votes of one round; the default of the public API."""
+
+WORKERS = "workers"
+"""Title of the column of the workers in the drawing of a history."""
+
+
+class Lease(LeaseCore):
+    """A lease, as in production, that does not notify its owner of a loss. The rules check each lease after each event
+    instead."""
+
+    def notice_loss(self) -> None:
+        self.first_to_tell()
+
+
+Ending = Literal["run", "stopped", "dropped"]
+"""How an event loop ends: "run": as by `asyncio.run`; "stopped": closed while its cancelled tasks clean up; "dropped": closed
+while its tasks run."""
+
+
+@dataclass(slots=True)
+class Profile:
+    """The parameters of a simulated history, which are drawn at random from its seed."""
+
+    face: Literal["sync", "shared", "asyncio"]
+    """Kind of the workers: one thread ("sync"), several threads that share a connection ("shared"), or tasks ("asyncio")."""
+    delay: float
+    """Mean time, in seconds, that data takes from one end of a connection to the other."""
+    faults: dict[str, float]
+    """Probability of each fault, by the name of the attribute of `Network`."""
+    rates: tuple[float, float]
+    """Rate of the server's clock and rate of the client's clock; 1: at the speed of virtual time."""
+    impatient: float
+    """Probability that a task cancels the action that it waits for."""
+    more_rates: list[float] = field(default_factory=list)
+    """Rates of the clocks of the second and later servers, if several servers vote on each lock; empty: there is one server."""
+    client_timeout: float | None = None
+    """Seconds that a user's Redis client, passed to holdfast, waits for a reply; None: holdfast opens its connections
+    itself."""
+    loops: list[tuple[float, Ending]] = field(default_factory=list)
+    """The event loops that end early, each as the seconds for which it runs and the way in which it ends."""
+    tidy: bool = False
+    """True if workers clean up as the public API does, so that rule T5 (no lease is left behind) can be checked."""
+    scale: float = 1.0
+    """Factor by which leases are longer than usual, so that a lease that was left behind still exists at the end of the
+    history."""
+
+
+class Voted(BaseQuorumCore, Lease):
+    """A lease that several servers have voted for."""
+
+
+class _Threads:
+    """Runs a worker's actions by the sync driver. The worker's coroutine never suspends, because each action blocks its
+    thread."""
+
+    def __init__(self, process: Process, endpoint: Endpoint) -> None:
+        self._process = process
+        self.driver = sync.Driver(process, endpoint)
+        self.slot = self.driver.slot
+
+    def use(self, calls: ClientCalls) -> None:
+        """Send all requests by a client of the user."""
+        self.driver._pool = calls  # noqa: SLF001
+        self.driver.is_direct = False
+
+    async def run(self, operation: Coroutine[Any, Any, T]) -> T:
+        return self.driver.run(operation)
+
+    async def ask(self, command: Command) -> Any:
+        return self.driver.ask(command)
+
+    async def acquire(self, attempt: Attempt, wait: float, operation: Coroutine[Any, Any, Grant | Busy]) -> Grant | Busy:
+        """Acquire the lock as the public API does: by an operation only if it is not free."""
+        grant = self.driver.acquire(attempt, wait) if attempt.node is not None else None
+        if grant is None:
+            return self.driver.run(operation)
+        operation.close()
+        return grant
+
+    async def release(self, lease: Lease, *, tidy: bool) -> None:
+        done = lease.try_release()
+        if not done:
+            self.driver.run(lease.let_go(begun=done is None) if tidy else lease.release_on_server())
+
+    async def sleep(self, seconds: float) -> None:
+        self._process.system.sleep(seconds)
+
+
+class _Tasks:
+    """Runs a worker's actions by the asyncio driver."""
+
+    def __init__(self, process: Process, endpoint: Endpoint, *, kept: bool) -> None:
+        self.driver = aio.kept(process, endpoint, aio.Driver) if kept else aio.Driver(process, endpoint)
+        self.slot, self.run, self.ask = self.driver.slot, self.driver.run, self.driver.ask
+        self.sleep = asyncio.sleep
+
+    async def acquire(self, attempt: Attempt, wait: float, operation: Coroutine[Any, Any, Grant | Busy]) -> Grant | Busy:
+        """Acquire the lock as the public API does: by an operation only if it is not free."""
+        driver, grant = self.driver, None
+        try:
+            asked = driver.begin(attempt, wait)
+            if asked is not None:
+                try:
+                    await asked
+                except WireError:
+                    pass  # `finish` finds it in the future
+                grant = driver.finish(attempt, asked)
+            if grant is None:
+                return await driver.run(operation)
+        except GeneratorExit:
+            if attempt in driver.running:
+                driver.leave(attempt)
+            raise
+        except asyncio.CancelledError:
+            driver.running.discard(attempt)
+            operation.close()
+            await driver.clean_up(abandon(attempt, ON_ONE_SERVER))
+            raise
+        operation.close()
+        return grant
+
+    async def release(self, lease: Lease, *, tidy: bool) -> None:
+        done = await lease.try_release()
+        if not done:
+            await self.driver.run(lease.let_go(begun=done is None) if tidy else lease.release_on_server())
+
+    async def close(self) -> None:
+        await self.driver.stream.close()
+        await aio.close()
+
+
+class _Voters:
+    """Runs a worker's actions by the asyncio driver of operations on several servers."""
+
+    def __init__(self, process: Process, endpoints: tuple[Endpoint, ...], rng: random.Random) -> None:
+        self.driver = aio_quorum.Driver(process, endpoints)
+        self._drivers = [aio.kept(process, endpoint, aio.Driver) for endpoint in endpoints]
+        self._rng = rng
+        self.slot, self.run = self.driver.slot, self.driver.run
+        self.sleep = asyncio.sleep
+
+    async def acquire(self, _attempt: Attempt, _wait: float, operation: Coroutine[Any, Any, Grant | Busy]) -> Grant | Busy:
+        return await self.driver.run(operation)
+
+    async def release(self, lease: Lease, *, tidy: bool) -> None:
+        await self.driver.run(lease.let_go() if tidy else lease.release_on_server())
+
+    async def ask(self, command: Command) -> Any:
+        return await self._rng.choice(self._drivers).ask(command)
+
+    async def close(self) -> None:
+        for driver in self._drivers:
+            await driver.stream.close()
+        await aio.close()
+
+
+Face = _Threads | _Tasks | _Voters
+"""The object that runs a worker's actions: by the sync driver, the asyncio driver, or the asyncio driver of several servers."""
+
+
+class History:
+    """A simulated history of one process, its servers, and the network between them."""
+
+    def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
+        self.rng = rng = random.Random(f"wired {seed}")
+        self.world = world = World(trace=trace)
+        some = rng.sample(FAULTS, rng.randrange(len(FAULTS)))
+        faults = {fault: rng.choice((0.02, 0.1, 0.3)) for fault in some}
+        if seed % 16 == CLOSING:
+            faults["closed"] = 0.3
+        self.counts: Counter[str] = Counter()
+        self.docket = Docket()
+        self.profile = profile = Profile(
+            "asyncio" if seed % 2 else "shared" if seed % 8 == 6 else "sync",
+            rng.choice((0.001, 0.01, 0.03)),
+            faults,
+            (rng.uniform(1 - DRIFT, 1 + DRIFT), rng.uniform(1 - DRIFT, 1 + DRIFT)),
+            rng.choice((0.0, 0.0, 0.1)),
+        )
+        theme.redraw(seed, profile, lambda share: share)
+        self._themed = random.Random(f"{theme.name} of wired {seed}")
+        """Random numbers that only histories under a theme use."""
+        self.network = Network(world, rng, profile.delay, **profile.faults, counts=self.counts)
+        self.impatient = profile.impatient
+        self.run = Run(seed, profile, world, [], self.counts)
+        rates = (profile.rates[0], *profile.more_rates)
+        self.servers = [Server(world, rate, partial(self._violated, "T2")) for rate in rates]
+        self.machine = Machine(world, self.network, self.servers, rng, profile.rates[1])
+        self.process = Process(self.machine)
+        several = len(rates) > 1
+        if several:
+            self.endpoints: tuple[Endpoint, ...] = tuple(Endpoint(host="scripted", port=number) for number in range(len(rates)))
+        else:
+            self.endpoints = (Endpoint(host="scripted"),)
+        self.server_set = ServerSet(tuple(endpoint.address for endpoint in self.endpoints), "digest", LONGEST)
+        self.clock_estimate = ServerClockEstimate()
+        if several:
+            for server in self.servers:
+                server.declare_new(DECLARE_NEW, (self.server_set.marker,), (int(1000 * LONGEST), "digest", 0))
+        self._excused: set[str] = set()
+        """Tokens of leases whose holders ended without a release. Such leases may exist until they expire."""
+        self._held: dict[Lease, float] = {}
+        """Virtual time until which the holder relies on each held lease, by lease; 0: not known yet."""
+        self._asked = 0
+        world.watchers.append(self._look)
+
+    def tell(self) -> None:
+        """Run the history to its end, and record the violations of the rules."""
+        try:
+            if self.profile.face == "shared":
+                self._shared()
+            elif self.profile.face == "sync":
+                _at_once(self._sync())
+            elif self.profile.loops:
+                self._ending_loops()
+            else:
+                with closing(Loop(self.machine)) as loop:
+                    loop.run_until_complete(self._asyncio())
+        except Stuck:
+            self._violated("T3", "a worker waits forever, and no event is planned")
+        except Exception as error:  # noqa: BLE001 - report any exception with the seed
+            self._violated("T0", f"the history raised {error!r}")
+
+    async def _sync(self) -> None:
+        face = _Threads(self.process, self.endpoints[0])
+        if self.profile.client_timeout is not None:
+            client = SyncClient(self.machine, self.endpoints[0], self.profile.client_timeout, self.counts)
+            face.use(ClientCalls(Endpoint(host="scripted", client=client)))
+        await self._work(face, (0.0,))
+        self._heal()
+        await self._calm_down(face)
+
+    def _shared(self) -> None:
+        """Run the history with several threads that share connections, as a process does that has very many threads."""
+        face = _Threads(self.process, self.endpoints[0])
+        pool = self.process.pool(self.endpoints[0])
+        assert isinstance(pool, Pool)
+        pool._of_few._idle.clear()  # noqa: SLF001
+        Callers(self.world).run([lambda: _at_once(self._work(face, (0.0,)))] * TASKS)
+        self._heal()
+        Callers(self.world).run([lambda: _at_once(self._calm_down(face))])
+
+    async def _asyncio(self) -> None:
+        face = self._tasks()
+        client: AioClient | None = None
+        if self.profile.client_timeout is not None:
+            assert isinstance(face, _Tasks)
+            client = AioClient(self.machine, self.endpoints[0], self.profile.client_timeout, self.counts)
+            face.driver.stream = AioClientCalls(Endpoint(host="scripted", client=client), self.machine)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(TASKS):
+                    group.create_task(self._work(face, (0.0, 0.5, 2.0)))
+            self._heal()
+            await self._calm_down(face)
+        finally:
+            await face.close()
+            if client is not None:
+                await client.close()
+
+    def _tasks(self) -> _Tasks | _Voters:
+        if len(self.endpoints) > 1:
+            return _Voters(self.process, self.endpoints, self._themed)
+        return _Tasks(self.process, self.endpoints[0], kept=bool(self.profile.loops))
+
+    def _ending_loops(self) -> None:
+        """Run the workers in event loops that end early; then heal all faults, and check the connections in a last event
+        loop."""
+        for seconds, ending in self.profile.loops:
+            sockets = self._end_of_a_loop(seconds, ending)
+            gc.collect()  # here, and not whenever it happens to run, the tasks of the loop are dropped, with its connections
+            for sock in sockets:
+                sock.close()
+        with closing(Loop(self.machine)) as loop:
+            loop.run_until_complete(self._after_the_loops())
+
+    def _end_of_a_loop(self, seconds: float, ending: Ending) -> list[Scripted]:
+        loop = Loop(self.machine)
+        tasks: list[asyncio.Task[None]] = []
+
+        async def begin() -> None:
+            face = self._tasks()
+            tasks.extend(loop.create_task(self._work(face, (0.0, 0.5, 2.0))) for _ in range(TASKS))
+
+        loop.run_until_complete(begin())
+        loop.call_later(seconds, loop.stop)
+        loop.run_forever()
+        busy = [task for task in tasks if not task.done()]
+        if ending == "run":
+            everything = asyncio.all_tasks(loop)
+            for task in everything:
+                task.cancel()
+            if everything:
+                loop.run_until_complete(asyncio.wait(everything))
+            loop.run_until_complete(self._close_connections(loop))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        elif ending == "stopped":
+            for task in busy:
+                task.cancel()
+            loop.call_later(self._themed.choice((0.0, 0.0005, 0.005, 0.05, 1.5)) * self._themed.random(), loop.stop)
+            loop.run_forever()
+        self.counts[f"wired loops {ending} in an operation"] += bool(busy)
+        for lease in self._held:
+            self._excused.add(lease.held_lease.token)
+        self._held.clear()
+        loop.set_exception_handler(lambda _loop, _context: None)  # its tasks are pending, on purpose
+        sockets = loop.let_go()
+        loop.close()
+        return sockets
+
+    async def _close_connections(self, loop: Loop) -> None:
+        """Close the connections of a loop. Production's shutdown of a loop closes only connections of the real process."""
+        for driver in self.process.drivers.pop(loop, {}).values():
+            await driver.stream.close()
+
+    async def _after_the_loops(self) -> None:
+        face = self._tasks()
+        try:
+            self._heal()
+            await self._calm_down(face)
+        finally:
+            await face.close()
+
+    # The workers
+
+    async def _work(self, face: Face, waits: tuple[float, ...]) -> None:
+        rng = self.rng
+        mine: dict[str, Lease] = {}
+        for _ in range(STEPS):
+            if self.run.violations:
+                break
+            name = rng.choice("xy")
+            match rng.randrange(6):
+                case 0 | 1 if name not in mine:
+                    lease = await self._acquire(face, self._spec(name), rng.choice(waits))
+                    if lease is not None:
+                        mine[name] = lease
+                case 0 | 1:
+                    await self._try("renewed", face.run(mine[name].renew_on_server(rng.choice((None, 1.0, 4.0)))))
+                case 2 if name in mine:
+                    await self._release(face, mine.pop(name))
+                case 3:
+                    await self._question(face.ask)
+                case 4:
+                    self._question_to_the_keeper()
+                case _:
+                    await face.sleep(rng.choice((0.01, 0.3, 1.0, 4.0)) * rng.random())
+        for lease in mine.values():
+            await self._release(face, lease)
+
+    def _spec(self, name: str) -> Spec:
+        ttl = self.rng.choice((0.5, 2.0, 10.0)) * self.profile.scale
+        keys, renew = lock_keys(name, "hf:", None), self.rng.random() < 0.7
+        if len(self.servers) > 1:
+            keys = (*keys[:2], side_key(keys[0], b"hopefuls"))
+            return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=None, timeout=VOTES_WITHIN)
+        return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=None, timeout=answer_within(ttl))
+
+    async def _acquire(self, face: Face, spec: Spec, wait: float) -> Lease | None:
+        taken: list[Lease] = []
+        slot = face.slot()
+        if len(self.servers) == 1:
+            attempt = Attempt(
+                spec, slot=slot, node=(face.driver.is_direct and self.process.keeper.node(self.endpoints[0])) or None
+            )
+            operation = acquire(attempt, wait, ON_ONE_SERVER)
+        else:
+            attempt = voted = self._voted(spec, slot)
+            operation = acquire(voted, wait, quorum_acquire.ON_SEVERAL_SERVERS)
+
+        async def take() -> Grant | Busy:
+            grant = await face.acquire(attempt, wait, operation)
+            if isinstance(grant, Grant) and self.profile.tidy:  # a cancellation may come before the caller has the grant
+                taken.append(self._lease(face, attempt, grant))
+            return grant
+
+        grant = await self._try("asked", take())
+        if not isinstance(grant, Grant):
+            for lease in taken:
+                self._held[lease] = 0.0
+                await self._release(face, lease)
+            return None
+        return taken[0] if taken else self._lease(face, attempt, grant)
+
+    def _voted(self, spec: Spec, slot: Any) -> QuorumAttempt:
+        return QuorumAttempt(
+            spec,
+            slot=slot,
+            since=self.process.clock(),
+            server_set=self.server_set,
+            clock_estimate=self.clock_estimate,
+        )
+
+    def _lease(self, face: Face, attempt: Attempt, grant: Grant) -> Lease:
+        if len(self.servers) > 1:
+            lease: Lease = Voted(self.process, self.endpoints, grant, driver=face.driver)
+        else:
+            lease = Lease(self.process, self.endpoints[0], grant, driver=face.driver)
+        attempt.unclaimed = None
+        self._held[lease] = 0.0
+        self.counts["wired taken"] += 1
+        self._look()
+        return lease
+
+    async def _release(self, face: Face, lease: Lease) -> None:
+        del self._held[lease]
+        self.world.note("release", WORKERS, lease.key)
+        # As the end of a `with` block: what fails is left to the keeper.
+        await self._try("released", face.release(lease, tidy=self.profile.tidy))
+
+    async def _try(self, what: str, doing: Awaitable[T]) -> T | None:
+        """Await an action, count its outcome and return its result. Return None if a fault made it fail, or if it was
+        cancelled at random."""
+        if self.profile.face == "asyncio" and self.rng.random() < self.impatient:
+            doing = self._cancelled_twice(doing) if self.profile.loops else asyncio.wait_for(doing, self.rng.uniform(0, 0.3))
+        try:
+            result = await doing
+        except TimeoutError:
+            self.counts["wired cancelled"] += 1
+            return None
+        except (WireError, HoldfastError, TooFew, ConfigMismatch):
+            self.counts["wired failed"] += 1
+            return None
+        self.counts[f"wired {what}"] += 1
+        return result
+
+    async def _cancelled_twice(self, doing: Awaitable[T]) -> T:
+        """Cancel an action, and cancel it once more while it cleans up. Return its result, or raise TimeoutError if it was
+        cancelled."""
+        task = asyncio.ensure_future(doing)
+        for _ in range(2):
+            await asyncio.wait([task], timeout=self._themed.choice((0.003, 0.3)) * self._themed.random())
+            if not task.done() and not task.cancel():
+                break
+        self.counts["wired cancelled twice"] += task.cancelling() > 1 and not task.done()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise TimeoutError from None
+            raise
+
+    # Questions
+
+    def _text(self) -> str:
+        self._asked += 1
+        return f"question {self._asked}" + "." * self.rng.choice((0, 50))
+
+    def _command(self, text: str) -> Command:
+        return Command(("ECHO", text), self.rng.choice((0.2, 1.0)))
+
+    async def _question(self, ask: Callable[[Command], Awaitable[Any]]) -> bool:
+        """Send an ECHO to the server, and check the reply. Return True if there was a reply."""
+        text = self._text()
+        command, asked = self._command(text), self.machine.clock()
+        answer = await self._try("answered", ask(command))
+        if self.profile.client_timeout is None or self.profile.face == "asyncio":  # a client that blocks has its own limit
+            self._ends_in_time(asked, ON_THE_WAY[self.profile.face] * command.timeout)
+        return answer is not None and self._belongs(answer, text)
+
+    def _question_to_the_keeper(self, then: Callable[[bool], None] = lambda _: None) -> None:
+        """Send an ECHO over the keeper's connection and check the reply. Call ``then`` with True if there was a reply, else
+        with False."""
+        text = self._text()
+        keeper = self.process.keeper
+
+        def ask() -> None:
+            command = self._command(text)
+
+            def answered(answer: Any, sent: float) -> None:
+                self._ends_in_time(sent, command.timeout)
+                if not isinstance(answer, WireError):
+                    self.counts["wired answered by link"] += 1
+                    self._belongs(answer, text)
+                then(not isinstance(answer, WireError))
+
+            keeper.line_to(self._endpoint_of_the_question()).call(command, answered)
+
+        keeper.call(ask)
+
+    def _endpoint_of_the_question(self) -> Endpoint:
+        return self.endpoints[0] if len(self.endpoints) == 1 else self._themed.choice(self.endpoints)
+
+    def _ends_in_time(self, asked: float, limit: float) -> None:
+        """Check rule T4: a request has ended within ``limit`` seconds after ``asked``, its start in seconds of the machine's
+        clock."""
+        self.docket.decide("T4")
+        took = self.machine.clock() - asked
+        if took > limit + PROMPT:
+            self._violated("T4", f"a request took {took:.3f} s, but its limit is {limit:.3f} s")
+
+    def _belongs(self, answer: Any, text: str) -> bool:
+        """Check rule T2 (the reply to an ECHO is the text that was sent), record a violation if it is not, and return True."""
+        self.docket.decide("T2")
+        if answer != text.encode():
+            self._violated("T2", f"the reply to ECHO {text!r} is {answer!r}")
+        return True
+
+    # The judge
+
+    def _look(self) -> None:
+        """Check rule T1 (no holder relies on a lease for too long), and the part of rule T2 that each request is sent
+        completely."""
+        now = self.world.now
+        for sock in self.network.partly_written:
+            sock.look_for_the_rest()
+        for lease, noted in self._held.items():
+            remaining = lease.remaining()
+            if remaining > 0:
+                self.docket.decide("T1")
+                believed = now + self.machine.true(remaining)
+                if abs(believed - noted) > 1e-6:
+                    self._held[lease] = believed
+                    self.world.note("renewed" if noted else "taken", WORKERS, lease.key, until=believed)
+                kept = self._kept(lease.held_lease.spec.keys[0], lease.held_lease.token)
+                if believed > kept:
+                    self._violated(
+                        "T1",
+                        f"the holder of {lease.key} believes until {1000 * believed:.1f} ms, "
+                        f"but the server keeps the lease until {1000 * kept:.1f} ms",
+                    )
+
+    def _kept(self, key: bytes, token: str) -> float:
+        """Return the virtual time until which the server, or a majority of the servers, keeps the lock for this token."""
+        kept = sorted((server.keeps(key, token) for server in self.servers), reverse=True)
+        return kept[len(kept) // 2]
+
+    def _violated(self, rule: str, what: str) -> None:
+        """Record the first violation, after which the workers stop.
+
+        No exception is raised, because the code under test might catch it.
+        """
+        if not self.run.violations:
+            self.run.violations.append(Violation(rule, what))
+            self.world.note("left", WORKERS, note=f"{rule} {what}")
+
+    # The end
+
+    def _heal(self) -> None:
+        """End all faults, and reset every connection, because some may have fallen silent."""
+        self.impatient = 0.0
+        self.network.heal()
+        for sock in self.machine.sockets.values():
+            if isinstance(sock, Socket):
+                sock.reset()
+
+    async def _calm_down(self, face: Face) -> None:
+        """Check rule T3 (connections answer after the last fault): send several ECHOs over each connection, as the first may
+        fail."""
+        answered = by_link = False
+
+        def then(was: bool) -> None:
+            nonlocal by_link
+            by_link = was
+
+        for _ in range(CALM):
+            answered = await self._question(face.ask)
+            self._question_to_the_keeper(then)
+            await face.sleep(2.0)
+        self.docket.decide("T3")
+        if not answered:
+            self._violated("T3", "the driver's connection gets no reply after all faults have ended")
+        if not by_link:
+            self._violated("T3", "the keeper's connection gets no reply after all faults have ended")
+        if self.profile.tidy and (not self.profile.faults if len(self.servers) == 1 else self._gives_back()):
+            self._nothing_left()
+
+    def _gives_back(self) -> bool:
+        """Return True if the process certainly withdraws its votes in spite of faults.
+
+        An event loop that is not closed by `asyncio.run` may drop the requests that withdraw votes.
+        """
+        return all(ending == "run" for _, ending in self.profile.loops)
+
+    def _nothing_left(self) -> None:
+        """Check rule T5: no server keeps a lease that was released or given up."""
+        self.docket.decide("T5")
+        for number, server in enumerate(self.servers):
+            for name in "xy":
+                token = server.holder(lock_keys(name, "hf:", None)[0])
+                if token is not None and token not in self._excused:
+                    self._violated("T5", f"server {number} keeps lock {name!r} for {token}, though nobody wants it")
+
+
+def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end in one step. It must never suspend."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("the coroutine suspended, although its driver blocks")
+
+
+def simulate(seed: int, *, coverage: Coverage | None = None, trace: bool = False, theme: Theme = PLAIN) -> Run[Profile]:
+    """Run the history of a seed over scripted sockets, and judge it by the rules T1 to T5.
+
+    If ``trace`` is True, the history also records the bytes that are sent and received.
+    """
+    history = History(seed, trace=trace, theme=theme)
+    history.tell()
+    if coverage is not None:
+        coverage.histories += 1
+        coverage.docket += history.docket
+    return history.run

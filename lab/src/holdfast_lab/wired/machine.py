@@ -1,0 +1,200 @@
+"""A simulated machine for production's drivers, with its keeper and event loop. It replaces `holdfast._net.system.SYSTEM`.
+
+One thread runs at a time. When a thread blocks (the sync driver in a read, an event loop in its selector), the world runs
+events until the thread may continue. The keeper (background thread) makes one step whenever a socket in its selector is
+ready or its next action is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast._net.system import Looper, System
+from holdfast._runtime.process import Process as RealProcess
+from holdfast_lab.wired.sockets import FIRST, Network, Scripted, Selector, Socket, pipe
+from holdfast_lab.wired.world import Bell
+
+if TYPE_CHECKING:
+    from holdfast._net.endpoint import Endpoint
+    from holdfast_lab.wired.server import Server
+    from holdfast_lab.wired.world import World
+
+
+class Machine(System):
+    """A simulated machine with a clock and a network to its servers. The clock runs at ``rate``; 1: at the speed of virtual
+    time.
+
+    The port of an endpoint is the index of its server. If there is only one server, every endpoint leads to it.
+    """
+
+    def __init__(self, world: World, network: Network, servers: Sequence[Server], rng: random.Random, rate: float) -> None:
+        self.world = world
+        self.network = network
+        self.rate = rate
+        self.sockets: dict[int, Scripted] = {}
+        """All scripted sockets of the machine, by descriptor number."""
+        self._servers = servers
+        self._rng = rng
+        self._base = rng.uniform(1000, 1_000_000)
+        self._in_background = False
+        """True while a function that was passed to `start` runs. Connecting then takes no time, because its delay was added
+        before."""
+        self.clock = self.monotonic = lambda: self._base + world.now * rate
+        self.sleep = lambda seconds: world.wait(lambda: False, seconds / rate)  # type: ignore[assignment]
+        self.urandom = rng.randbytes
+        self.lock = lambda: Bell(world)
+        self.selector = lambda: Selector(self.sockets)
+        self.socketpair = self._pipe
+
+    def true(self, seconds: float) -> float:
+        """Convert a number of seconds on the machine's clock into seconds of virtual time."""
+        return seconds / self.rate
+
+    def latency(self) -> float:
+        """Draw the seconds that a thread takes to run after it has been woken."""
+        return self._rng.expovariate(1 / 0.0005)
+
+    def connect(self, port: int) -> Socket:
+        """Return a new socket that is connected to the server with this port. No time passes.
+
+        Raises ConnectionRefusedError if the network refuses the connection.
+        """
+        if self.network.happens("refused"):
+            raise ConnectionRefusedError("connection refused")
+        number = FIRST + len(self.sockets)
+        server = self._servers[port if len(self._servers) > 1 else 0]
+        sock = self.sockets[number] = Socket(number, self.world, self.network, server)
+        if self.network.happens("closed"):
+            sock.close_at_once()
+        return sock
+
+    def dial(self, endpoint: Endpoint, timeout: float) -> socket.socket:
+        if not self._in_background:
+            self.sleep(min(timeout, 2 * self.network.way()))
+        return self.connect(endpoint.port)
+
+    def readable(self, sock: socket.socket, seconds: float) -> bool:
+        assert isinstance(sock, Scripted)
+        return self.world.wait(lambda: sock.readable, self.true(max(0.0, seconds)))
+
+    def start(self, what: Callable[..., object], *args: Any, **_: str) -> None:
+        def run() -> None:
+            self._in_background = True
+            try:
+                what(*args)
+            finally:
+                self._in_background = False
+
+        self.world.after(2 * self.network.way(), run)
+
+    def hang_up(self, sock: socket.socket) -> None:
+        sock.shutdown(socket.SHUT_RDWR)
+
+    def keep(self, keeper: Looper) -> threading.Thread:
+        Turns(self, keeper)
+        return threading.Thread(target=keeper.run)  # never started: `Turns` runs the keeper
+
+    def _pipe(self) -> tuple[socket.socket, socket.socket]:
+        ends = pipe(FIRST + len(self.sockets))
+        self.sockets.update({end.fileno(): end for end in ends})
+        return ends
+
+
+class Turns:
+    """The keeper (background thread) on a simulated machine. Its steps are planned events of virtual time."""
+
+    def __init__(self, machine: Machine, keeper: Looper) -> None:
+        self._machine = machine
+        self._keeper = keeper
+        self._wake_at = machine.world.now
+        self._begun = False
+        self._coming = False
+        """True while the next step of the keeper is planned."""
+        machine.world.watchers.append(self._look)
+        machine.world.at(machine.world.now)
+
+    def _look(self) -> None:
+        selector = self._keeper.selector
+        assert isinstance(selector, Selector)
+        if not self._coming and (self._machine.world.now >= self._wake_at or selector.ready()):
+            self._coming = True
+            self._machine.world.after(self._machine.latency(), self._turn)
+
+    def _turn(self) -> None:
+        selector = self._keeper.selector
+        assert isinstance(selector, Selector)
+        self._coming = False
+        if self._begun:
+            self._keeper.after_wait(selector.ready())
+        self._begun = True
+        seconds = self._keeper.before_wait()
+        world = self._machine.world
+        self._wake_at = float("inf") if seconds is None else world.now + max(1e-6, self._machine.true(seconds))
+        if seconds is not None:
+            world.at(self._wake_at)
+
+
+class Process(RealProcess):
+    """Production's registry of a process (its connections and its keeper), on a simulated machine."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return facts about the process, such as its process id, that are the same everywhere.
+
+        Requests contain these facts. If their length differed between machines, a fault that cuts a request at a random
+        byte would have another effect.
+        """
+        return {"host": "scripted", "pid": 1, "label": None, "start": 0.0}
+
+
+class _LoopSelector(Selector):
+    """A selector for the event loop. While the loop waits in it, events of the simulated world are run."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine.sockets)
+        self._machine = machine
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = self.ready()
+        if not ready and (timeout is None or timeout > 0):
+            world = self._machine.world
+            # Run one event only: it may have scheduled a callback in the loop, which must run before the next event.
+            world.step(float("inf") if timeout is None else world.now + max(1e-6, self._machine.true(timeout)))
+            ready = self.ready()
+        return ready
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """asyncio's own event loop and transports. They use scripted sockets and virtual time."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        super().__init__(_LoopSelector(machine))
+
+    def time(self) -> float:
+        return self._machine.monotonic()
+
+    def let_go(self) -> list[Scripted]:
+        """Detach the scripted sockets from the loop's transports, and return them.
+
+        A loop that is closed before its connections leaves their sockets to the garbage collector. The collector would
+        print a warning for each socket.
+        """
+        found: list[Scripted] = []
+        for transport in list(self._transports.values()):  # type: ignore[attr-defined]
+            if transport._sock is not None:  # noqa: SLF001
+                found.append(transport._sock)  # noqa: SLF001
+                transport._sock = None  # noqa: SLF001
+        return found
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = 0, **_: Any) -> Any:  # noqa: ARG002
+        await asyncio.sleep(2 * self._machine.network.way())
+        opened = await super().create_connection(protocol_factory, sock=self._machine.connect(port))
+        if self._machine.network.closed:  # wait as long as a login would take, because the connection may end meanwhile
+            await asyncio.sleep(2 * self._machine.network.way())
+        return opened
