@@ -13,6 +13,7 @@ from holdfast._core.requests import Command, NotSent, Refused, Run, Unknown
 from holdfast._net.aio_connection import AioConnection
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.pipelined_connection import PipelinedConnection
+from holdfast._net.protocol import pack
 from holdfast._net.system import SYSTEM, System
 
 KEEPER: Any = SimpleNamespace(safely=lambda action, *args: action(*args), mutex=threading.RLock())
@@ -158,6 +159,53 @@ def test_a_connection_that_is_opened_too_late_is_closed() -> None:
         link.close()
         link._opened(ours, 1)
         assert ours.fileno() == -1
+
+
+def test_a_request_behind_one_that_finds_the_new_connection_lost_ends_at_once() -> None:
+    """It is not sent on a later connection, when nobody waits for it any more."""
+    machine, outcomes = Machine(), list[tuple[object, float]]()
+    ours, server = socket.socketpair()
+    with ours, server, selectors.DefaultSelector() as selector:
+        keeper: Any = SimpleNamespace(safely=KEEPER.safely, mutex=KEEPER.mutex, selector=selector)
+        link = PipelinedConnection(keeper, Endpoint(), system=machine)
+        for _ in range(3):
+            link.call(PING, lambda answer, sent: outcomes.append((type(answer), sent)))
+        server.close()
+        link._opened(ours, 1)
+        assert outcomes == [(Unknown, 100.0), (NotSent, 100.0), (NotSent, 100.0)]
+        assert not link.busy
+    ours, server = socket.socketpair()
+    with ours, server, selectors.DefaultSelector() as keeper.selector:
+        link.call(Command(("ECHO", "x"), 1.0), lambda *_: None)
+        link._opened(ours, 2)
+        assert server.recv(1000) == pack(Command(("ECHO", "x"), 1.0))
+        link.close()
+
+
+def test_replies_that_follow_the_end_of_a_connection_do_not_end_the_next_opening() -> None:
+    """The second reply comes when the first one has made the client write to the connection, and find it lost."""
+    machine, outcomes = Machine(), list[object]()
+    ours, server = socket.socketpair()
+    with ours, server, selectors.DefaultSelector() as selector:
+        keeper: Any = SimpleNamespace(safely=KEEPER.safely, mutex=KEEPER.mutex, selector=selector)
+        link = PipelinedConnection(keeper, Endpoint(), system=machine)
+        link.sock = ours
+        ours.setblocking(False)
+
+        def again(answer: object, _sent: float) -> None:
+            outcomes.append(type(answer))
+            link.call(PING, lambda answer, _sent: outcomes.append(type(answer)))
+
+        for _ in range(2):
+            link.call(PING, again)
+        server.sendall(b"+PONG\r\n+PONG\r\n+PONG\r\n")
+        server.close()
+        link.on_readable()
+        assert outcomes == [bytes, Unknown, Unknown]
+        machine.now += PING.timeout
+        assert link.next_at() == machine.now, "the opening has its time limit"
+        link.overdue(machine.now)
+    assert outcomes == [bytes, Unknown, Unknown, NotSent]
 
 
 def test_what_has_come_while_the_thread_was_held_up_is_no_silence() -> None:

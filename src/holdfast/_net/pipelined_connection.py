@@ -225,7 +225,12 @@ class PipelinedConnection:
         if self._endpoint.finder is not None:
             self._keeper.moved(self._endpoint, result.getpeername())
         for request in queued:
-            self._write(request)
+            if self.sock is result:
+                self._write(request)
+            else:  # an earlier request has found the connection lost: this one must not go out on a later connection, too late
+                address = self._endpoint.address
+                error = NotSent(f"{address}: the connection was lost", address)
+                self._keeper.safely(request.then, error, self._clock())
 
     def _write(self, request: _Request) -> None:
         request.sent = now = self._clock()
@@ -280,7 +285,7 @@ class PipelinedConnection:
 
     def _dispatch(self) -> None:
         try:
-            while (reply := self._reader.gets()) is not False:
+            while self.sock is not None and (reply := self._reader.gets()) is not False:
                 if self._on_push is not None and isinstance(reply, list) and reply[:1] in ([b"message"], [b"smessage"]):
                     self._keeper.safely(self._on_push, reply)
                     continue
