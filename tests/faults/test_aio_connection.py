@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import socket
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -342,3 +343,21 @@ def test_a_connection_that_ends_right_behind_its_login_is_not_used() -> None:
             assert (await wire.exchange(PING, 5))[0] == b"PONG"
 
     asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # from asyncio: a loop that is closed so leaves its transports open
+def test_a_loop_that_is_closed_while_its_connection_logs_in_leaves_no_error() -> None:
+    """The opening cleans up when it is collected, and the loop takes no calls any more."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        wire = AioConnection(from_url(f"redis://:secret@127.0.0.1:{listener.getsockname()[1]}"))
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda _loop, _context: None)  # its tasks are pending, on purpose
+        task = loop.create_task(wire.exchange(PING, 5))
+        peer, _ = loop.run_until_complete(asyncio.to_thread(listener.accept))
+        with peer:
+            login = loop.run_until_complete(asyncio.to_thread(peer.recv, 1000))
+            assert login.startswith(b"*2\r\n$4\r\nAUTH")
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+            del task, wire
+            gc.collect()

@@ -148,6 +148,8 @@ class _Protocol(asyncio.BufferedProtocol):
             self._set_timer(first)
 
     def abort(self, why: str) -> None:
+        if self.loop.is_closed():
+            return  # this runs as the opening is garbage-collected: nobody waits, and a closed loop refuses each call
         if self.transport is not None:
             self.transport.abort()
         self._fail(why)

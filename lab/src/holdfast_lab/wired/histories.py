@@ -51,6 +51,9 @@ from holdfast_lab.wired.world import Callers, Stuck, World
 
 T = TypeVar("T")
 
+Operation = Callable[[], Coroutine[Any, Any, Grant | Busy]]
+"""A function that returns the operation of an attempt, for the case that the driver needs one."""
+
 FAULTS = ("slow", "late", "cut_request", "cut_reply", "silent", "split", "full", "refused")
 
 STEPS = 12
@@ -154,13 +157,10 @@ class _Threads:
     async def ask(self, command: Command) -> Any:
         return self.driver.ask(command)
 
-    async def acquire(self, attempt: Attempt, wait: float, operation: Coroutine[Any, Any, Grant | Busy]) -> Grant | Busy:
+    async def acquire(self, attempt: Attempt, wait: float, operation: Operation) -> Grant | Busy:
         """Acquire the lock as the public API does: by an operation only if it is not free."""
         grant = self.driver.acquire(attempt, wait) if attempt.node is not None else None
-        if grant is None:
-            return self.driver.run(operation)
-        operation.close()
-        return grant
+        return self.driver.run(operation()) if grant is None else grant
 
     async def release(self, lease: Lease, *, tidy: bool) -> None:
         done = lease.try_release()
@@ -179,7 +179,7 @@ class _Tasks:
         self.slot, self.run, self.ask = self.driver.slot, self.driver.run, self.driver.ask
         self.sleep = asyncio.sleep
 
-    async def acquire(self, attempt: Attempt, wait: float, operation: Coroutine[Any, Any, Grant | Busy]) -> Grant | Busy:
+    async def acquire(self, attempt: Attempt, wait: float, operation: Operation) -> Grant | Busy:
         """Acquire the lock as the public API does: by an operation only if it is not free."""
         driver, grant = self.driver, None
         try:
@@ -191,17 +191,15 @@ class _Tasks:
                     pass  # `finish` finds it in the future
                 grant = driver.finish(attempt, asked)
             if grant is None:
-                return await driver.run(operation)
+                return await driver.run(operation())
         except GeneratorExit:
             if attempt in driver.running:
                 driver.leave(attempt)
             raise
         except asyncio.CancelledError:
             driver.running.discard(attempt)
-            operation.close()
             await driver.clean_up(abandon(attempt, ON_ONE_SERVER))
             raise
-        operation.close()
         return grant
 
     async def release(self, lease: Lease, *, tidy: bool) -> None:
@@ -224,8 +222,8 @@ class _Voters:
         self.slot, self.run = self.driver.slot, self.driver.run
         self.sleep = asyncio.sleep
 
-    async def acquire(self, _attempt: Attempt, _wait: float, operation: Coroutine[Any, Any, Grant | Busy]) -> Grant | Busy:
-        return await self.driver.run(operation)
+    async def acquire(self, _attempt: Attempt, _wait: float, operation: Operation) -> Grant | Busy:
+        return await self.driver.run(operation())
 
     async def release(self, lease: Lease, *, tidy: bool) -> None:
         await self.driver.run(lease.let_go() if tidy else lease.release_on_server())
@@ -299,7 +297,7 @@ class History:
             elif self.profile.loops:
                 self._ending_loops()
             else:
-                with closing(Loop(self.machine)) as loop:
+                with closing(self._loop()) as loop:
                     loop.run_until_complete(self._asyncio())
         except Stuck:
             self._violated("T3", "a worker waits forever, and no event is planned")
@@ -356,11 +354,22 @@ class History:
             gc.collect()  # here, and not whenever it happens to run, the tasks of the loop are dropped, with its connections
             for sock in sockets:
                 sock.close()
-        with closing(Loop(self.machine)) as loop:
+        with closing(self._loop()) as loop:
             loop.run_until_complete(self._after_the_loops())
 
-    def _end_of_a_loop(self, seconds: float, ending: Ending) -> list[Scripted]:
+    def _loop(self) -> Loop:
+        """Return a new event loop. An exception that no task retrieves is a violation."""
+
+        def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            if "exception" in context:  # otherwise, tasks of a closed loop are pending, on purpose
+                self._violated("T0", f"{context['message']}: {context['exception']!r}")
+
         loop = Loop(self.machine)
+        loop.set_exception_handler(handle)
+        return loop
+
+    def _end_of_a_loop(self, seconds: float, ending: Ending) -> list[Scripted]:
+        loop = self._loop()
         tasks: list[asyncio.Task[None]] = []
 
         async def begin() -> None:
@@ -372,7 +381,7 @@ class History:
         loop.run_forever()
         busy = [task for task in tasks if not task.done()]
         if ending == "run":
-            everything = asyncio.all_tasks(loop)
+            everything = sorted(asyncio.all_tasks(loop), key=lambda task: int(task.get_name().rpartition("-")[2]))
             for task in everything:
                 task.cancel()
             if everything:
@@ -388,7 +397,6 @@ class History:
         for lease in self._held:
             self._excused.add(lease.held_lease.token)
         self._held.clear()
-        loop.set_exception_handler(lambda _loop, _context: None)  # its tasks are pending, on purpose
         sockets = loop.let_go()
         loop.close()
         return sockets
@@ -448,10 +456,10 @@ class History:
             attempt = Attempt(
                 spec, slot=slot, node=(face.driver.is_direct and self.process.keeper.node(self.endpoints[0])) or None
             )
-            operation = acquire(attempt, wait, ON_ONE_SERVER)
+            operation = partial(acquire, attempt, wait, ON_ONE_SERVER)
         else:
             attempt = voted = self._voted(spec, slot)
-            operation = acquire(voted, wait, quorum_acquire.ON_SEVERAL_SERVERS)
+            operation = partial(acquire, voted, wait, quorum_acquire.ON_SEVERAL_SERVERS)
 
         async def take() -> Grant | Busy:
             grant = await face.acquire(attempt, wait, operation)
@@ -513,6 +521,8 @@ class History:
         """Cancel an action, and cancel it once more while it cleans up. Return its result, or raise TimeoutError if it was
         cancelled."""
         task = asyncio.ensure_future(doing)
+        # The end of the loop may cancel this worker, so that nobody else retrieves the exception.
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
         for _ in range(2):
             await asyncio.wait([task], timeout=self._themed.choice((0.003, 0.3)) * self._themed.random())
             if not task.done() and not task.cancel():
