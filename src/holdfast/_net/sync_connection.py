@@ -40,6 +40,7 @@ def open_socket(endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> 
     except (OSError, ServerError) as error:  # ServerError: a ``local://`` server did not start
         silent = isinstance(error, TimeoutError)
         raise NotSent(f"no server at {endpoint.address}: {endpoint.why(error)}", endpoint.address, silent=silent) from error
+    until = system.monotonic() + timeout  # connecting has a limit of its own, because a host may have several addresses
     try:
         sock.settimeout(timeout)
         commands = endpoint.handshake()
@@ -47,6 +48,7 @@ def open_socket(endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> 
         reader = protocol.Reader()
         for _ in range(len(commands)):
             while (reply := reader.gets()) is False:
+                sock.settimeout(max(until - system.monotonic(), 0.001))
                 data = sock.recv(4096)
                 if not data:
                     raise ConnectionResetError("the connection was closed")
@@ -113,24 +115,50 @@ class Connection:
     def exchange(self, packed: bytes) -> Any:
         """Send one command and return its reply, which may be an error reply.
 
-        Raises Unknown if the connection is lost or the time limit passes before the reply.
+        Raises Unknown if the connection is lost or the time limit passes before the whole reply has arrived.
         """
+        until = self._system.monotonic() + self._timeout if self._polls else 0.0
         try:
             self._send(packed)
-            reader, recv = self._reader, self._recv
-            while True:
-                try:
-                    data = recv(4096)
-                except BlockingIOError:
-                    data = self._later(4096)
-                if not data:
-                    raise self._ended()
-                reader.feed(data)
-                reply = reader.gets()
-                if reply is not False:
-                    return reply
+            try:
+                data = self._recv(4096)
+            except BlockingIOError:
+                until = self._system.monotonic() + self._timeout - KERNEL_WAIT_S
+                data = self._more(4096, until)
+            if not data:
+                raise self._ended()
+            self._reader.feed(data)
+            reply = self._reader.gets()
+            # Without a clock reading so far, the first piece has come within KERNEL_WAIT_S.
+            return self._rest(until or self._system.monotonic() + self._timeout) if reply is False else reply
         except (OSError, *protocol.MALFORMED) as error:
             raise self._unknown(error) from error
+
+    def _rest(self, until: float) -> Any:
+        """Read the rest of a reply that arrives in pieces, until monotonic time ``until``, and return the reply."""
+        reader = self._reader
+        while True:
+            data = self._more(READ_SIZE, until)
+            if not data:
+                raise self._ended()
+            reader.feed(data)
+            reply = reader.gets()
+            if reply is not False:
+                if self._polls:
+                    self.sock.settimeout(self._timeout)
+                return reply
+
+    def _more(self, size: int, until: float) -> bytes:
+        """Return up to ``size`` bytes that arrive by monotonic time ``until``.
+
+        After that time, return bytes that have arrived already, because this thread may have been held up.
+        """
+        left = until - self._system.monotonic()
+        if self._polls:
+            self.sock.settimeout(max(left, 0.001))
+        elif not self._system.readable(self.sock, left):
+            raise TimeoutError
+        return self._recv(size)
 
     def send(self, packed: bytes) -> None:
         """Send encoded commands without waiting for their replies. Raises Unknown if the connection is lost meanwhile."""
@@ -144,11 +172,15 @@ class Connection:
 
         Raises Unknown if the connection is lost or the time limit passes.
         """
+        data, wait = None, self._timeout
         try:
-            try:
-                data = self._recv(READ_SIZE)
-            except BlockingIOError:
-                data = self._later(READ_SIZE)
+            if self._polls or wait > KERNEL_WAIT_S:  # the kernel's wait must not exceed the limit
+                try:
+                    data = self._recv(READ_SIZE)
+                except BlockingIOError:
+                    wait -= KERNEL_WAIT_S
+            if data is None:
+                data = self._more(READ_SIZE, self._system.monotonic() + wait)
             if not data:
                 raise self._ended()
             self._reader.feed(data)
@@ -158,12 +190,6 @@ class Connection:
             return replies
         except (OSError, *protocol.MALFORMED) as error:
             raise self._unknown(error) from error
-
-    def _later(self, size: int) -> bytes:
-        """Wait for a reply that did not arrive within KERNEL_WAIT_S, and return up to ``size`` bytes of it."""
-        if not self._system.readable(self.sock, self._timeout - KERNEL_WAIT_S):
-            raise TimeoutError
-        return self._recv(size)
 
     def _ended(self) -> Unknown:
         return Unknown(f"{self.address} closed the connection before it answered", self.address)
@@ -196,8 +222,12 @@ class ConnectionPool:
     def __init__(self, endpoint: Endpoint, limit: int | None = None, system: System = SYSTEM) -> None:
         self.endpoint = endpoint
         self._system = system
-        self._limited = limit is not None
-        self._idle: list[Connection | None] = [None] * (limit or 0)  # None: a connection that may be opened
+        self._limit = limit
+        self._idle = self._none_open()
+        """The idle connections; None: a connection that may be opened. `clear` replaces the list."""
+
+    def _none_open(self) -> list[Connection | None]:
+        return [None] * (self._limit or 0)
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
         """Send one command on an idle or a new connection, and return its reply, which may be an error reply.
@@ -205,10 +235,11 @@ class ConnectionPool:
         Return FULL if all connections of the pool are in use. Raises NotSent if no connection can be opened, Unknown if no
         reply comes within ``timeout`` seconds, and Refused if the server refuses the login.
         """
+        idle = self._idle
         try:
-            connection = self._idle.pop()
+            connection = idle.pop()
         except IndexError:
-            if self._limited:
+            if self._limit is not None:
                 return FULL
             connection = None
         try:
@@ -220,15 +251,26 @@ class ConnectionPool:
             # After an interrupt the reply may still arrive, so nobody may use this connection again.
             if connection is not None:
                 connection.close()
-            if self._limited:
-                self._idle.append(None)
+            if self._limit is not None:
+                idle.append(None)
             raise
-        self._idle.append(connection)
+        if idle is self._idle:
+            idle.append(connection)  # if the list is replaced just now, nobody finds the connection there: it is closed with it
+        else:
+            connection.close()
         return reply
 
     def clear(self) -> None:
+        """Close all connections: the idle ones now, and each one in use after its use."""
+        idle, self._idle = self._idle, self._none_open()
+        self._close(idle)
+
+    def close_idle(self) -> None:
         """Close the idle connections of the pool."""
-        idle, places = self._idle, 0
+        self._close(self._idle)
+
+    def _close(self, idle: list[Connection | None]) -> None:
+        places = 0
         try:
             while True:
                 connection = idle.pop()
@@ -237,7 +279,7 @@ class ConnectionPool:
                     connection.close()
         except IndexError:
             pass
-        if self._limited:
+        if self._limit is not None:
             idle += [None] * places
 
     def sockets(self) -> list[socket.socket]:

@@ -331,7 +331,7 @@ class Pool:
         self._of_few = ConnectionPool(endpoint, OWN, system)
         self._lane = _SharedConnection(endpoint, system)
         self._mutex = threading.RLock()  # re-entrant, because a signal handler may use locks, too
-        self.dedicated = Dedicated(endpoint)
+        self.dedicated = Dedicated(endpoint, system)
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
         """Send one command and return its reply, which may be an error reply.
@@ -368,15 +368,16 @@ class Pool:
 
     def _close_idle(self) -> None:
         self._lane.close()
-        self._of_main.clear()
-        self._of_few.clear()
+        self._of_main.close_idle()
+        self._of_few.close_idle()
 
     def clear(self) -> None:
         """Close the idle connections. A connection in use is closed after its use."""
         lane = self._lane
         self._replace(lane)
         lane.close()
-        self._close_idle()
+        self._of_main.clear()
+        self._of_few.clear()
         self.dedicated.clear()
 
     def sockets(self) -> list[socket.socket]:

@@ -10,6 +10,7 @@ from holdfast._core.requests import Run
 from holdfast._net import protocol
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.sync_connection import Connection
+from holdfast._net.system import SYSTEM, System
 
 KEPT = 4
 """Number of idle connections that stay open."""
@@ -22,8 +23,9 @@ still arrives."""
 class Dedicated:
     """A server's connections for scripts that are followed by WAIT. Any thread may call the methods; they block."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, system: System = SYSTEM) -> None:
         self._endpoint = endpoint
+        self._system = system
         self._idle: list[Connection] = []
 
     def replicate(self, run: Run[Any], replicas: int, timeout: float) -> tuple[Any, Any]:
@@ -39,31 +41,34 @@ class Dedicated:
         return replies[0], replies[1]
 
     def _exchange(self, packed: bytes, timeout: float) -> list[Any]:
+        idle = self._idle  # `clear` replaces it
         try:
-            connection = self._idle.pop()
+            connection = idle.pop()
         except IndexError:
-            connection = Connection(self._endpoint, timeout)
+            connection = Connection(self._endpoint, timeout, self._system)
         replies: list[Any] = []
+        until = self._system.monotonic() + timeout
         try:
-            connection.set_timeout(timeout)
             connection.send(packed)
             while len(replies) < 2:
+                connection.set_timeout(max(until - self._system.monotonic(), 0.001))
                 replies += connection.receive()
         except BaseException:
             connection.close()
             self.clear()  # the other connections are most likely dead too
             raise
-        if len(self._idle) < KEPT and not any(type(reply) is protocol.ReplyError for reply in replies):
-            self._idle.append(connection)
+        if idle is self._idle and len(idle) < KEPT and not any(type(reply) is protocol.ReplyError for reply in replies):
+            idle.append(connection)
         else:
             connection.close()
         return replies
 
     def clear(self) -> None:
-        """Close the idle connections."""
-        while self._idle:
+        """Close the idle connections. A connection in use is closed after its use."""
+        idle, self._idle = self._idle, []
+        while idle:
             try:
-                self._idle.pop().close()
+                idle.pop().close()
             except IndexError:
                 return  # another thread closed the last one
 
