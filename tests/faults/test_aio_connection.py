@@ -18,7 +18,7 @@ import holdfast.aio
 from faults.faces import Admin, until
 from faults.proxy import Proxy
 from holdfast._clock import clock
-from holdfast._core.requests import NotSent, Refused, Unknown
+from holdfast._core.requests import NotSent, Refused, Unknown, WireError
 from holdfast._local.server.process import PrivateServer
 from holdfast._net.aio_connection import MAX_IN_FLIGHT, AioConnection
 from holdfast._net.protocol import command
@@ -99,7 +99,7 @@ def test_those_who_are_answered_together_ask_together() -> None:
                 writes.append(data)
                 transport.write(data)
 
-            protocol.transport = SimpleNamespace(write=write)
+            protocol.transport = SimpleNamespace(write=write, is_closing=transport.is_closing)
             await asyncio.gather(ask(), ask())
             protocol.transport = transport
         await ended.wait()  # or its socket would outlive the loop
@@ -208,7 +208,7 @@ def test_what_cannot_be_sent_is_not_sent(new_server: NewServer) -> None:
             server.pause()
             pings = await started(*(wire.exchange(PING, 5) for _ in range(MAX_IN_FLIGHT)))
             (late,) = await started(wire.exchange(PING, 0.1))
-            with pytest.raises(NotSent, match="in time"):
+            with pytest.raises(NotSent, match="not sent in time: 1000 requests wait for their replies"):
                 await late
             waiting = await started(*(wire.exchange(PING, 5) for _ in range(3)))
             server.kill()
@@ -226,6 +226,7 @@ def test_closing_answers_everybody(proxy: Proxy) -> None:
         async with stream(proxy.url) as wire:
             proxy.freeze()
             tasks = await started(*(wire.exchange(PING, 5) for _ in range(MAX_IN_FLIGHT + 1)))
+            await asyncio.sleep(0)  # now they have left
             await wire.close()
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
             assert [type(outcome) for outcome in outcomes] == [Unknown] * MAX_IN_FLIGHT + [NotSent]
@@ -361,3 +362,73 @@ def test_a_loop_that_is_closed_while_its_connection_logs_in_leaves_no_error() ->
             loop.close()
             del task, wire
             gc.collect()
+
+
+@pytest.mark.parametrize("end", ["abort", "close"])
+def test_what_is_asked_while_a_connection_ends_goes_over_the_next_one(server: PrivateServer, admin: Admin, end: str) -> None:
+    """The loop has noticed a reset or the end of file, and tells the connection in its next iteration.
+
+    What is written now is never sent, nor what was to leave in one write at the end of this iteration.
+    """
+    key = f"{admin.lock}:order"
+
+    async def main() -> None:
+        async with stream(server.url) as wire:
+            assert wire._protocol is not None
+            sent, *queued = [asyncio.ensure_future(wire.exchange(command("RPUSH", key, n), 5)) for n in range(3)]
+            await asyncio.sleep(0)
+            assert in_flight(wire) == 3
+            transport: Any = wire._protocol.transport
+            getattr(transport, end)()  # as the loop does
+            late = wire.exchange(command("RPUSH", key, 3), 5)
+            outcome, *lengths = await asyncio.gather(sent, *queued, late, return_exceptions=True)
+            assert isinstance(outcome, Unknown)
+            assert [type(length) for length in lengths] == [tuple] * 3
+            assert admin.redis.lrange(key, 0, -1)[-3:] == ["1", "2", "3"]
+            assert wire._protocol.transport is not transport
+            admin.redis.delete(key)
+
+    asyncio.run(main())
+
+
+def test_an_end_of_file_ends_a_connection_at_once(server: PrivateServer) -> None:
+    """With TLS, the loop takes and drops what is written between the end of file and its `connection_lost`."""
+
+    async def main() -> None:
+        async with stream(server.url) as wire:
+            assert wire._protocol is not None
+            (sent,) = await started(wire.exchange(PING, 5))
+            assert wire._protocol.eof_received() is None, "the transport closes itself"
+            with pytest.raises(Unknown, match="the connection was closed"):
+                await sent
+            assert (await wire.exchange(PING, 5))[0] == b"PONG"
+
+    asyncio.run(main())
+
+
+def test_what_was_not_sent_when_a_connection_is_closed_is_not_sent(server: PrivateServer) -> None:
+    async def main() -> None:
+        async with stream(server.url) as wire:
+            tasks = await started(*(wire.exchange(PING, 5) for _ in range(2)))
+            await wire.close()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [Unknown, NotSent]
+
+    asyncio.run(main())
+
+
+def test_what_was_not_sent_keeps_its_time_limit(proxy: Proxy) -> None:
+    async def main() -> None:
+        async with stream(proxy.url) as wire:
+            assert wire._protocol is not None
+            _, queued = await started(wire.exchange(PING, 5), wire.exchange(PING, 0.3))
+            wire.endpoint.timeout = 5.0
+            proxy.freeze()
+            before = clock()
+            wire._protocol.abort("the connection was closed")
+            with pytest.raises(WireError, match="in time"):
+                await queued
+            assert clock() - before < 2
+            proxy.thaw()
+
+    asyncio.run(main())

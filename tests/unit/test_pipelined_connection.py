@@ -249,7 +249,7 @@ def test_a_connection_sends_at_once_and_finds_out_when_the_server_has_gone() -> 
 
 def test_a_request_of_asyncio_that_was_sent_and_not_answered_may_have_been_done() -> None:
     errors = list[object]()
-    connection: Any = SimpleNamespace(endpoint=Endpoint(timeout=0.2))
+    connection: Any = SimpleNamespace(endpoint=Endpoint(timeout=0.2), _protocol=None)
     for sent in (103.0, 0.0):
         future = SimpleNamespace(done=lambda: False, set_exception=errors.append)
         AioConnection._too_late(connection, SimpleNamespace(future=future, sent=sent))  # type: ignore[arg-type]

@@ -31,6 +31,10 @@ buffers stay small.
 READ_SIZE = 65536
 
 
+_Unsent = tuple[bytes, asyncio.Future[Any], float]
+"""A request that did not leave before its connection ended: its bytes, the future of its reply, and its deadline."""
+
+
 class _Protocol(asyncio.BufferedProtocol):
     """The open connection, as an asyncio protocol.
 
@@ -38,7 +42,11 @@ class _Protocol(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, endpoint: Endpoint, on_room: Callable[[], None], on_lost: Callable[[_Protocol], None], system: System
+        self,
+        endpoint: Endpoint,
+        on_room: Callable[[], None],
+        on_lost: Callable[[_Protocol, list[_Unsent]], None],
+        system: System,
     ) -> None:
         self._monotonic = system.monotonic
         self.address = endpoint.address
@@ -87,6 +95,11 @@ class _Protocol(asyncio.BufferedProtocol):
         self.in_flight.append((future, deadline))
         return future
 
+    def ends(self) -> bool:
+        """Return True if the loop has noticed the end of the connection. Until it calls `connection_lost`, the transport drops
+        what is written."""
+        return self.transport is None or self.transport.is_closing()
+
     def greet(self, commands: Handshake, timeout: float) -> list[asyncio.Future[Any]]:
         """Send the commands that open the connection. Return the futures of their replies."""
         replies = [self.loop.create_future() for _ in range(len(commands))]
@@ -104,7 +117,7 @@ class _Protocol(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         self._flushing = False
-        if self._out:
+        if self._out and not self.ends():
             out, self._out = self._out, []
             assert self.transport is not None
             self.transport.write(b"".join(out))
@@ -154,6 +167,10 @@ class _Protocol(asyncio.BufferedProtocol):
             self.transport.abort()
         self._fail(why)
 
+    def eof_received(self) -> None:
+        # At once: until `connection_lost`, a transport over TLS takes and drops what is written.
+        self._fail(self.why(ConnectionResetError("the connection was closed")))
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(self.why(exc or ConnectionResetError("the connection was closed")))
         if not self.closed.done():
@@ -164,13 +181,16 @@ class _Protocol(asyncio.BufferedProtocol):
             self._timer.cancel()
         self._timer, self._timer_at = None, float("inf")
         in_flight, self.in_flight = self.in_flight, deque()
-        self._out = []
+        out, self._out = self._out, []
+        unsent: list[_Unsent] = []
+        while out and in_flight:  # the latest requests, which were to leave at the end of this iteration
+            unsent.append((out.pop(), *in_flight.pop()))
         for future, _ in in_flight:
             if not future.done():
                 future.set_exception(Unknown(f"{self.address}: {why}", self.address))
         if not self.lost:
             self.lost = True
-            self._on_lost(self)
+            self._on_lost(self, unsent[::-1])
 
 
 class _Waiting:
@@ -210,11 +230,11 @@ class AioConnection:
         """Send one command now, and return a future of its reply.
 
         The future's result may be an error reply. Its exception is Unknown if no reply arrives within ``timeout`` seconds.
-        Return None, without sending, if no connection is open or MAX_IN_FLIGHT requests are unanswered; the caller then uses
-        `exchange`, which waits.
+        Return None, without sending, if no connection is open, or it ends, or MAX_IN_FLIGHT requests are unanswered; the caller
+        then uses `exchange`, which waits.
         """
         protocol = self._protocol
-        if protocol is None or self._waiting or len(protocol.in_flight) >= MAX_IN_FLIGHT:
+        if protocol is None or self._waiting or len(protocol.in_flight) >= MAX_IN_FLIGHT or protocol.ends():
             return None
         return protocol.send(packed, timeout)
 
@@ -243,27 +263,38 @@ class AioConnection:
             return await future, sent
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        request = _Waiting(packed, timeout, future, connects=self._protocol is None)
-        limit = request.limit = loop.call_later(max(timeout, 0.05), self._too_late, request)
+        request = self._request(packed, max(timeout, 0.05), future)
+        request.timeout, request.connects = timeout, self._protocol is None or self._protocol.ends()
         self._waiting.append(request)
         self._open()
-        try:
-            return await future, request.sent
-        finally:
-            limit.cancel()
+        return await future, request.sent
+
+    def _request(self, packed: bytes, limit: float, future: asyncio.Future[Any]) -> _Waiting:
+        """Return a request that waits for a connection for at most ``limit`` seconds."""
+        request = _Waiting(packed, limit, future, connects=True)
+        request.limit = timer = future.get_loop().call_later(limit, self._too_late, request)
+        future.add_done_callback(lambda _: timer.cancel())
+        return request
 
     def _too_late(self, request: _Waiting) -> None:
         # The connection of a sent request stays open and gets its full timeout, because reconnecting would cost even more
         # time.
         address = self.endpoint.address
-        if not request.future.done():
+        if request.future.done():
+            return
+        if request.sent:
+            error: WireError = Unknown(f"{address}: no answer in time", address)
+        elif self._protocol is not None:
+            count = len(self._protocol.in_flight)
+            error = NotSent(f"{address}: not sent in time: {count} requests wait for their replies", address, silent=True)
+        else:
             why = self.endpoint.why(TimeoutError("no connection in time"))
-            error = Unknown(f"{address}: no answer in time", address) if request.sent else None
-            request.future.set_exception(error or NotSent(f"{address}: {why}", address))
+            error = NotSent(f"{address}: {why}", address)
+        request.future.set_exception(error)
 
     def _drain(self) -> None:
         """Send the waiting requests, as many as MAX_IN_FLIGHT allows."""
-        if self._waiting and self._protocol is not None:
+        if self._waiting and self._protocol is not None and not self._protocol.ends():
             self._send_waiting(self._waiting, self._protocol)
 
     def _send_waiting(self, waiting: deque[_Waiting], protocol: _Protocol) -> None:
@@ -276,13 +307,18 @@ class AioConnection:
                 request.sent = sent
                 protocol.send(request.packed, request.timeout, request.future)
 
-    def _lost(self, protocol: _Protocol) -> None:
+    def _lost(self, protocol: _Protocol, unsent: list[_Unsent]) -> None:
         """Handle the loss of a connection: send the requests that are not sent yet over a new one."""
+        now = self._monotonic()
+        waiting = [self._request(packed, max(deadline - now, 0.0), future) for packed, future, deadline in unsent]
+        self._waiting.extendleft(reversed(waiting))
         if self._protocol is protocol:
             self._protocol = None
             self.told.clear()
             if self._waiting:
                 self._open()
+        elif waiting:
+            self._refuse(NotSent(f"{self.endpoint.address}: closed", self.endpoint.address))
 
     def _open(self) -> None:
         """Begin to open the connection, unless that has begun already.
@@ -300,7 +336,7 @@ class AioConnection:
         error = NotSent(f"{address}: closed", address) if task.cancelled() else task.exception()
         if error is None:
             protocol = task.result()
-            if not protocol.lost:
+            if not (protocol.lost or protocol.ends()):
                 self._protocol = protocol
                 self._drain()
                 return
