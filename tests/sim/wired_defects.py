@@ -188,6 +188,14 @@ WIRED = (
         "wired+voting",
     ),
     Mutation(
+        "closed-loop-drops-undos",
+        "_runtime/drivers/aio_quorum.py",
+        "Driver.end",
+        Instead("operation.servers", "()"),
+        "undos of votes that nobody awaits are dropped with their event loop when it is closed",
+        "wired+closing",
+    ),
+    Mutation(
         "client-sent-at-answer",
         "_net/client_adapter.py",
         "AioClientCalls.exchange",

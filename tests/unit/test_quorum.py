@@ -8,12 +8,16 @@ import pytest
 
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.acquire import acquire as acquired
+from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.records import Grant, margin
 from holdfast._core.lock.replies import Busy
 from holdfast._core.quorum import acquire
+from holdfast._core.quorum.acquire import ON_SEVERAL_SERVERS
 from holdfast._core.quorum.lease import QuorumLease
 from holdfast._core.quorum.votes import QuorumAttempt, Yes, _read_vote
 from holdfast._core.requests import Answer, AwaitNotice, ConfigMismatch, NotSent, Poll, Refused, Run, TooFew, Unknown
+from unit.driver import Slot
+from unit.node import Node
 from unit.quorum_servers import LOCK, LONGEST, ME, OTHER, STATE, Fate, Lost, Servers, Slow
 
 TTL = 30.0
@@ -378,6 +382,29 @@ def test_too_few_later_are_ridden_out(wait: float | None) -> None:
     servers.fates = lambda kind, nth, server: gone(kind, nth, server) if 1001 < servers.now < 1010 else None
     assert isinstance(servers.acquire(wait), Grant)
     assert 1010 <= servers.now < 1012
+
+
+def test_an_outage_behind_a_quarantine_is_ridden_out_without_a_wait_limit() -> None:
+    """It counts from when the attempt began, also where the attempt came through the queue of its process."""
+    servers = Servers(3)
+    servers.forget(2)
+    gone, all_gone = of(AWAY, 0, 1), of(AWAY, 0, 1, 2)
+    servers.fates = lambda *request: (gone if servers.now < 1000.01 else all_gone)(*request) if servers.now < 1005 else None
+    attempt = servers.attempt()
+    attempt.local_queue, attempt.slot = LocalQueue(Node(), b"hf:"), Slot()
+    assert isinstance(servers.run(acquired(attempt, None, ON_SEVERAL_SERVERS)), Grant)
+    assert 1005 <= servers.now < 1007
+
+
+def test_an_outage_counts_from_the_last_answer_of_a_majority() -> None:
+    """They have said for how long they do not vote, and are away for a moment when they do again."""
+    servers = Servers(3)
+    for number in range(3):
+        servers.forget(number)
+    gone = of(AWAY, 0, 1)
+    servers.fates = lambda *request: gone(*request) if 1060 < servers.now < 1063 else None
+    assert isinstance(servers.acquire(wait=None), Grant)
+    assert 1063 <= servers.now < 1065
 
 
 def test_who_says_nothing_is_asked_again_soon_though_another_has_said_how_long_it_takes() -> None:

@@ -95,20 +95,22 @@ async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter 
         over = at_once or (attempt.until is not None and now >= attempt.until)
         await _undo(attempt, for_good=over)
         await _check(attempt, vote_round)
-        voters = vote_round.voters
+        voters, quarantined = vote_round.voters, vote_round.replies(Quarantined)
+        if voters + len(quarantined) >= server_set.majority:
+            contact = now
         if voters >= server_set.majority:
             if over:
                 return vote_round.busy()
             attempt.waits()
             splits = 0 if vote_round.holder()[1] >= server_set.majority else splits + 1
-            contact, pause = now, _until_it_is_free(attempt, vote_round, splits)
+            pause = _until_it_is_free(attempt, vote_round, splits)
         else:
             pause = _until_there_are_more(attempt, vote_round, voters, tries)
             # the servers are there, and have said how long they do not vote
-            known = attempt.waited or vote_round.replies(Quarantined)
+            known = attempt.waited or quarantined
             end = attempt.until
             if end is None:
-                end = now + pause if vote_round.replies(Quarantined) else contact + attempt.outage_budget
+                end = now + pause if quarantined else contact + attempt.outage_budget
             if over or not known or now + pause > end:
                 raise TooFew(vote_round.verdicts(), silent=vote_round.silent)
         if attempt.listener_id or voters < server_set.majority:

@@ -40,6 +40,20 @@ TURNS = 3
 have arrived."""
 
 
+class _Unanswered:
+    """The servers that have not answered a request yet which is sent again until they do, such as the undo of a vote.
+
+    ``otherwise``: function that returns what the keeper (background thread) is to send to a server that does not answer.
+    """
+
+    __slots__ = ("otherwise", "servers")
+
+    def __init__(self, otherwise: Callable[[int], GiveBack], servers: set[int]) -> None:
+        self.otherwise = otherwise
+        self.servers = servers
+        """Indices of the servers."""
+
+
 class Driver(Runner):
     """The driver of operations on several servers in one event loop, over the connections of that loop."""
 
@@ -80,13 +94,25 @@ class Driver(Runner):
             case _:
                 assert_never(request)
 
+    def end(self, operation: Any, *, begun: bool = True) -> None:
+        if not isinstance(operation, _Unanswered):
+            super().end(operation, begun=begun)
+            return
+        self.running.discard(operation)
+        for number in operation.servers:  # the event loop is closed, and nobody will learn of an answer
+            self.process.send_until_answered(self.endpoint, operation.otherwise(number))
+
     async def _poll(self, poll: Poll) -> None:
         enough = self.loop.create_future()
-        asked = sum(call is not None for call in poll.calls)
+        asked = {number for number, call in enumerate(poll.calls) if call is not None}
+        unanswered = _Unanswered(poll.otherwise, asked) if poll.otherwise is not None else None
+        if unanswered is not None:
+            self.running.add(unanswered)  # the poll may end before the answers, and the event loop be closed then
 
         def tell(number: int, answer: Answer[Any] | WireError) -> None:
-            nonlocal asked
-            asked -= 1
+            asked.discard(number)
+            if not asked:
+                self.running.discard(unanswered)
             if poll.otherwise is not None and isinstance(answer, WireError):
                 self.process.send_until_answered(self.endpoint, poll.otherwise(number))
             if not enough.done() and (poll.counter.on_answer(number, answer) or not asked):
