@@ -387,8 +387,8 @@ def test_too_few_later_are_ridden_out(wait: float | None) -> None:
 def test_an_outage_behind_a_quarantine_is_ridden_out_without_a_wait_limit() -> None:
     """It counts from when the attempt began, also where the attempt came through the queue of its process."""
     servers = Servers(3)
-    servers.forget(2)
-    gone, all_gone = of(AWAY, 0, 1), of(AWAY, 0, 1, 2)
+    servers.forget(0)
+    gone, all_gone = of(AWAY, 1, 2), of(AWAY, 0, 1, 2)
     servers.fates = lambda *request: (gone if servers.now < 1000.01 else all_gone)(*request) if servers.now < 1005 else None
     attempt = servers.attempt()
     attempt.local_queue, attempt.slot = LocalQueue(Node(), b"hf:"), Slot()
