@@ -14,7 +14,6 @@ from holdfast._core.lock.replies import RENEW
 from holdfast._core.requests import Answer, Command, Now, Refused, Replicate, Run
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import ReplyError
-from holdfast._net.sync_connection import KERNEL_WAIT_S, Connection
 from holdfast._net.sync_pool import Pool
 from holdfast._net.wait_connection import Dedicated
 from holdfast._runtime.drivers.replication import replicate
@@ -90,12 +89,3 @@ def test_a_plain_command_that_is_refused_raises() -> None:
     process: Any = SimpleNamespace(pool=lambda _endpoint: pool, clock=clock)
     with pytest.raises(Refused, match="unknown command"):
         Driver(process, Endpoint()).ask(Command(("NONSENSE",), 1.0))
-
-
-def test_what_the_kernel_has_waited_is_part_of_the_time_for_an_answer() -> None:
-    waits = list[float]()
-    system = SimpleNamespace(readable=lambda _sock, seconds: waits.append(seconds))
-    connection: Any = SimpleNamespace(_system=system, sock=None, _timeout=1.0)
-    with pytest.raises(TimeoutError):
-        Connection._later(connection, 100)
-    assert waits == [1.0 - KERNEL_WAIT_S]

@@ -96,6 +96,15 @@ def test_a_reply_in_pieces_has_one_time_limit(tls: bool, every: float) -> None:
         assert caught.value.silent
 
 
+def test_what_the_kernel_has_waited_is_part_of_the_time_for_an_answer() -> None:
+    with connected(tls=False) as (machine, connection, _):
+        for ask in (lambda: connection.exchange(PING), connection.receive):
+            began = machine.now
+            with pytest.raises(Unknown, match="no answer in time"):
+                ask()
+            assert machine.now == pytest.approx(began + 1.0)
+
+
 @pytest.mark.parametrize("tls", [False, True])
 def test_each_request_has_its_own_time_limit(tls: bool) -> None:
     """Also after a reply whose last piece came just in time."""

@@ -121,6 +121,10 @@ class Driver(Runner):
         for number, call in enumerate(poll.calls):
             if call is not None:
                 self._ask(number, call, poll, functools.partial(tell, number))
+        await self._wait_for(enough, poll)
+
+    async def _wait_for(self, enough: asyncio.Future[None], poll: Poll) -> None:
+        """Wait until a poll is decided, which sets the result of ``enough``, or its time is over, which cancels it."""
         start = self.loop.time()
         timer: asyncio.TimerHandle
 
