@@ -12,7 +12,6 @@ from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.records import Grant, margin
 from holdfast._core.lock.replies import Busy
 from holdfast._core.quorum import acquire
-from holdfast._core.quorum.acquire import ON_SEVERAL_SERVERS
 from holdfast._core.quorum.lease import QuorumLease
 from holdfast._core.quorum.votes import QuorumAttempt, Yes, _read_vote
 from holdfast._core.requests import Answer, AwaitNotice, ConfigMismatch, NotSent, Poll, Refused, Run, TooFew, Unknown
@@ -392,7 +391,7 @@ def test_an_outage_behind_a_quarantine_is_ridden_out_without_a_wait_limit() -> N
     servers.fates = lambda *request: (gone if servers.now < 1000.01 else all_gone)(*request) if servers.now < 1005 else None
     attempt = servers.attempt()
     attempt.local_queue, attempt.slot = LocalQueue(Node(), b"hf:"), Slot()
-    assert isinstance(servers.run(acquired(attempt, None, ON_SEVERAL_SERVERS)), Grant)
+    assert isinstance(servers.run(acquired(attempt, None, acquire.ON_SEVERAL_SERVERS)), Grant)
     assert 1005 <= servers.now < 1007
 
 
