@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast import cli
-from holdfast._api import flow
+from holdfast._api import flow, foreign_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -151,6 +151,8 @@ def members(cls: type) -> Iterator[str]:
         if name.startswith("_") and name not in SPECIAL:
             continue
         thing = things.get(name)
+        if isinstance(thing, foreign_words.NoWith):
+            continue
         if isinstance(thing, property | functools.cached_property):
             getter = thing.fget if isinstance(thing, property) else thing.func
             yield f"{name} -> {parameters(getter, skip_self=True)[1]}"
@@ -166,7 +168,7 @@ def members(cls: type) -> Iterator[str]:
 
 def class_lines(name: str, cls: type) -> Iterator[str]:
     """Yield a class: its bases, how it is made, its members."""
-    inner = {object, flow.Steps, flow.InThreads, flow.InTasks}
+    inner = {object, flow.Steps, flow.InThreads, flow.InTasks, foreign_words.ForeignMethods}
     bases = [base.__name__ for base in cls.__mro__[1:] if base not in inner and not base.__name__.startswith(("_", "Base"))]
     yield f"class {name}({', '.join(bases)})"
     if name not in GIVEN and not issubclass(cls, BaseException):

@@ -87,9 +87,8 @@ def test_timeout_is_explained(make: Callable[..., object]) -> None:
     with pytest.raises(TypeError, match=r"ttl=.*wait=") as caught:
         make(URL, "x", timeout=5)
     assert not isinstance(caught.value, ConfigError)
-    for wrong in ("blocking_timeout", "expire", "sleep", "auto_renewal"):
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{wrong}'"):
-            make(URL, "x", **{wrong: 1})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tll'"):
+        make(URL, "x", tll=1)
 
 
 @pytest.mark.parametrize("make", [Lock, aio.Lock], ids=["sync", "asyncio"])
@@ -110,7 +109,7 @@ def test_a_fair_lock_is_not_passed_on(make: Callable[..., object]) -> None:
 def test_the_decorator_explains_too() -> None:
     with pytest.raises(TypeError, match=r"ttl=.*wait="):
         locked(URL, "x", timeout=5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="unexpected keyword argument 'expire'"):
+    with pytest.raises(TypeError, match=r"locked\(\) has no expire=: pass ttl= "):
         locked(URL, "x", expire=5)  # type: ignore[arg-type]
 
 

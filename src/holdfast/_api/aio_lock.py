@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast._api import lock
 from holdfast._api.aio_lease import Lease, LeaseCore, LockLease, running_task
 from holdfast._api.fair_lock import BaseFairLock
+from holdfast._api.foreign_words import WITH
 from holdfast._api.lease import Entered
 from holdfast._api.lock import L
 from holdfast._clock import clock
@@ -39,6 +40,8 @@ class BaseAioLock(lock.BaseLock[L]):
     _face = "asyncio"
     _core_type = LeaseCore
     _lease_type = Lease
+    if not TYPE_CHECKING:
+        __enter__ = WITH
 
     def _start(self) -> None:
         self._current: Any = None

@@ -8,7 +8,7 @@ from holdfast._core import control_records, names
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Spec
 from holdfast._core.names import PROCESS
-from holdfast._core.requests import ConfigMismatch, Refused, TooFew, WireError
+from holdfast._core.requests import ConfigMismatch, NotSent, Refused, TooFew, WireError
 from holdfast._runtime.process import current
 from holdfast.errors import ServerError
 
@@ -23,8 +23,24 @@ def told(error: WireError, what: str, key: str, **facts: Any) -> ServerError:
         how = "refused by one server of a Cluster; pass the whole Cluster: redis+cluster://host:port, or a RedisCluster client"
     from holdfast._api import access  # Imported late: most programs never need it.
 
-    said = f"{error}{access.advice(error)}"
+    remedy = access.advice(error) or _remedy(error)
+    said = f"{str(error).removesuffix('.') if remedy else error}{remedy}"
     return ServerError(f"{what}: {how}: {said}", address=error.address, key=key, **facts)
+
+
+def _remedy(error: WireError) -> str:
+    """Return what to do about a server that is not there or that refuses the login, to be added to the text of the error."""
+    text, where = str(error), error.address
+    if isinstance(error, NotSent) and not error.silent and text.startswith("no server at"):
+        host, _, port = where.rpartition(":")
+        if host.strip("[]") in {"localhost", "127.0.0.1", "::1"}:
+            return f"; start one with `holdfast server --port {port}`, or pass the URL local:// (both need holdfast[server])"
+        return f"; check {'the path' if '/' in where else 'host and port'}, and that the server runs"
+    if text.startswith(("WRONGPASS", "ERR invalid password", "ERR AUTH", "ERR Client sent AUTH")):
+        return f"; check the user name and the password for {where}"
+    if text.startswith("NOAUTH"):
+        return f"; {where} needs a password: pass a client that has it, or the URL redis://:PASSWORD@HOST:PORT"
+    return ""
 
 
 def server_error(spec: Spec, error: WireError) -> ServerError:

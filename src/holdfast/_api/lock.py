@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Never, NoReturn, TypeVar
 
 from holdfast._api.error_map import Trouble, record_of, server_error
+from holdfast._api.foreign_words import ForeignMethods
 from holdfast._api.options import acquire_wait, checked_wait, make_spec, refuse_mistaken
 from holdfast._api.tally import Tally
 from holdfast._core.lock import acquire
@@ -64,7 +65,7 @@ def member_of(lock: Any) -> Member:
     return member
 
 
-class BaseLock(Generic[L]):
+class BaseLock(ForeignMethods, Generic[L]):
     """The options and the state of a lock object: the part that the sync and the asyncio API share."""
 
     _face: Literal["sync", "asyncio"]

@@ -8,6 +8,7 @@ import threading
 import warnings
 from typing import Any
 
+from holdfast._api.foreign_words import hint_for
 from holdfast._core import names
 from holdfast._core.lock.records import Spec, answer_within
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
@@ -28,7 +29,7 @@ def seconds(value: object, parameter: str, least: float, most: float = MAX_TTL) 
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{parameter} must be a number of seconds, not {value!r}", parameter=parameter)
     if math.isnan(value) or not least <= value <= most:
-        raise ConfigError(f"{parameter} must be between {least:g} and {most:g} seconds, not {value!r}", parameter=parameter)
+        raise ConfigError(f"{parameter} must be between {least:g} and {most:.0f} seconds, not {value!r}", parameter=parameter)
     return float(value)
 
 
@@ -71,14 +72,10 @@ def acquire_wait(own: float | None, blocking: bool, timeout: float) -> float | N
 
 
 def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
-    """Raise TypeError for unknown options. ``timeout=`` gets an explanation: a lease in redis-py, a wait in threading."""
-    if "timeout" in mistaken:
-        raise TypeError(
-            f"{cls}() has no timeout=: pass ttl= for how long the lock outlives a crashed holder (redis-py's timeout), "
-            "or wait= for how long to wait for the lock (threading's timeout)"
-        )
+    """Raise TypeError for the first unknown option of a class or function, with a hint for a word of another library."""
     for name in mistaken:
-        raise TypeError(f"{cls}() got an unexpected keyword argument {name!r}")
+        hint = hint_for(name, cls)
+        raise TypeError(f"{cls}() has no {name}=: {hint}" if hint else f"{cls}() got an unexpected keyword argument {name!r}")
 
 
 def warn_of_short(ttl: float) -> None:

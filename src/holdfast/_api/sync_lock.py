@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast._api import lock
 from holdfast._api.fair_lock import BaseFairLock
+from holdfast._api.foreign_words import ASYNC_WITH
 from holdfast._api.lease import Entered
 from holdfast._api.lock import L
 from holdfast._api.sync_lease import Lease, LeaseCore, LockLease
@@ -39,6 +40,8 @@ class BaseSyncLock(lock.BaseLock[L]):
     _face = "sync"
     _core_type = LeaseCore
     _lease_type = Lease
+    if not TYPE_CHECKING:
+        __aenter__ = ASYNC_WITH
 
     def _start(self) -> None:
         self._current: Any = None

@@ -51,6 +51,8 @@ def from_client(client: Any) -> Endpoint:
 
     Raises ConfigError if ``client`` is none of these, or if its servers cannot be used for locks.
     """
+    if hasattr(client, "immediate_execute_command"):
+        raise ConfigError("client: a pipeline only collects commands; pass the client that created it", parameter="client")
     pool = getattr(client, "connection_pool", None)
     options = getattr(pool, "connection_kwargs", None)
     if hasattr(client, "nodes_manager"):

@@ -41,6 +41,17 @@ def _bad_url(why: str) -> ConfigError:
     return ConfigError(f"url: {why}", parameter="url")
 
 
+def _no_scheme(url: str) -> str:
+    """Return what is wrong with a text that does not start with a known scheme. Only a text that looks like an address without
+    a password is repeated."""
+    first = "the first argument is a client or a URL, the name is the second"
+    if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:[0-9]{1,5})?", url):
+        return f"{url!r} is not a URL; {first}. If it is the address of a server, pass 'redis://{url}'"
+    if url.startswith(("http://", "https://")):
+        return "holdfast speaks the protocol of Redis, not HTTP: pass redis://HOST:PORT, or rediss:// for TLS"
+    return f"it must start with redis://, rediss:// (TLS), unix:// or local:// (or valkey://, +sentinel, +cluster); {first}"
+
+
 def _number(text: str, what: str, kind: type[int | float]) -> Any:
     if not re.fullmatch(r"[0-9]{1,9}" if kind is int else r"[0-9]{1,9}(\.[0-9]*)?|\.[0-9]+", text):
         raise _bad_url(f"{what} must be a {'whole ' if kind is int else ''}number, 0 or more")
@@ -73,7 +84,7 @@ def from_url(url: str) -> Endpoint:
 def _parsed(url: str) -> Endpoint:
     scheme, found, rest = url.partition("://")
     if not found or scheme not in _SCHEMES:
-        raise _bad_url(f"the URL must start with one of {', '.join(sorted(s + '://' for s in _SCHEMES))}")
+        raise _bad_url(_no_scheme(url))
     if scheme == "local":
         from holdfast._local.server import paths
 

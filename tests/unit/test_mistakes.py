@@ -1,0 +1,152 @@
+"""Mistakes of users of other libraries: each is refused before a server is asked, and the error names the remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+import holdfast
+from holdfast import aio
+from holdfast._api import foreign_words
+from holdfast.errors import ConfigError
+
+URL = "redis://127.0.0.1:1"
+CLIENT, AIO_CLIENT = redis.Redis(port=1), redis.asyncio.Redis(port=1)
+NOWHERE: Any = holdfast
+"""The names of `holdfast`, for calls that a type checker refuses."""
+
+LOCKS = ("Lock", "FairLock", "RLock", "Semaphore", "BoundedSemaphore", "RWLock", "Redlock")
+WORDS = {
+    "timeout": "ttl=.*wait=",
+    "expire": "pass ttl=",
+    "lease_time": "pass ttl=",
+    "blocking_timeout": "pass wait=",
+    "blocking": "pass wait=0 .*acquire",
+    "sleep": "leave it out.*notified",
+    "retry_times": "leave it out.*notified",
+    "auto_renewal": "renewed by default.*renew=False",
+    "thread_local": "leave it out: any thread",
+    "id": "pass label=",
+    "value": "pass limit=",
+    "redis": "first argument",
+    "key_prefix": "pass prefix=",
+}
+OTHERS = [
+    ("Cache", "timeout", "ttl= for how long a stored value stays fresh.*wait="),
+    ("Cache", "expire", "ttl= for how long a stored value stays fresh"),
+    ("Cache", "lock_timeout", "pass load_ttl="),
+    ("Cache", "serializer", "pass codec="),
+    ("Election", "timeout", "ttl= for how long the leadership.*wait= for how long to campaign"),
+    ("Election", "id", "pass candidate="),
+    ("Schedule", "timeout", "max_runtime=.*ttl=.*finish_within="),
+    ("Schedule", "max_workers", "pass concurrency="),
+]
+ONE_LOCK = [(cls, word, hint) for cls in LOCKS for word, hint in WORDS.items()]
+
+
+@pytest.mark.parametrize("module", [holdfast, aio], ids=["sync", "asyncio"])
+@pytest.mark.parametrize(("cls", "word", "hint"), ONE_LOCK + OTHERS)
+def test_options_of_other_libraries(module: Any, cls: str, word: str, hint: str) -> None:
+    servers: Any = [f"redis://127.0.0.1:{port}" for port in (1, 2, 3)] if cls == "Redlock" else URL
+    with pytest.raises(TypeError, match=rf"^{cls}\(\) has no {word}=: .*{hint}") as caught:
+        getattr(module, cls)(servers, "x", **{word: 1})
+    is_one_line(caught.value)
+
+
+@pytest.mark.parametrize("module", [holdfast, aio], ids=["sync", "asyncio"])
+def test_options_of_functions(module: Any) -> None:
+    for word, hint in WORDS.items():
+        with pytest.raises(TypeError, match=rf"^locked\(\) has no {word}=: .*{hint}"):
+            module.locked(URL, "x", **{word: 1})
+    with pytest.raises(TypeError, match=r"^once\(\) has no expire=: pass keep= .*, ttl= .*, or wait= "):
+        module.once(URL, "x", keep=60, expire=1)
+
+
+@pytest.mark.parametrize("name", foreign_words.METHODS)
+@pytest.mark.parametrize("make", [holdfast.Lock, aio.Lock, holdfast.RLock], ids=["sync", "asyncio", "rlock"])
+def test_methods_of_other_libraries(make: Callable[..., object], name: str) -> None:
+    lock = make(URL, "x")
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}': (call|use) ") as caught:
+        getattr(lock, name)
+    is_one_line(caught.value)
+    assert not hasattr(lock, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy'$"):
+        lock.xyzzy  # type: ignore[attr-defined]  # noqa: B018
+
+
+def is_one_line(error: BaseException) -> None:
+    """Check the length of an error's text, and of the traceback that it makes."""
+    assert "\n" not in str(error)
+    assert len("".join(traceback.format_exception(error)).splitlines()) <= 15
+
+
+# The client, and the name
+
+
+ADDRESS = "the first argument is a client or a URL, the name is the second"
+CLIENTS: list[tuple[Callable[[], object], str]] = [
+    (lambda: NOWHERE.Lock("localhost:6379", "x"), f"'localhost:6379' is not a URL; {ADDRESS}.*'redis://localhost:6379'"),
+    (lambda: NOWHERE.Lock("db1.internal", "x"), f"'db1.internal' is not a URL; {ADDRESS}"),
+    (lambda: NOWHERE.Lock("x", CLIENT), f"'x' is not a URL; {ADDRESS}"),
+    (lambda: NOWHERE.aio.Lock("invoice:42", AIO_CLIENT), f"'invoice:42' is not a URL; {ADDRESS}"),
+    (lambda: NOWHERE.Lock("an invoice", CLIENT), f"must start with redis://, .*{ADDRESS}"),
+    (lambda: NOWHERE.Lock("http://localhost:6379", "x"), "not HTTP: pass redis://HOST:PORT"),
+    (lambda: NOWHERE.Lock(CLIENT.pipeline(), "x"), "a pipeline only collects commands; pass the client that created it"),
+    (lambda: NOWHERE.Lock(CLIENT.connection_pool, "x"), "client must be a redis.Redis .* or a URL"),
+    (lambda: NOWHERE.Lock(None, "x"), "client must be a redis.Redis .* or a URL"),
+    (lambda: NOWHERE.Lock(AIO_CLIENT, "x"), "needs a synchronous client; for this one use holdfast.aio"),
+    (lambda: NOWHERE.aio.Lock(CLIENT, "x"), "needs an asyncio client; for this one use holdfast$"),
+    (lambda: NOWHERE.Lock(URL, 42), "name must be str or bytes, not int"),
+    (lambda: NOWHERE.Lock([URL, URL], "x"), "use holdfast.Redlock"),
+    (lambda: NOWHERE.Lock(URL, "x", ttl=0), "ttl must be between 0.05 and 31622400 seconds, not 0"),
+    (lambda: NOWHERE.Lock(URL, "x", wait=-1), "wait must be between 0 and 9223372036 seconds, not -1"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "hint"), CLIENTS, ids=lambda value: value if isinstance(value, str) else "")
+def test_clients_and_names(mistake: Callable[[], object], hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        mistake()
+    assert re.search(hint, str(caught.value)), caught.value
+    is_one_line(caught.value)
+
+
+@pytest.mark.parametrize("text", ["canary@localhost:6379", ":canary@localhost", "ftp://:canary@localhost", "canary pass"])
+def test_what_may_be_a_password_is_not_repeated(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        holdfast.Lock(text, "x")
+    assert "canary" not in str(caught.value)
+
+
+# `with` and `async with`
+
+
+@pytest.mark.parametrize("cls", ["Lock", "RLock", "Semaphore"])
+def test_with_in_the_wrong_api(cls: str) -> None:
+    async def main() -> None:
+        with pytest.raises(TypeError, match=f"^{cls}: this class is for threads: use `with`, or the class .* in holdfast.aio"):
+            async with getattr(NOWHERE, cls)(URL, "x"):
+                raise AssertionError
+
+    asyncio.run(main())
+    with pytest.raises(TypeError, match=f"^{cls}: this class is for asyncio: use `async with`, or the class .* in holdfast "):  # noqa: SIM117
+        with getattr(NOWHERE.aio, cls)(URL, "x"):
+            raise AssertionError
+
+
+def test_an_object_has_only_the_methods_of_its_own_api() -> None:
+    lock, aio_lock = holdfast.Lock(URL, "x"), aio.Lock(URL, "x")
+    assert (hasattr(lock, "__enter__"), hasattr(lock, "__aenter__")) == (True, False)
+    assert (hasattr(aio_lock, "__enter__"), hasattr(aio_lock, "__aenter__")) == (False, True)
+    assert isinstance(lock, contextlib.AbstractContextManager)
+    assert not isinstance(lock, contextlib.AbstractAsyncContextManager)
+    assert isinstance(aio_lock, contextlib.AbstractAsyncContextManager)
+    assert not isinstance(aio_lock, contextlib.AbstractContextManager)
