@@ -16,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options of the subcommand on its parser."""
     parser.epilog = (
         "Without SCENARIO, all scenarios are measured. Each target is shown as held or\n"
-        "missed; a missed target does not change the exit code. All of it is in the package\n"
+        "missed; a missed target does not change the exit code. It needs the package\n"
         "holdfast-lab: pip install holdfast-lab."
     )
     parser.add_argument(
