@@ -92,57 +92,52 @@ class _Locked(Steps):
         return self._as_function(self._call, self._function)
 
     async def _call(self, *args: Any, **kwargs: Any) -> Any:
-        own, lease = self._lock_for(args, kwargs), None
+        own = self._lock_for(args, kwargs)
+        leases: list[Any] = []
         marked, before = _held.get(), depth(own)
         try:
             _mark(own, self._this_task(), marked)
-            async with self._entered(own) as lease:
-                return await self._call_user(functools.partial(self._function, *args, **kwargs))
+            return await self._call_under(own, leases, functools.partial(self._function, *args, **kwargs))
         except LockTimeout:
-            if self._busy != "skip" or lease is not None:
+            if self._busy != "skip" or leases:
                 raise  # "skip" concerns only our own lock: this error comes from the function.
             return None
         except self._dropped:
             raise  # The coroutine is dropped with its event loop, where nothing can be awaited.
         except BaseException as error:
-            if unfinished(own, lease, before):
-                await self._finish(own, lease, error)
+            if leases and unfinished(own, leases[0], before):
+                await self._finish(own, leases[0], error)
             raise
         finally:
             _held.set(marked)
 
-    _entered: Callable[[Any], Any]
-    """Makes the asynchronous context manager that holds a lock."""
+    async def _call_under(self, own: Any, leases: list[Any], function: Callable[[], Any]) -> Any:
+        """Call the function under the lock, whose lease is put into ``leases``.
+
+        Each API has its own ``with`` statement: CPython runs no signal handler between a lock's ``__enter__`` and its body.
+        """
+        raise NotImplementedError
 
     async def _finish(self, own: Any, lease: Any, error: BaseException) -> None:
         """Release the lock after an interrupt at the end of its block."""
         raise NotImplementedError
 
 
-class _Entered:
-    """The ``with`` statement of a lock of threads, in a flow."""
-
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
-
-    async def __aenter__(self) -> Any:
-        return self._lock.__enter__()
-
-    async def __aexit__(self, *end: object) -> Any:
-        return self._lock.__exit__(*end)
-
-
 class _OfThreads(InThreads, _Locked):
-    _entered = _Entered
+    async def _call_under(self, own: Any, leases: list[Any], function: Callable[[], Any]) -> Any:
+        with own as lease:
+            leases.append(lease)
+            return function()
 
     async def _finish(self, own: Any, lease: Any, error: BaseException) -> None:  # noqa: ARG002 - of asyncio
         own.__exit__(type(error), error, error.__traceback__)
 
 
 class _OfTasks(InTasks, _Locked):
-    @staticmethod
-    def _entered(own: Any) -> Any:
-        return own
+    async def _call_under(self, own: Any, leases: list[Any], function: Callable[[], Any]) -> Any:
+        async with own as lease:
+            leases.append(lease)
+            return await function()
 
     async def _finish(self, own: Any, lease: Any, error: BaseException) -> None:
         # After an interrupt in its __aexit__, a Lock may have dropped the lease from its list: release this very lease.
