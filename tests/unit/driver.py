@@ -22,6 +22,7 @@ from holdfast._core.requests import (
     RegisterWaiter,
     Request,
     Run,
+    SendUntilAnswered,
     Sleep,
     TimedOut,
     Unknown,
@@ -199,6 +200,8 @@ class Driver:
             case UnregisterWaiter(waiter):
                 self.waiting.unregister_waiter(waiter)
                 return None
+            case SendUntilAnswered():
+                return None  # a test that cares finds it in the trace
         raise AssertionError(request)
 
     # The part of the keeper

@@ -264,6 +264,23 @@ def test_give_up_never_raises_and_ends_in_less_than_a_second() -> None:
         assert driver.server.now - started < 1
 
 
+@pytest.mark.parametrize("doubt", [False, True])
+def test_give_up_that_is_refused_is_left_to_the_keeper(doubt: bool) -> None:
+    """The rights may change, or the memory suffice, before the lease ends. Without doubt, the server has nothing of it."""
+    driver = holding()
+    driver.failing = always(FOR_GOOD, "release")
+    trying = attempt(doubt=doubt)
+    driver.run(give_up(trying))
+    left = [request for request in driver.trace if isinstance(request, SendUntilAnswered)]
+    assert len(left) == doubt
+    assert not trying.may_be_on_server
+    for request in left:
+        assert request.until >= driver.server.now + SPEC.first_ttl
+        driver.server.perform(request.call)
+        assert driver.server.current() == ""
+        assert isinstance(driver.server.acquire(TOKEN), Revoked)
+
+
 @pytest.mark.parametrize("start", [holding, queued])
 def test_give_up_interrupted_at_every_request_is_still_pending(start: Callable[[], Driver]) -> None:
     for number in numbers(start, lambda: give_up(attempt())):

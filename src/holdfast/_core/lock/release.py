@@ -10,7 +10,9 @@ from holdfast._core.requests import Answer, NotSent, Now, Refused, Run, SendUnti
 async def give_up(attempt: Attempt) -> None:
     """Remove the lock or the queue position that the server stores for an attempt. Never raises a WireError.
 
-    If a copy of the attempt's request may still arrive, the attempt's token is revoked, so that the server refuses the copy.
+    If a copy of the attempt's request may still arrive, the attempt's token is revoked, so that the server refuses the copy. If
+    the server refuses that, for example for lack of a permission, the keeper (background thread) repeats it until the lease has
+    ended.
     """
     if not attempt.may_be_on_server:
         return
@@ -23,15 +25,24 @@ async def give_up(attempt: Attempt) -> None:
                 mode = "bury"
             except Refused as error:
                 if not error.transient:
+                    if attempt.maybe_in_flight:
+                        await _leave_to_keeper(attempt)
                     break
             else:
                 break
             await Sleep(0.02)
     except Dropped:
-        await SendUntilAnswered(revocation(attempt), await Now() + spec.timeout + spec.first_ttl)
+        await _leave_to_keeper(attempt)
         attempt.may_be_on_server = False
         raise
     attempt.may_be_on_server = False
+
+
+async def _leave_to_keeper(attempt: Attempt) -> None:
+    """Have the keeper (background thread) revoke an attempt's token: send the request until the server replies or the lease has
+    ended."""
+    spec = attempt.spec
+    await SendUntilAnswered(revocation(attempt), await Now() + spec.timeout + spec.first_ttl)
 
 
 def revocation(attempt: Attempt) -> Run[int]:
