@@ -188,6 +188,25 @@ WIRED = (
         "wired+voting",
     ),
     Mutation(
+        "polling-sent-at-answer",
+        "_runtime/fanout.py",
+        "_Count.expect.then",
+        Instead("Answer(reply, sent, self._clock())", "Answer(reply, self._clock(), self._clock())"),
+        "a thread that asks several servers takes the time of a request when its answer has come",
+        "wired+polling",
+    ),
+    Mutation(
+        "polling-late-undo-not-repeated",
+        "_runtime/fanout.py",
+        "_Count.expect.then",
+        Instead(
+            "self._otherwise is not None and isinstance(reply, WireError)",
+            "self._otherwise is not None and isinstance(reply, WireError) and (not self.decided)",
+        ),
+        "the undo of a vote that fails when the poll is over is not left to the keeper",
+        "wired+polling",
+    ),
+    Mutation(
         "closed-loop-drops-undos",
         "_runtime/drivers/aio_quorum.py",
         "Driver.end",

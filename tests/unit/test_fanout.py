@@ -65,7 +65,7 @@ def test_a_forked_child_closes_also_what_wakes_a_poll() -> None:
 def test_what_fails_after_the_decision_is_repeated_by_the_keeper() -> None:
     insisted = list[object]()
     poll: Any = SimpleNamespace(counter=SimpleNamespace(on_answer=lambda *_: True), otherwise=lambda number: number)
-    count = _Count(poll, insisted.append)
+    count = _Count(poll, insisted.append, clock)
     thens = [count.expect(number) for number in range(2)]
     thens[0]([1], 0.0)
     assert count.decided

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast._clock import clock
 from holdfast._core.quorum.votes import ServerClockEstimate
 from holdfast._core.requests import CONNECT_WITHIN_S, Answer, Call, GiveBack, NotSent, Poll, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack
+from holdfast._net.system import SYSTEM, System
 from holdfast._net.transport import line_to
 
 if TYPE_CHECKING:
@@ -44,10 +44,14 @@ class Fanout:
     answered.
     """
 
-    def __init__(self, endpoints: tuple[Endpoint, ...], send_until_answered: Callable[[GiveBack], None]) -> None:
+    def __init__(
+        self, endpoints: tuple[Endpoint, ...], send_until_answered: Callable[[GiveBack], None], system: System = SYSTEM
+    ) -> None:
         self.endpoints = endpoints
         self._send_until_answered = send_until_answered
-        self.selector = selectors.DefaultSelector()
+        self._system = system
+        self._clock = system.clock
+        self.selector: selectors.BaseSelector = system.selector()
         self.mutex = threading.RLock()  # unused here, but the connections need one
         self._turn = threading.Lock()
         """Lock held by the thread that uses the connections: a calling thread, a helper thread that has just opened a
@@ -57,7 +61,7 @@ class Fanout:
         very thread that holds it.
         """
         self._calls: deque[Callable[[], None]] = deque()
-        self._poke_out, self._poke_in = socket.socketpair()
+        self._poke_out, self._poke_in = system.socketpair()
         self._poke_out.setblocking(False)
         self._poke_in.setblocking(False)
         self.selector.register(self._poke_out, selectors.EVENT_READ)
@@ -66,7 +70,7 @@ class Fanout:
         self._closed = False
 
     def _line(self, endpoint: Endpoint) -> Any:
-        return line_to(self, endpoint, whole_first=True)
+        return line_to(self, endpoint, whole_first=True, system=self._system)
 
     def call(self, what: Callable[[], None]) -> None:
         """Run ``what`` now in the calling thread, or, if another thread is using these connections, soon in that thread. Any
@@ -120,12 +124,12 @@ class Fanout:
         self._tend()
 
     def _poll(self, poll: Poll) -> None:
-        start = clock()
+        start = self._clock()
         if start > self._looked_at + RECENT_S:
             self._look(0)  # late answers may have arrived since the last poll, or a server may have closed its connection
         for link in self._links:
             link.overdue(start)
-        count = _Count(poll, self._send_until_answered)
+        count = _Count(poll, self._send_until_answered, self._clock)
         last: Call | None = None
         for number, call in enumerate(poll.calls):
             if call is None:
@@ -141,7 +145,7 @@ class Fanout:
                 link.call(call, then, packed)
         until = start + poll.within
         while count.open and not count.decided:
-            left = until - clock()
+            left = until - self._clock()
             if left <= 0 and poll.begins and until < start + CONNECT_WITHIN_S and any(link.begins for link in self._links):
                 until += poll.within
             elif left <= 0:
@@ -149,7 +153,7 @@ class Fanout:
                 break
             else:
                 self._look(left)
-        self._looked_at = clock()
+        self._looked_at = self._clock()
         count.decided = True  # later answers are read by a later poll, and must not change the outcome of this one
 
     @property
@@ -174,7 +178,7 @@ class Fanout:
         if not self._closed:
             self._look(0)
             for link in self._links:
-                link.overdue(clock())
+                link.overdue(self._clock())
 
     def _look(self, timeout: float) -> None:
         for key, events in self.selector.select(timeout):
@@ -222,7 +226,8 @@ class _Count:
     """The reader of the replies to one poll: it passes each reply to `Poll.counter` until that counter has decided the
     outcome."""
 
-    def __init__(self, poll: Poll, send_until_answered: Callable[[GiveBack], None]) -> None:
+    def __init__(self, poll: Poll, send_until_answered: Callable[[GiveBack], None], clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._tally = poll.counter
         self._otherwise = poll.otherwise
         self._send_until_answered = send_until_answered
@@ -237,7 +242,7 @@ class _Count:
             if self._otherwise is not None and isinstance(reply, WireError):
                 self._send_until_answered(self._otherwise(number))
             if not self.decided:
-                answer = reply if isinstance(reply, WireError) else Answer(reply, sent, clock())
+                answer = reply if isinstance(reply, WireError) else Answer(reply, sent, self._clock())
                 self.decided = self._tally.on_answer(number, answer)
 
         return then
@@ -276,7 +281,7 @@ class FanoutPool:
             if fanout.take(TURN_S):
                 return fanout
             self._idle.insert(0, fanout)
-        fanout = Fanout(self._endpoints, self._send_until_answered)
+        fanout = Fanout(self._endpoints, self._send_until_answered, self._process.system)
         fanout.take()
         return fanout
 

@@ -636,6 +636,23 @@ class Voting(Theme):
         profile.faults = {fault: rng.choice((0.3, 1.0)) * share for fault, share in profile.faults.items()}
 
 
+class Polling(Theme):
+    """A theme of the real drivers: three servers vote on each lock, and the sync driver for several servers is used."""
+
+    name = "polling"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    more_rules: ClassVar[tuple[str, ...]] = ("T5",)
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {"wired taken": 500, "wired released": 200, "wired answered": 500, "wired failed": 100}
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.face, profile.tidy, profile.scale = "sync", True, 3.0
+        profile.more_rates = [rng.uniform(0.996, 1.004) for _ in range(2)]
+        profile.faults = {fault: rng.choice((0.3, 1.0)) * share for fault, share in profile.faults.items()}
+
+
 class Foreign(Theme):
     """A theme of the real drivers: requests go through a Redis client that the user passed to holdfast."""
 
@@ -682,7 +699,7 @@ THEMES: Mapping[str, Theme] = {
     theme.name: theme
     for theme in (
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
-        Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Putting(), Redefined(), Stubborn(), Voting(), Foreign(),
+        Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Putting(), Redefined(), Stubborn(), Voting(), Polling(), Foreign(),
         Closing(),
     )
 }  # fmt: skip

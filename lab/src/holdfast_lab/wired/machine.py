@@ -49,7 +49,7 @@ class Machine(System):
         self.sleep = lambda seconds: world.wait(lambda: False, seconds / rate)  # type: ignore[assignment]
         self.urandom = rng.randbytes
         self.lock = lambda: Bell(world)
-        self.selector = lambda: Selector(self.sockets)
+        self.selector = lambda: _ThreadSelector(self)
         self.socketpair = self._pipe
 
     def true(self, seconds: float) -> float:
@@ -150,6 +150,20 @@ class Process(RealProcess):
         byte would have another effect.
         """
         return {"host": "scripted", "pid": 1, "label": None, "start": 0.0}
+
+
+class _ThreadSelector(Selector):
+    """A selector for the keeper, and for a thread that uses several servers. While the thread waits in it, events of the
+    simulated world are run."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine.sockets)
+        self._machine = machine
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        seconds = float("inf") if timeout is None else self._machine.true(max(0.0, timeout))
+        self._machine.world.wait(lambda: bool(self.ready()), seconds)
+        return self.ready()
 
 
 class _LoopSelector(Selector):

@@ -53,6 +53,8 @@ class Network:
     """Probability that a new connection is refused."""
     closed: float = 0.0
     """Probability that the server closes a new connection as soon as it is open."""
+    room: float = 0.05
+    """Seconds within which a client must send the rest of a request after the kernel accepts bytes again."""
     counts: Counter[str] = field(default_factory=Counter, repr=False)
     partly_written: set[Socket] = field(default_factory=set, init=False, repr=False)
     """Connections of which the last write was accepted only in part, and which have not sent the rest yet."""
@@ -126,9 +128,6 @@ class Way:
 
 FIRST = 1_000_000
 """File descriptor of the first scripted socket of a history, larger than that of any real file."""
-
-ROOM = 0.05
-"""Seconds within which a client must send the rest of a request after the kernel accepts bytes again."""
 
 SHOWN = 100
 """Maximum number of bytes that a trace shows of one request or reply."""
@@ -301,7 +300,7 @@ class Socket(Scripted):
     def look_for_the_rest(self) -> None:
         """Complain if the client has not sent the rest of a request, although the kernel has accepted bytes again for a
         while."""
-        if not self.ended and self._world.now >= self._full_until + ROOM:
+        if not self.ended and self._world.now >= self._full_until + self._network.room:
             self._complain("the rest of a request is not sent, although there is room for it")
 
     def sendmsg(self, buffers: Any, *_: Any) -> int:
