@@ -20,7 +20,6 @@ APART = ("bench",)
 LEFT = {
     ("_api/aio_lock.py _prepared", "_api/sync_lock.py _prepared"),
     ("_api/aio_lock.py ticket", "_api/sync_lock.py ticket"),
-    ("_api/aio_multilock.py _take", "_api/sync_multilock.py _take"),
     ("_api/aio_rlock.py acquire", "_api/sync_rlock.py acquire"),
     ("_core/lock/node.py local_queue", "_core/quorum/nodes.py local_queue"),
 }

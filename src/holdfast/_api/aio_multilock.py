@@ -9,9 +9,7 @@ from typing import Any
 from holdfast._api import aio_lock
 from holdfast._api import multilock as multilocks
 from holdfast._api.aio_lease import LostEvent, TellsLoss
-from holdfast._clock import clock
-from holdfast._core.lock import multilock
-from holdfast._core.lock.server_queue import SlotMoved
+from holdfast._api.flow import InTasks
 from holdfast._runtime.drivers.aio import Runner
 
 
@@ -23,12 +21,6 @@ class MultiLease(multilocks.BaseMultiLease):
         """An event that is set when one of the leases is lost."""
         event: asyncio.Event = self._core.event
         return event
-
-    async def _try_release(self) -> bool:
-        return False  # only an operation can release several locks
-
-    async def _go_on_releasing(self, begun: bool) -> None:  # noqa: ARG002 - see `_try_release`
-        await self.release()
 
     async def renew(self, ttl: float | None = None) -> None:
         """Set all leases to expire ``ttl`` seconds from now (default: each one's last length). The remaining time is not added.
@@ -70,7 +62,7 @@ class MultiCore(TellsLoss, multilocks.BaseMultiCore):
         await self.driver.run(self.release_on_server())
 
 
-class MultiLock(multilocks.BaseMultiLock[MultiLease], aio_lock.BaseAioLock[MultiLease]):  # type: ignore[type-var]
+class MultiLock(InTasks, multilocks.BaseMultiLock[MultiLease], aio_lock.BaseAioLock[MultiLease]):  # type: ignore[misc, type-var]
     """Several locks, held together: all of them or none.
 
     The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a
@@ -97,6 +89,7 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], aio_lock.BaseAioLock[Multi
 
     _kind = aio_lock.BaseAioLock
     _makes = aio_lock.Lock
+    _makes_core = MultiCore
 
     @property
     def lease(self) -> MultiLease | None:
@@ -125,24 +118,8 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], aio_lock.BaseAioLock[Multi
     def _new_attempt(self, driver: Runner) -> Any:  # noqa: ARG002 - each lock has its own
         return multilocks.Whole(id(asyncio.current_task()))
 
-    async def _take(self, driver: Runner, attempt: Any, wait: float | None) -> Any:
-        until = None if wait is None else clock() + wait
-        self._tally.waits(attempt)
-        while True:
-            for member in self._members:
-                await member.locate()
-            driver = attempt.begin(self._members, [member.driver() for member in self._members])
-            try:
-                blocked = await driver.run(multilock.acquire(attempt.parts, wait))
-            except SlotMoved:
-                wait = None if until is None else max(0.0, until - clock())
-                continue
-            if blocked is not None:
-                self._tally.stayed_busy(attempt)
-                return blocked
-            self._current = core = MultiCore(attempt, self.name, self._on_lost, driver)
-            core.start(self._tally)
-            return core
+    async def _take(self, driver: Runner, attempt: Any, wait: float | None) -> Any:  # noqa: ARG002 - each lock has its own
+        return await self._take_all(attempt, wait)
 
     async def _undo(self, driver: Runner, attempt: Any) -> None:  # noqa: ARG002 - the attempt knows its drivers
         self._tally.gave_up(attempt)

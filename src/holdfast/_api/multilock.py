@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import Any, Generic, Never, NoReturn, TypeVar
 
 from holdfast._api import lock as lock_base
+from holdfast._api.flow import Steps
 from holdfast._api.lease import LeaseCore, UserLease
 from holdfast._api.lock import Member, member_of
 from holdfast._api.options import refuse_mistaken
@@ -210,15 +211,20 @@ def _group(member: Member) -> Hashable:
     return id(endpoint), slot_of(spec.keys[0])
 
 
-class BaseMultiLock(Generic[M]):
-    """The options and the state of a `MultiLock`: the part that the sync and the asyncio API share."""
+class BaseMultiLock(Steps, Generic[M]):
+    """The options, the state and the flow of a `MultiLock`: the part that the sync and the asyncio API share."""
 
     _kind: type[lock_base.BaseLock[Any]]
     """Class that lock objects passed by the user must have: that of the locks of this API."""
     _makes: type[lock_base.BaseLock[Any]]
     """Class of the locks that are created for names."""
+    name: Any
+    _makes_core: Callable[..., BaseMultiCore]
+    """Class of the internal object of the lease of all locks."""
     _members: list[Member]
     _spec: Any
+    _tally: Tally
+    _on_lost: Callable[..., object] | None
     _set_up: Callable[..., None]
 
     @hides_client("MultiLock.__init__")
@@ -246,6 +252,25 @@ class BaseMultiLock(Generic[M]):
     def names(self) -> tuple[str, ...]:
         """The names of the locks, in the order in which they are acquired."""
         return tuple(member.lock.name for member in self._members)
+
+    async def _take_all(self, whole: Whole, wait: float | None) -> BaseMultiCore | Busy:
+        until = None if wait is None else clock() + wait
+        self._tally.waits(whole)
+        while True:
+            for member in self._members:
+                await self._call_user(member.locate)
+            driver = whole.begin(self._members, [member.driver() for member in self._members])
+            try:
+                blocked = await self._run_on(driver, multilock.acquire(whole.parts, wait))
+            except SlotMoved:
+                wait = None if until is None else max(0.0, until - clock())
+                continue
+            if blocked is not None:
+                self._tally.stayed_busy(whole)
+                return blocked
+            self._current = core = self._makes_core(whole, self.name, self._on_lost, driver)
+            core.start(self._tally)
+            return core
 
     @property
     def key(self) -> str:

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast._api import multilock as multilocks
+from holdfast._api.flow import InThreads, complete
 from holdfast._api.sync_lease import LostFlag, TellsLoss
 from holdfast._api.sync_lock import BaseSyncLock, Lock
-from holdfast._clock import clock
-from holdfast._core.lock import multilock
-from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._runtime.drivers.sync import Runner
 from holdfast.errors import HoldfastError
 
@@ -24,12 +22,6 @@ class MultiLease(multilocks.BaseMultiLease):
         """An event that is set when one of the leases is lost."""
         event: threading.Event = self._core.event
         return event
-
-    def _try_release(self) -> bool:
-        return False  # only an operation can release several locks
-
-    def _go_on_releasing(self, begun: bool) -> None:  # noqa: ARG002 - see `_try_release`
-        self.release()
 
     def renew(self, ttl: float | None = None) -> None:
         """Set all leases to expire ``ttl`` seconds from now (default: each one's last length). The remaining time is not added.
@@ -79,7 +71,7 @@ class MultiCore(TellsLoss, multilocks.BaseMultiCore):
         self.driver.run(self.finish_release())
 
 
-class MultiLock(multilocks.BaseMultiLock[MultiLease], BaseSyncLock[MultiLease]):  # type: ignore[type-var]
+class MultiLock(InThreads, multilocks.BaseMultiLock[MultiLease], BaseSyncLock[MultiLease]):  # type: ignore[misc, type-var]
     """Several locks, held together: all of them or none.
 
     The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a
@@ -104,6 +96,7 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], BaseSyncLock[MultiLease]):
 
     _kind = BaseSyncLock
     _makes = Lock
+    _makes_core = MultiCore
 
     @property
     def lease(self) -> MultiLease | None:
@@ -129,24 +122,8 @@ class MultiLock(multilocks.BaseMultiLock[MultiLease], BaseSyncLock[MultiLease]):
     def _new_attempt(self, driver: Runner) -> Any:  # noqa: ARG002 - each lock has its own
         return multilocks.Whole(threading.get_ident())
 
-    def _take(self, driver: Runner, attempt: Any, wait: float | None) -> Any:
-        until = None if wait is None else clock() + wait
-        self._tally.waits(attempt)
-        while True:
-            for member in self._members:
-                member.locate()
-            driver = attempt.begin(self._members, [member.driver() for member in self._members])
-            try:
-                blocked = driver.run(multilock.acquire(attempt.parts, wait))
-            except SlotMoved:
-                wait = None if until is None else max(0.0, until - clock())
-                continue
-            if blocked is not None:
-                self._tally.stayed_busy(attempt)
-                return blocked
-            self._current = core = MultiCore(attempt, self.name, self._on_lost, driver)
-            core.start(self._tally)
-            return core
+    def _take(self, driver: Runner, attempt: Any, wait: float | None) -> Any:  # noqa: ARG002 - each lock has its own
+        return complete(self._take_all(attempt, wait))
 
     def _undo(self, attempt: Any) -> None:
         self._tally.gave_up(attempt)
