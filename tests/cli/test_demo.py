@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -148,6 +149,17 @@ def test_nobody_is_left_when_the_demo_is_killed(hf: Holdfast, server: PrivateSer
         wait_until(lambda: strangers() >= 5)
         process.kill()
         wait_until(lambda: strangers() == 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux kills the processes")
+def test_a_stopped_process_is_not_left_when_the_demo_is_killed(hf: Holdfast, server: PrivateServer) -> None:
+    demo = hf.popen([*PROGRAM, "demo"])
+    assert demo.stdout is not None
+    found = next(filter(None, (re.search(r"process (\d+) writes, and is stopped", line) for line in demo.stdout)))
+    actor = Path("/proc", found[1], "stat")
+    assert actor.exists()
+    demo.kill()
+    wait_until(lambda: not actor.exists() or actor.read_text().split()[2] == "Z")
 
 
 @pytest.mark.parametrize(

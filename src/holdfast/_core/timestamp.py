@@ -135,6 +135,7 @@ def _believed(stamp: Stamp, hold: Hold, now: Moment, ttl: float) -> None:
     If the lock uses this machine's clock, somebody may set that clock while the lock is held. So the holder stops relying on
     the lock when either that clock or the monotonic clock says that its time is over.
     """
+    # The time by this machine's clock needs no margin: the key holds the same time by the same clock, rounded up, plus one.
     hold.until = now.local + ttl - margin(ttl)
     hold.ends = float("inf") if stamp.server else now.wall + ttl
 

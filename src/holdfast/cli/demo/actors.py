@@ -17,6 +17,7 @@ from typing import Any
 
 import holdfast
 from holdfast import fencing
+from holdfast._local.guardian.descendants import die_with_parent
 from holdfast.cli.demo.stage import client
 
 KEEP_FENCE = 600.0
@@ -99,7 +100,12 @@ ROLES: dict[str, Callable[..., None]] = {"count": count, "hold": hold, "wait": w
 
 
 def act(roles: Mapping[str, Callable[..., None]]) -> None:
-    """Call the function of the role that the first command-line argument names, with the other arguments."""
+    """Call the function of the role that the first command-line argument names, with the other arguments.
+
+    On Linux, the kernel kills this process when the demo ends. A process that is stopped at that moment (SIGSTOP) would not
+    notice the end of its stdin.
+    """
+    die_with_parent()  # the demo starts all its processes in its main thread, which ends last
     roles[sys.argv[1]](os.environ["HOLDFAST_URL"], *sys.argv[2:])
 
 
