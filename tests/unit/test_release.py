@@ -260,8 +260,21 @@ def test_give_up_never_raises_and_ends_in_less_than_a_second() -> None:
         driver = holding()
         driver.failing = always(fault, "release")
         started = driver.server.now
-        driver.run(give_up(attempt()))
+        driver.run(give_up(trying := attempt()))
         assert driver.server.now - started < 1
+        assert [call.args[:2] for call in driver.for_keeper] == [(TOKEN, "bury")] * (fault is not FOR_GOOD)
+        assert not trying.may_be_on_server
+
+
+def test_what_could_not_be_given_up_in_an_outage_is_given_up_after_it() -> None:
+    for start in (holding, queued):
+        driver = start()
+        driver.failing = always(LOST[1], "release")
+        driver.run(give_up(attempt()))
+        driver.failing = never
+        (call,) = driver.for_keeper
+        driver.server.perform(call)
+        assert driver.nothing_left()
 
 
 @pytest.mark.parametrize("doubt", [False, True])

@@ -10,9 +10,9 @@ from holdfast._core.requests import Answer, NotSent, Now, Refused, Run, SendUnti
 async def give_up(attempt: Attempt) -> None:
     """Remove the lock or the queue position that the server stores for an attempt. Never raises a WireError.
 
-    If a copy of the attempt's request may still arrive, the attempt's token is revoked, so that the server refuses the copy. If
-    the server refuses that, for example for lack of a permission, the keeper (background thread) repeats it until the lease has
-    ended.
+    If a copy of the attempt's request may still arrive, the attempt's token is revoked, so that the server refuses the copy.
+    If the server does not reply for a moment, or refuses the revocation, for example for lack of a permission, the keeper
+    (background thread) repeats it until the lease has ended.
     """
     if not attempt.may_be_on_server:
         return
@@ -31,6 +31,8 @@ async def give_up(attempt: Attempt) -> None:
             else:
                 break
             await Sleep(0.02)
+        else:
+            await _leave_to_keeper(attempt)
     except Dropped:
         await _leave_to_keeper(attempt)
         attempt.may_be_on_server = False
