@@ -14,6 +14,7 @@ import pytest
 from holdfast.testing import history
 from holdfast.testing.history import Event
 from holdfast_lab.checkers import RULES, Coverage, Limits, check, main
+from holdfast_lab.judge.evidence import Evidence
 from holdfast_lab.judge.verdicts import Docket
 
 LIMITS = Limits(notice=1.0, handover=4.0, claim=2.1, lag=1.0, linger=1.0, passes=2, pass_time=0.5, recall=True)
@@ -285,6 +286,24 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         ),
         ["R6"],
     ),
+    "R6 told of a loss, though an earlier fence of its process is higher": (
+        story(
+            *(served(A, 1, 9, 7)[:2], e(0.99, "granted", "server", "a7", until=31.1)),
+            *(fault(1.1, "amnesia: flushed"), e(1.1, "freed", "server", "a7"), fault(1.2, "clock back by 1 s")),
+            *(served(A2, 2, 9, 5)[:2], e(1.99, "granted", "server", "a5", until=31.1), e(2, "lost", A2, "a5")),
+            *(e(2.1, "lost", A, "a7"), e(9, "end")),
+        ),
+        ["R6"],
+    ),
+    "R6 told of a loss that was none, and no fence was lost": (
+        story(
+            *(served(A, 1, 9, 7)[:2], e(0.99, "granted", "server", "a7", until=31.1)),
+            *(fault(1.1, "foreign DEL"), e(1.1, "freed", "server", "a7")),
+            *(served(A2, 2, 9, 8)[:2], e(1.99, "granted", "server", "a8", until=31.1), e(2, "lost", A2, "a8")),
+            *(e(2.1, "lost", A, "a7"), e(9, "end")),
+        ),
+        ["R6"],
+    ),
     "R6 told of a loss, for its process ends": (
         story(
             *(served(A, 1, 9, 5)[:2], e(0.99, "granted", "server", "a5", until=31.1), fault(1.5, "crash: closed", "p1")),
@@ -361,6 +380,13 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         story(queued(A, 1, 1.1, 1.2, "a9"), queued(B, 1, 1.3, 1.4, "a8"), held(B, 2, 3, 8)[1:], held(A, 4, 5, 9)[1:]),
         ["R8"],
     ),
+    "R8 granted before it knew of its place": (
+        story(
+            *(queued(A, 1, 1.1, 1.3, "a9"), e(1.2, "granted", "server", "a9", until=1.8), e(1.8, "freed", "server", "a9")),
+            *(served(B, 2, 3, 8), served(A, 4, 5, 9)[1:]),
+        ),
+        [],
+    ),
     "R8 joined at the same time": (
         story(queued(A, 1, 1.1, 1.4, "a9"), queued(B, 1, 1.3, 1.4, "a8"), held(B, 2, 3, 8)[1:], held(A, 4, 5, 9)[1:]),
         [],
@@ -434,6 +460,13 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         story(served(A, 1, 2, 5), fault(2.006, "amnesia"), e(2.5, "granted", "server", "a5", until=4)),
         [],
     ),
+    "R12 forgotten between the grant and its answer": (
+        story(
+            *(e(0.5, "granted", "server", "a5", until=31), fault(0.7, "amnesia", until=0.8), held(A, 1, 2, 5)),
+            *(e(2.3, "freed", "server", "a5"), e(2.5, "granted", "server", "a5", until=4)),
+        ),
+        [],
+    ),
     "R12 granted again by a copy nobody knew of": (
         story(
             *(fault(0.9, "duplicate", "p1"), served(A, 1, 2, 5), e(2.5, "granted", "server", "a5", until=4)),
@@ -498,6 +531,27 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
     "R14 granted before he gave up": (
         story(e(1, "ask", A, "a5", until=2), e(1.99, "granted", "server", "a5", until=4), e(2, "busy", A, "a5")),
         [],
+    ),
+    "R14 granted to one who was cancelled again while giving up": (
+        story(
+            *(e(1, "ask", A, "a5", until=9), fault(2, "cancel", A), fault(2.1, "cancel", A), e(2.1, "cancelled", A, "a5")),
+            *(e(2.2, "granted", "server", "a5", until=6), e(2.3, "freed", "server", "a5")),
+        ),
+        [],
+    ),
+    "R14 granted to one who was cancelled again while giving up, and left there": (
+        story(
+            *(e(1, "ask", A, "a5", until=9), fault(2, "cancel", A), fault(2.1, "cancel", A), e(2.1, "cancelled", A, "a5")),
+            *(e(2.2, "granted", "server", "a5", until=6), e(6, "freed", "server", "a5")),
+        ),
+        ["R14"],
+    ),
+    "R14 granted to one who was cancelled once": (
+        story(
+            *(e(1, "ask", A, "a5", until=9), fault(2, "cancel", A), e(2.1, "cancelled", A, "a5")),
+            *(e(2.2, "granted", "server", "a5", until=6), e(2.3, "freed", "server", "a5")),
+        ),
+        ["R14"],
     ),
     "R14 granted to one who gave up when an answer had been lost": (
         story(
@@ -594,6 +648,31 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
             *(WAITS, e(1.0, "queued", A, "a5", since=0.9), e(1.5, "freed", "server", "a5"), fault(1.6, "slow", "p2", until=9)),
         ),
         [],
+    ),
+    "R8 passed on, and its place in the queue had come to nothing": (
+        story(
+            *(e(0.3, "queued", A, "a5", since=0.2), e(0.4, "granted", "server", "a5", until=0.6)),
+            *(e(0.6, "freed", "server", "a5"), GRANTED[:-2], kept(A, 1.7, "a5"), lined(A2, 1.2, "a6")),
+            *(
+                passed(A2, 1.7, 1.8, 6, "a5"),
+                queued(B, 1, 1.1, 1.2, "a99"),
+                e(1.9, "freed", "server", "a5"),
+                e(2, "busy", B, "a99"),
+            ),
+        ),
+        [],
+    ),
+    "R8 passed on, though it came from the queue": (
+        story(
+            *(e(0.3, "queued", A, "a5", since=0.2), GRANTED[:-2], kept(A, 1.7, "a5"), lined(A2, 1.2, "a6")),
+            *(
+                passed(A2, 1.7, 1.8, 6, "a5"),
+                queued(B, 1, 1.1, 1.2, "a99"),
+                e(1.9, "freed", "server", "a5"),
+                e(2, "busy", B, "a99"),
+            ),
+        ),
+        ["R8"],
     ),
     "R8 passed on for longer than a second": (
         story(GRANTED, PASSED[:-2], kept(A2, 2.6, "a6", "a5"), e(2.7, "freed", "server", "a5")),
@@ -732,6 +811,15 @@ def permitted(who: str, since: float, till: float, fence: int, permits: str) -> 
 
 TWO = e(0.1, "limit", "server", last=2)
 PERMITS: dict[str, tuple[list[Event], list[str]]] = {
+    "R6 a permit told of a loss, for an earlier fence of its process is higher": (
+        story(
+            *(TWO, permitted(A, 1, 9, 7, "2 of 2")[:2], e(0.99, "granted", "server", "a7", until=31.1)),
+            *(fault(1.1, "amnesia: flushed"), e(1.1, "freed", "server", "a7"), fault(1.2, "clock back by 1 s")),
+            *(permitted(A2, 2, 9, 5, "2 of 2")[:2], e(1.99, "granted", "server", "a5", until=31.1), e(2, "lost", A2, "a5")),
+            *(e(2.1, "lost", A, "a7"), e(9, "end")),
+        ),
+        [],
+    ),
     "R17 two of two": (story(TWO, permitted(A, 1, 4, 5, "1 of 2"), permitted(B, 2, 3, 6, "1 of 2"), e(9, "end")), []),
     "R17 three of two": (story(TWO, permitted(A, 1, 4, 5, "2 of 2"), permitted(B, 2, 3, 6, "1 of 2"), e(9, "end")), ["R17"]),
     "R17 three of three by then": (
@@ -802,6 +890,21 @@ def test_a_violation_tells_who_and_when() -> None:
         "R1 'x' is acquired by p2/t1 (fence 6) at 1100.000 ms, while p1/t1 (fence 5) believes it holds it until 2100.000 ms"
     )
     assert [event.who for event in violation.events] == [A, B]
+
+
+def test_each_silent_connection_heals_alone() -> None:
+    events = [fault(at, "silence", "p1") for at in (1, 2)] + [e(at, "healed", "p1", note="silence") for at in (3, 5)]
+    assert sorted((found.at, found.end) for found in Evidence(_endless(events)).touching("p1")) == [(1, 3), (2, 5)]
+
+
+def test_the_end_of_one_fault_ends_no_other_one() -> None:
+    events = [fault(1, "foreign break"), fault(2, "foreign DEL", until=2.5), e(2.5, "healed", "server", note="foreign DEL")]
+    (broken_by, deleted) = Evidence(_endless([*events, e(4, "healed", "server", note="foreign break")])).faults
+    assert (broken_by.end, deleted.end) == (4, 2.5)
+
+
+def _endless(events: list[Event]) -> list[Event]:
+    return [event._replace(until=inf) if event.kind == "fault" and not event.until else event for event in events]
 
 
 def test_only_some_rules() -> None:

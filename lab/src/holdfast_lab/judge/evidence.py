@@ -530,12 +530,13 @@ class Evidence:
         self._healed(event._replace(note="pause"))
 
     def _healed(self, event: Event) -> None:
-        kind = kind_of(event.note)
         for fault in self.faults:
-            of_it = event.who in {"", fault.event.who} and kind in {"", fault.kind} and event.lock in {"", fault.lock}
-            of_it = of_it and event.lease in {"", fault.event.lease}
+            of_it = event.who in {"", fault.event.who} and event.note in {"", fault.kind, fault.event.note}
+            of_it = of_it and event.lock in {"", fault.lock} and event.lease in {"", fault.event.lease}
             if fault.end == INFINITY and of_it:
                 fault.end = event.at
+                if event.note == "silence":
+                    break  # each connection heals alone; together they are silent until the last one has healed
 
     def _crashed(self, event: Event) -> None:
         self.processes.add(process_of(event.who))

@@ -273,13 +273,19 @@ def _revived(case: Evidence, hold: Hold, limits: Limits, said: list[Event]) -> I
         elif kind in {"release", "lost"} or (kind == "released" and not event.note):
             over = kind
         elif (kind == "granted" and over in {"released", "lost"}) or (kind == "extended" and over == "released"):
-            if case.disturbed(hold.since, event.at, hold.lock):
+            if case.disturbed(_kept_since(case, hold), event.at, hold.lock):
                 continue
             if kind == "granted" and _may_revive(case, hold, limits, over, event.at):
                 over = "over"  # events that follow from this grant are excused, too
                 continue
             text = f"the server {kind} {hold.lock!r} to {hold.who} at {case.ms(event.at)}, when it was {over}"
             yield Violation("R12", text, (hold.taken, event))
+
+
+def _kept_since(case: Evidence, hold: Hold) -> float:
+    """Return the time from which the server kept the lock for this holder, which may have learned of it later."""
+    granted = case.granted(hold)
+    return hold.since if granted is None else min(granted, hold.since)
 
 
 def _may_revive(case: Evidence, hold: Hold, limits: Limits, over: str, at: float) -> bool:
@@ -289,7 +295,7 @@ def _may_revive(case: Evidence, hold: Hold, limits: Limits, over: str, at: float
     it may have carried out a late copy of a request, after it had lost the record by which it recognizes late copies.
     """
     late = [fault for fault in case.felt(hold.process, case.asked(hold), at, limits.echo) if fault.concerns(hold.lease)]
-    if case.disturbed(hold.since, at, hold.lock):
+    if case.disturbed(_kept_since(case, hold), at, hold.lock):
         return True
     return any(over == "lost" or fault.kind == "duplicate" for fault in late)
 
@@ -341,7 +347,9 @@ def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """R14: a waiter that gave up is not granted the lock afterwards, unless another waiter of its process inherited its
     position.
 
-    With several servers, a slow server may still grant the lock. This grant must be revoked within ``limits.lag`` seconds.
+    With several servers, a slow server may still grant the lock. A waiter that is cancelled once more while it gives up does
+    not wait for the server's reply, so the request that gives up may arrive behind the grant. Such a grant must be revoked
+    within ``limits.lag`` seconds.
 
     Excused: a fault while the waiter gave up, because the server may not know that it gave up; a duplicate of one of its
     requests; and a fault of the server since the request, as in rule R1.
@@ -358,7 +366,7 @@ def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
             if (
                 granted.kind == "granted"
                 and granted.at > ended
-                and not (limits.quorum > 1 and _taken_back(case, event, granted, limits))
+                and not ((limits.quorum > 1 or _hurried(case, ask)) and _taken_back(case, event, granted, limits))
                 and not case.disturbed(event.at, granted.at, event.lock)
             ):
                 text = f"{event.who} gave up at {case.ms(ask.ended)}, and was granted {event.lock!r} at {case.ms(granted.at)}"
@@ -379,6 +387,13 @@ def _gave_up(case: Evidence, ask: Ask) -> float:
         return min(max(ask.event.at, ask.event.until), ask.ended)
     cancelled = [fault.at for fault in case.faults if fault.kind == "cancel" and fault.event.who == ask.event.who]
     return max([ask.event.at, *(at for at in cancelled if at <= ask.ended and ask.outcome == "cancelled")])
+
+
+def _hurried(case: Evidence, ask: Ask) -> bool:
+    """Return True if the waiter was cancelled again while it gave up."""
+    who, until = ask.event.who, ask.ended + ROUNDING
+    cancelled = [f for f in case.faults if f.kind == "cancel" and f.event.who == who and ask.event.at <= f.at <= until]
+    return ask.outcome == "cancelled" and len(cancelled) > 1
 
 
 def _taken_back(case: Evidence, asked: Event, granted: Event, limits: Limits) -> bool:

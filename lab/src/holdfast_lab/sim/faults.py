@@ -73,7 +73,7 @@ def cut(world: World, rng: random.Random, _lasts: float) -> None:
 def silence(world: World, rng: random.Random, _lasts: float) -> None:
     """Let a random connection fall silent: no message arrives any more, and neither end notices."""
     wire = _wire(world, rng)
-    if wire is not None:
+    if wire is not None and not wire.silent:
         world.note("fault", wire.process.name, note="silence")
         wire.silent = True
 
