@@ -14,7 +14,7 @@ HoldfastError
 ├── QuorumError                       too few servers agreed; ``nodes`` has the answer of each server
 ├── TransactionConflict               another client changed a watched key first: no command of the transaction was executed
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
-├── ServerError                       the server cannot be reached, or it refused the command; ``__cause__`` has the details
+├── ServerError                       the server cannot be reached, or it refused the command; ``code`` is its error code
 ├── ConfigError (also ValueError)     an invalid argument, refused before anything was sent
 ├── barrier.BrokenBarrier             too few participants arrived at a barrier (also threading.BrokenBarrierError)
 ├── schedule.JobFailed                the command of a job ended with an exit code other than 0, or could not be started
@@ -155,6 +155,8 @@ class QuorumError(HoldfastError):
     name: str
     nodes: dict[str, str]
     """The answer of each server, by the server's address."""
+    _silent: bool = False
+    """True if the servers that did not reply in time might have made up the majority."""
 
 
 class TransactionConflict(HoldfastError):
@@ -180,10 +182,17 @@ class CommandFailed(HoldfastError):
 
 
 class ServerError(HoldfastError):
-    """The server could not be reached, or it refused the command. The client's own error is the ``__cause__``."""
+    """The server could not be reached, or it refused the command. The error of the operating system or of the client library is
+    the ``__cause__``, if there was one."""
 
     address: str
     """Address at which the server was expected, without the password."""
+    code: str = ""
+    """First word of the server's error reply, such as ``NOPERM`` or ``LOADING``; empty if there was no reply."""
+    _transient: bool = False
+    """True if the server refused the command only for now, for example because it was still starting."""
+    _silent: bool = False
+    """True if no reply came in time: the server may be busy, or unreachable."""
 
 
 class ConfigError(HoldfastError, ValueError):

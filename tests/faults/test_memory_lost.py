@@ -176,7 +176,7 @@ def test_a_server_that_loads_its_data(both_faces: tuple[Sync, Aio], new_server: 
         while said != "LOADING":
             with pytest.raises(holdfast.ServerError) as error:
                 newcomer.acquire(blocking=False)
-            said = str(error.value.__cause__).split()[0]
+            said = error.value.code
         admin.redis.config_set("key-load-delay", 0)  # it was seen: the rest may go fast
         restarted.join()
         assert newcomer.acquire(blocking=False) is False

@@ -28,7 +28,8 @@ def frames_shown(error: BaseException | None) -> Iterator[str]:
             if frame.filename.startswith(SOURCE):
                 yield f"{frame.filename}:{frame.lineno} {frame.locals}"
         yield f"{error!r} {error}"
-        error = error.__cause__ or error.__context__
+        yield from frames_shown(error.__context__)  # shown by debuggers and by some error reporters, beside the cause
+        error = error.__cause__
 
 
 def check(error: BaseException) -> None:

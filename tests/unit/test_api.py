@@ -435,7 +435,8 @@ def test_no_server(stage: Stage) -> None:
     with pytest.raises(ServerError, match="nobody there") as caught, Lock(URL, "x"):
         pass
     assert caught.value.address == "localhost:6379"
-    assert isinstance(caught.value.__cause__, NotSent)
+    assert caught.value.__cause__ is None, "an internal exception is no cause for users"
+    assert caught.value.__suppress_context__
 
 
 def test_refused(stage: Stage) -> None:

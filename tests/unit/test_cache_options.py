@@ -16,6 +16,7 @@ import holdfast
 from holdfast import aio
 from holdfast._api.cache.options import Figures
 from holdfast._api.cache.outage import Away, Outage
+from holdfast._api.error_map import told
 from holdfast._core.requests import Refused
 from holdfast.errors import ConfigError, ServerError
 
@@ -238,7 +239,6 @@ def test_while_the_server_is_away_one_caller_a_second_asks_it() -> None:
 @pytest.mark.parametrize(("refusal", "away"), [("LOADING", True), ("OOM", True), ("WRONGTYPE", False)])
 def test_a_server_that_refuses_for_a_while_is_away(refusal: str, away: bool) -> None:
     outage = Outage("cache 'x'", "load")
-    error = ServerError("no", address="a:1")
-    error.__cause__ = Refused(f"{refusal} of the server")
+    error = told(Refused(f"{refusal} of the server"), "cache 'x'", "x")
     with pytest.raises(Away if away else ServerError):
         outage.begins(error)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast._api import lock
 from holdfast._api.aio_lease import Lease, LeaseCore, LockLease, running_task
+from holdfast._api.error_map import cause
 from holdfast._api.fair_lock import BaseFairLock
 from holdfast._api.foreign_words import WITH
 from holdfast._api.lease import Entered
@@ -192,7 +193,7 @@ class BaseAioLock(lock.BaseLock[L]):
             try:
                 await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, self._endpoint.timeout)
             except WireError as error:
-                raise self._user_error(error) from error
+                raise self._user_error(error) from cause(error)
         self._settle(cluster)
 
     def _driver(self) -> Runner:
@@ -246,7 +247,7 @@ class BaseAioLock(lock.BaseLock[L]):
                 driver = self._driver()
                 return await self._take(driver, attempt, self._moved(attempt, driver, wait))
             except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
-                raise self._user_error(error) from error
+                raise self._user_error(error) from cause(error)
             finally:
                 self._users.pop(attempt, None)
         if isinstance(result, Busy):

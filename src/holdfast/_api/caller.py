@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar, cast
 
-from holdfast._api.error_map import told
+from holdfast._api.error_map import cause, told
 from holdfast._api.flow import InTasks, InThreads, Steps
 from holdfast._core.requests import Command, WireError
 from holdfast._net.endpoint import Endpoint
@@ -75,7 +75,7 @@ class BaseCaller(Steps):
             driver = await self.driver(key)
             answer = await self._run_on(driver, operation)
         except WireError as error:
-            raise told(error, what, key.decode(errors="backslashreplace")) from error
+            raise told(error, what, key.decode(errors="backslashreplace")) from cause(error)
         finally:
             if not (operation.cr_running or operation.cr_suspended):  # type: ignore[attr-defined]
                 operation.close()  # Avoids a warning if the operation was never started.

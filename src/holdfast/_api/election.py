@@ -82,7 +82,7 @@ class BaseTermCore(leases.LeaseCore):
         try:
             leads = await election.proclaim(self.attempt, self.fence)
         except (WireError, KeyConflict) as error:
-            raise trouble(self.held_lease.spec, error) from error
+            raise trouble(self.held_lease.spec, error) from error_map.cause(error)
         if not leads:
             self.taken_away()
 
@@ -95,10 +95,11 @@ class BaseTermCore(leases.LeaseCore):
             done = await election.transfer(self.attempt.election_keys, held_lease.token, to)
         except Unknown as error:
             await self.finish_release()
-            raise trouble(held_lease.spec, error, " (this candidate resigned, and the other one may lead now)") from error
+            more = " (this candidate resigned, and the other one may lead now)"
+            raise trouble(held_lease.spec, error, more) from error_map.cause(error)
         except (WireError, KeyConflict) as error:
             self.go_on()
-            raise trouble(held_lease.spec, error) from error
+            raise trouble(held_lease.spec, error) from error_map.cause(error)
         except BaseException:
             await self.finish_release()
             raise
@@ -251,7 +252,7 @@ class BaseElection(Generic[L]):
         try:
             found = await election.change(election_keys, watch)
         except KeyConflict as error:
-            raise trouble(election_keys.spec, error) from error
+            raise trouble(election_keys.spec, error) from error_map.cause(error)
         if found is None:
             self._lock.note_free(watch.free_at)
         return found

@@ -10,7 +10,7 @@ from holdfast._core.lock.records import Spec
 from holdfast._core.names import PROCESS
 from holdfast._core.requests import ConfigMismatch, NotSent, Refused, TooFew, WireError
 from holdfast._runtime.process import current
-from holdfast.errors import ServerError
+from holdfast.errors import HoldfastError, ServerError
 
 Trouble = WireError | KeyConflict | TooFew | ConfigMismatch
 """The internal exceptions with which an acquisition can fail."""
@@ -25,7 +25,30 @@ def told(error: WireError, what: str, key: str, **facts: Any) -> ServerError:
 
     remedy = access.advice(error) or _remedy(error)
     said = f"{str(error).removesuffix('.') if remedy else error}{remedy}"
+    if isinstance(error, Refused):
+        facts |= {"code": error.code, "_transient": error.transient}
+    elif error.silent:
+        facts["_silent"] = True
     return ServerError(f"{what}: {how}: {said}", address=error.address, key=key, **facts)
+
+
+def cause(error: BaseException) -> BaseException | None:
+    """Return the error of the system or of the client library behind an internal error, as the cause of the user's error; None
+    if there is none.
+
+    The internal error, and the frames of the cause, are left out: they would print sixty lines about the inside of holdfast.
+    """
+    found: BaseException | None = error
+    while isinstance(found, Trouble):
+        found = found.__cause__
+    return None if found is None else found.with_traceback(None)
+
+
+def hide_frames(error: BaseException) -> None:
+    """Remove the frames inside of holdfast from an exception of `holdfast.errors` that is about to reach the user. Its text
+    says what happened, so a usual error fits on a screen."""
+    if isinstance(error, HoldfastError):
+        error.__traceback__ = None
 
 
 def _remedy(error: WireError) -> str:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from typing import Any, TypeVar
 
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
+from holdfast._api.error_map import cause
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.inspect import Broken, Holder, LockInfo, describe, text
 from holdfast._core import names
@@ -144,7 +145,7 @@ class BaseInspector(Steps):
         try:
             await self._callers[0].driver(b"")  # For a Cluster, this looks up the servers of its slots.
         except WireError as error:
-            raise self._error(error, "locks") from error
+            raise self._error(error, "locks") from cause(error)
         cluster = self._endpoints[0].cluster
         return list(self._endpoints) if cluster is None else list(cluster.primaries())
 
@@ -154,7 +155,7 @@ class BaseInspector(Steps):
             parts = [await self._caller_type(part).driver(b"") for part in await self._parts()]
             return await self._run_on(servers[0], _placed(operation, servers, parts))
         except WireError as error:
-            raise self._error(error, what, key) from error
+            raise self._error(error, what, key) from cause(error)
         finally:
             operation.close()  # It has no clean-up.
 

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from holdfast._api.error_map import server_error
+from holdfast._api.error_map import cause, server_error
 from holdfast._api.options import MAX_TTL, MIN_TTL, seconds
 from holdfast._core.lock import release, renewal
 from holdfast._core.lock.owner import Owner, Reference
@@ -295,7 +295,7 @@ class LeaseCore(UserLease, Owner):
         try:
             kept, sent = await renewal.renew(held_lease.spec, held_lease.token, ttl, made)
         except WireError as error:
-            raise server_error(held_lease.spec, error) from error
+            raise server_error(held_lease.spec, error) from cause(error)
         if not self.note_renewal(kept, made, sent, ttl):
             raise self.lease_lost()
 
@@ -345,7 +345,7 @@ class LeaseCore(UserLease, Owner):
                     held_lease.lost = held_lease.lost or "it was somebody else's, or nobody's, when it was given back"
         except WireError as error:
             if not held_lease.lost:
-                raise server_error(held_lease.spec, error) from error
+                raise server_error(held_lease.spec, error) from cause(error)
         finally:
             self.forget()  # After the round trip, because others wait for its outcome.
             if local_queue is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Never, NoReturn, TypeVar
 
-from holdfast._api.error_map import Trouble, record_of, server_error
+from holdfast._api.error_map import Trouble, cause, record_of, server_error
 from holdfast._api.foreign_words import ForeignMethods
 from holdfast._api.options import acquire_wait, checked_wait, make_spec, refuse_mistaken
 from holdfast._api.tally import Tally
@@ -333,7 +333,7 @@ class BaseLock(ForeignMethods, Generic[L]):
         try:
             answer = await retry_idempotent(Command(("EXISTS", self._spec.keys[0]), self._spec.timeout))
         except WireError as error:
-            raise server_error(self._spec, error) from error
+            raise server_error(self._spec, error) from cause(error)
         if not answer.value:
             self._found_free(self._endpoint, answer.sent)
         return bool(answer.value)

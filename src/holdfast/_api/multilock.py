@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import Any, Generic, Never, NoReturn, TypeVar
 
 from holdfast._api import lock as lock_base
+from holdfast._api.error_map import cause
 from holdfast._api.flow import Steps
 from holdfast._api.lease import LeaseCore, UserLease
 from holdfast._api.lock import Member, member_of
@@ -107,7 +108,7 @@ class Part:
         except SlotMoved:
             raise
         except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
-            raise self.member.user_error(error) from error
+            raise self.member.user_error(error) from cause(error)
         finally:
             self._whole.wants = None
         if isinstance(result, Busy):

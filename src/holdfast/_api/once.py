@@ -317,7 +317,7 @@ class BaseOnce(Steps):
             driver = await self._caller.driver(job.entry.value)
             found = await self._run_on(driver, flight.get_or_lease(job.entry, self._policy, attempt))
         except (WireError, KeyConflict) as error:
-            raise refuse(job, error) from error
+            raise refuse(job, error) from error_map.cause(error)
         assert isinstance(found, Found | Load | Loading)
         return driver, found
 

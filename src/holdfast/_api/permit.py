@@ -191,7 +191,7 @@ class PermitsLock(lock.BaseLock[L]):
         try:
             count = await permit.count(self._spec, self._permits.kind, limit)
         except WireError as error:
-            raise self._user_error(error) from error
+            raise self._user_error(error) from error_map.cause(error)
         if isinstance(count, Conflict):
             raise self._user_error(await key_conflict(count, self._spec))
         return count or Count(self._permits.limit or 0, 0, 0)

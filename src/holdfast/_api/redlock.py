@@ -223,6 +223,7 @@ def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
         name=name,
         key=key,
         nodes=error.nodes,
+        _silent=error.silent,
     )
 
 
@@ -255,7 +256,7 @@ class BaseQuorumCore(lease.LeaseCore):
         try:
             await acquire.renew(attempt, quorum_lease, ttl, made)
         except TooFew as error:
-            raise quorum_error(self.name, self.key, "could not be renewed", error) from error
+            raise quorum_error(self.name, self.key, "could not be renewed", error) from error_map.cause(error)
         if self.expired() or quorum_lease.lost:
             self.forget()
             self.notice_loss()
@@ -277,7 +278,7 @@ class BaseQuorumCore(lease.LeaseCore):
                 quorum_lease.lost = lost or "a majority of its servers no longer had it at its release"
         except TooFew as error:
             if not lost:
-                raise quorum_error(self.name, self.key, "could not be released", error) from error
+                raise quorum_error(self.name, self.key, "could not be released", error) from error_map.cause(error)
         finally:
             self.forget()
             if self.attempt.local_queue is not None:

@@ -29,7 +29,7 @@ class BaseWriteCore(lease.LeaseCore):
         try:
             kept = await permit.change(held_lease.spec, held_lease.token, 1, self.fence)
         except WireError as error:
-            raise error_map.server_error(held_lease.spec, error) from error
+            raise error_map.server_error(held_lease.spec, error) from error_map.cause(error)
         if kept:
             self.downgraded = True
         elif not self.expired() and held_lease.lose("it expired, or another client revoked it"):

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast._api import lock
+from holdfast._api.error_map import cause, hide_frames
 from holdfast._api.fair_lock import BaseFairLock
 from holdfast._api.foreign_words import ASYNC_WITH
 from holdfast._api.lease import Entered
@@ -80,8 +81,9 @@ class BaseSyncLock(lock.BaseLock[L]):
             result.owner = threading.get_ident()
             attempt.unclaimed = None  # This object refers to the lease now.
             return True
-        except BaseException:
+        except BaseException as error:
             self._undo(attempt)
+            hide_frames(error)
             raise
 
     def release(self) -> None:
@@ -128,8 +130,9 @@ class BaseSyncLock(lock.BaseLock[L]):
             self._entered.push(threading.get_ident(), result)
             attempt.unclaimed = None  # The with statement refers to the lease now.
             return lease
-        except BaseException:
+        except BaseException as error:
             self._undo(attempt)
+            hide_frames(error)
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -185,7 +188,7 @@ class BaseSyncLock(lock.BaseLock[L]):
             try:
                 cluster.refresh(self._endpoint.timeout)
             except WireError as error:
-                raise self._user_error(error) from error
+                raise self._user_error(error) from cause(error)
         self._settle(cluster)
 
     def _driver(self) -> Runner:
@@ -235,7 +238,7 @@ class BaseSyncLock(lock.BaseLock[L]):
             driver = self._driver()
             return self._operate(driver, attempt, self._moved(attempt, driver, wait))
         except (WireError, KeyConflict, TooFew, ConfigMismatch) as error:
-            raise self._user_error(error) from error
+            raise self._user_error(error) from cause(error)
 
     def _finish_release(self, core: LeaseCore | None) -> None:
         """Finish a `release` that KeyboardInterrupt, or an exception of a signal handler, has ended at any line.

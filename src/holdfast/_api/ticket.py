@@ -166,7 +166,7 @@ class Issue:
                 raise self._lost("the server did not confirm the ticket, so the lock was released") from error
             self._go_on()
             if isinstance(error, WireError):
-                raise error_map.server_error(held_lease.spec, error) from error
+                raise error_map.server_error(held_lease.spec, error) from error_map.cause(error)
             raise ConfigError(f"lock {self._core.name!r} cannot be handed over: {error}", parameter="name") from error
         except BaseException:
             self._lost("issuing a ticket was interrupted, so the lock was released")

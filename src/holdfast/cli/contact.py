@@ -39,7 +39,7 @@ class Patience:
     def outlasts(self, error: HoldfastError) -> bool:
         """Return True, after a pause, if ``error`` says that the server did not answer in time, and time is left for another
         try; otherwise False."""
-        if not getattr(error.__cause__, "silent", False) or self.left() == 0:
+        if not getattr(error, "_silent", False) or self.left() == 0:
             return False
         if self._tell is not None:
             self._tell(f"{error}; asking again")

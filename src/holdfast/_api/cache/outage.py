@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from holdfast._clock import clock
-from holdfast._core.requests import Refused
 from holdfast._log import logger
 from holdfast.errors import ConfigError, ServerError
 
@@ -50,8 +49,7 @@ class Outage:
 
         Otherwise raises ``error``, and also if the server refused the request, because it would refuse it again.
         """
-        cause = error.__cause__
-        if isinstance(cause, Refused) and not (cause.transient or cause.code in FULL):
+        if error.code and not (error._transient or error.code in FULL):  # noqa: SLF001 - for holdfast only
             raise error  # The server is reachable, and would answer the same again.
         first, self.error, self._until = self.error is None, error, clock() + RETRY
         if first:
