@@ -198,7 +198,7 @@ def test_a_hand_over_is_not_heard_at_a_replica(sentinels: Sentinels, name: str) 
 def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, name: str) -> None:
     """What they have goes on: leases, places. What they have not is lost: somebody else gets it, with a higher fence. Who
     asks for replicas has it refused before."""
-    kept = Lock(sentinels.url, name, ttl=6)
+    kept = Lock(sentinels.url, name, ttl=20)
     lease = kept.lease if kept.acquire() else None
     assert lease
     order: list[tuple[int, int]] = []

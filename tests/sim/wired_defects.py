@@ -162,7 +162,7 @@ WIRED = (
         "asyncio-keeps-the-stillborn",
         "_net/aio_connection.py",
         "AioConnection._opened",
-        Instead("not protocol.lost", "True"),
+        Instead("not (protocol.lost or protocol.ends())", "True"),
         "a connection that has ended while it was being opened is used for ever",
     ),
     Mutation(

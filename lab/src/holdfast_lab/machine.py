@@ -64,7 +64,12 @@ class LockMachine(RuleBasedStateMachine):
     def obeys_the_rules(self) -> None:
         """Assert that the history so far violates no rule."""
         if hasattr(self, "world"):
-            assert self.found() == []
+            self.check()
+
+    def check(self) -> None:
+        """Raise AssertionError with the violations in the history so far, if there are any."""
+        found = self.found()
+        assert not found, "; ".join(found)
 
     def found(self) -> list[str]:
         """Return the violations of rules in the history so far, as strings."""
@@ -84,7 +89,7 @@ class LockMachine(RuleBasedStateMachine):
             else:
                 raise AssertionError("no end after 3000 steps")
             self.scenario.settle(world)
-            assert self.found() == []
+            self.check()
         except Stuck:
             raise AssertionError("no client can make a step, and some still wait") from None
         finally:

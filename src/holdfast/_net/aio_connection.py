@@ -96,8 +96,7 @@ class _Protocol(asyncio.BufferedProtocol):
         return future
 
     def ends(self) -> bool:
-        """Return True if the loop has noticed the end of the connection. Until it calls `connection_lost`, the transport drops
-        what is written."""
+        """Return True if the connection has ended, as the loop knows. Until `connection_lost`, writes are dropped silently."""
         return self.transport is None or self.transport.is_closing()
 
     def greet(self, commands: Handshake, timeout: float) -> list[asyncio.Future[Any]]:
@@ -230,8 +229,7 @@ class AioConnection:
         """Send one command now, and return a future of its reply.
 
         The future's result may be an error reply. Its exception is Unknown if no reply arrives within ``timeout`` seconds.
-        Return None, without sending, if no connection is open, or it ends, or MAX_IN_FLIGHT requests are unanswered; the caller
-        then uses `exchange`, which waits.
+        Return None, without sending, if no connection is open or MAX_IN_FLIGHT requests are unanswered; `exchange` waits then.
         """
         protocol = self._protocol
         if protocol is None or self._waiting or len(protocol.in_flight) >= MAX_IN_FLIGHT or protocol.ends():

@@ -155,15 +155,12 @@ def leave(attempt: Attempt, held_lease: HeldLease, now: float) -> Frame | None:
 
 
 def left(attempt: Attempt, held_lease: HeldLease, reply: object) -> bool:
-    """End the release of a lease after the reply of the server, and return True; return False if the reply does not confirm it.
-
-    The lease is forgotten after the round trip only, because other callers wait for its outcome.
-    """
+    """End the release of a lease after the reply of the server: return True, or False if the reply does not confirm it."""
     node, queue = attempt.node, attempt.local_queue
     if reply != 1:
         return False
     assert isinstance(node, Node)
-    with node.mutex:
+    with node.mutex:  # only now, after the round trip, because other callers wait for its outcome
         node.renewing.forget(held_lease.token)
         if isinstance(queue, LocalQueue) and queue.turn_of is attempt and not queue.queue:
             queue.held_lease, queue.turn_of, queue.asked = None, None, False
