@@ -126,6 +126,42 @@ def test_what_may_be_a_password_is_not_repeated(text: str) -> None:
     assert "canary" not in str(caught.value)
 
 
+# Decorators without their arguments
+
+BARE: list[tuple[Callable[[], Any], str]] = [
+    (lambda: NOWHERE.locked, "@locked(client, "),
+    (lambda: NOWHERE.aio.locked, "@locked(client, "),
+    (lambda: NOWHERE.once, "@once(client, "),
+    (lambda: NOWHERE.aio.once, "@once(client, "),
+    (lambda: NOWHERE.transactional, "@transactional(client, "),
+    (lambda: NOWHERE.aio.transactional, "@transactional(client, "),
+    (lambda: NOWHERE.Cache(CLIENT, "shop").memoize, '@cache.memoize("price:{sku}")'),
+    (lambda: NOWHERE.aio.Cache(AIO_CLIENT, "shop").memoize, '@cache.memoize("price:{sku}")'),
+]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(("decorator", "form"), BARE)
+def test_a_bare_decorator_is_refused_when_it_decorates(decorator: Callable[[], Any], form: str, is_async: bool) -> None:
+    def price(sku: str) -> int:
+        raise AssertionError
+
+    async def aio_price(sku: str) -> int:
+        raise AssertionError
+
+    function = aio_price if is_async else price
+    with pytest.raises(ConfigError) as caught:
+        decorator()(function)
+    assert f"{function.__qualname__} is decorated without arguments: write {form}" in str(caught.value)
+    is_one_line(caught.value)
+
+
+def test_a_decorator_without_its_template_names_it() -> None:
+    for decorator in (NOWHERE.locked, NOWHERE.once, NOWHERE.aio.once):
+        with pytest.raises(TypeError, match=rf"^{decorator.__name__.removeprefix('aio_')}\(\) missing .* 'template'"):
+            decorator(CLIENT)
+
+
 # `with` and `async with`
 
 

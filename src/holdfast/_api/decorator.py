@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, Never, ParamSpec, TypeVar
 
 from holdfast._api.flow import InTasks, InThreads, Steps
-from holdfast._api.functions import is_async, refuse_generator
+from holdfast._api.functions import is_async, refuse_generator, takes_options
 from holdfast._api.lease import core_of
 from holdfast._api.options import refuse_mistaken
 from holdfast._api.rlock import depth, unfinished
@@ -24,6 +24,7 @@ _held: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_held", d
 """Locks that the current call stack holds through this decorator, each as (thread or task, server, key)."""
 
 
+@takes_options('@locked(client, "report:{user_id}")')
 @hides_client()
 def locked(
     client: object,

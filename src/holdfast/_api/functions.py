@@ -1,13 +1,18 @@
-"""Facts about a function to be wrapped: its name for messages, and whether it is a coroutine function or a generator."""
+"""Facts about a function to be wrapped: its name for messages, and whether it is a coroutine function or a generator.
+
+`refuse_bare` and `takes_options` are for decorators that somebody uses without their arguments."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast.errors import ConfigError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def named(function: Callable[..., Any]) -> str:
@@ -24,6 +29,36 @@ def refuse_generator(function: Callable[..., Any], why: str) -> None:
     """Raise ConfigError if the function is a generator function, sync or async. ``why`` completes the message."""
     if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
         raise ConfigError(f"{named(function)} is a generator: {why}", parameter="function")
+
+
+def refuse_bare(given: object, form: str) -> None:
+    """Raise ConfigError if ``given`` is a function: then a decorator was used without its arguments. ``form``: the right form.
+
+    Without this check, the error would come at the first call of the decorated function, if at all.
+    """
+    if inspect.isroutine(given) or isinstance(given, functools.partial):
+        raise ConfigError(f"{named(given)} is decorated without arguments: write {form}", parameter="template")
+
+
+def takes_options(form: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate a function that returns a decorator: refuse to decorate with it directly. ``form``: the right form.
+
+    Its frame in a traceback has no variables: `holdfast._net.redaction` has the reason.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            if len(args) == 1 and not kwargs:
+                refuse_bare(args[0], form)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                del args, kwargs
+
+        return call
+
+    return decorate
 
 
 def _is(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:

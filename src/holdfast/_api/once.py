@@ -17,7 +17,7 @@ from holdfast._api.cache.options import checked_size
 from holdfast._api.caller import AioCaller, Caller
 from holdfast._api.error_map import told
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
-from holdfast._api.functions import is_async, named, refuse_generator
+from holdfast._api.functions import is_async, named, refuse_generator, takes_options
 from holdfast._api.templates import Filled, checked_ignore, fields_of
 from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
@@ -502,6 +502,7 @@ class Once(InThreads, BaseOnce):
         return function()
 
 
+@takes_options('@once(client, "copy:{question_id}", keep=86400)')
 @hides_client()
 def once(
     client: object,
@@ -648,6 +649,7 @@ class AioOnce(InTasks, BaseOnce):
 
 
 @of_asyncio
+@takes_options('@once(client, "copy:{question_id}", keep=86400)')
 @hides_client("once")
 def aio_once(
     client: object,

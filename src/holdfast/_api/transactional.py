@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast._api import transaction_options
 from holdfast._api.flow import as_coroutine_function, as_function
-from holdfast._api.functions import is_async, named, refuse_generator
+from holdfast._api.functions import is_async, named, refuse_generator, takes_options
 from holdfast._api.templates import Filled
 from holdfast._api.transaction import AioTransaction, BaseTransaction, Transaction
 from holdfast._core.transaction import TRIES
@@ -31,6 +31,7 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[Concatenate[S, Tx_contra, P], T], /) -> Callable[Concatenate[S, P], T]: ...
 
 
+@takes_options('@transactional(client, "stock:{sku}")')
 @hides_client()
 def transactional(client: object, *templates: str, tries: int = TRIES, wait: float | None = None) -> Decorator:
     """Run a function, plain or coroutine, in a transaction, and repeat it after each conflict with another client.

@@ -32,6 +32,7 @@ from holdfast._api.cache.options import (
 from holdfast._api.cache.outage import Away, Outage
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
+from holdfast._api.functions import refuse_bare
 from holdfast._api.templates import checked_ignore
 from holdfast._clock import clock
 from holdfast._core.lock.acquire import KeyConflict
@@ -186,6 +187,7 @@ class BaseCache(Steps):
 
     def _decorator(self, template: str, how: How, tags: Iterable[str], ignore: str | Iterable[str]) -> Callable[..., Any]:
         """Return the decorator that stores the results of a function in this cache."""
+        refuse_bare(template, '@cache.memoize("price:{sku}")')
         templates, ignored = (template, *checked_tags(tags)), checked_ignore(ignore)
         inside = Inside(self._codec.kind, self._get_or_load)
         return lambda function: self._memoized(self, function, templates, how=how, ignore=ignored, inside=inside)
