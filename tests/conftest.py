@@ -41,8 +41,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     choose(config, items)
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while tests are imported and collected: nearly all that is made then stays."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Whatever is imported by now stays: leave it out of the many collections to come, each of which would look it through."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

