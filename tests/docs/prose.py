@@ -141,10 +141,10 @@ def _joined(path: Path, rows: list[tuple[int, bool, str]]) -> Iterator[Prose]:
 
 
 USERS_PAGES = [page for page in PAGES if page == ROOT / "README.md" or page.parent == ROOT / "docs"]
-"""README and the pages in docs; not those in docs/design, which are for developers."""
+"""README and the pages in docs. The pages in docs/design and the others in the root are for developers."""
 
 
-def read_pages(pages: Iterable[Path] = USERS_PAGES) -> list[Prose]:
+def read_pages(pages: Iterable[Path] = PAGES) -> list[Prose]:
     """Collect the sentences and the rows of tables of pages, without blocks, comments and generated figures."""
     return [text for page in pages for text in _sentences(page)]
 

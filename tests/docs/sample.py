@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterable
 
 from docs.pages import ROOT
-from docs.prose import Prose, read, read_pages
+from docs.prose import USERS_PAGES, Prose, read, read_pages
 
 SIZE = 50
 
@@ -36,7 +36,7 @@ def main() -> None:
     command = ["git", "rev-parse", "--verify", f"{chosen.commit}^{{commit}}"]
     commit = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
     print(f"commit {commit}, round {chosen.round}")
-    for number, text in enumerate(sample(read_pages() if chosen.pages else read(), commit, chosen.round), 1):
+    for number, text in enumerate(sample(read_pages(USERS_PAGES) if chosen.pages else read(), commit, chosen.round), 1):
         print(f"\n{number:2} {text.kind}  {text}")
         for sentence in text.inside:
             print(f"     inside: {sentence}")

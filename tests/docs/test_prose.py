@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.pages import PAGES
 from docs.prose import read, read_pages
 
 QUOTED = re.compile(r"``.+?``|`[^`]+`|\"[^\"]+\"")
@@ -68,7 +69,8 @@ def test_the_sources_are_written_so() -> None:
 def test_the_pages_are_written_so() -> None:
     texts = read_pages()
     assert {text.kind for text in texts} == {"sentence", "row"}
-    assert len(texts) > 3000
+    assert {text.path for text in texts} == set(PAGES)
+    assert len(texts) > 5000
     assert [str(text) for text in texts if refused(re.sub(r"\[.+?\]", "X", text.text))] == []  # links may be titles of pages
 
 

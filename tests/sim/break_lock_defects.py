@@ -15,21 +15,21 @@ BREAKING = (
         "_lua/inspect/break_lock.lua",
         "",
         Instead("math.max((fields[1] or 0) + 1, now)", "(fields[1] or now) - BLOCK + 1"),
-        "who lost the lock is not kept out by the fence that is answered",
+        "the fence that is returned does not exclude the previous holder",
     ),
     _defect(
         "break-without-comparing",
         "_lua/inspect/break_lock.lua",
         "",
         Nth("never", 6),
-        "the lock is taken away from whoever has it, not from who was seen to",
+        "the lock is taken from any holder, not only from the one that was seen",
     ),
     _defect(
         "break-without-telling",
         "_lua/inspect/break_lock.lua",
         "",
         Instead("publish(inbox_of(lock, holder), BROKEN .. ' ' .. holder .. ' ' .. ARGV[2])", "1"),
-        "who had the lock is not told, and is said to have been",
+        "the previous holder is not notified, but reported as notified",
     ),
     _defect(
         "break-not-reported",
@@ -39,6 +39,6 @@ BREAKING = (
             "return not held_lease.lose(broken_by(held_lease.hint) if held_lease.hint else 'it was taken away')",
             "held_lease.lose('it was taken away')\nreturn True",
         ),
-        "the owner of the lease is not told what his process knows",
+        "the owner of the lease is not told what its process knows",
     ),
 )

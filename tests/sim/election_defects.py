@@ -10,45 +10,57 @@ from mutants.operators import Instead, Nth
 _defect = partial(Mutation, of="election")
 
 ELECTION = (
-    _defect("proclaim-tells-nobody", "_lua/election/proclaim.lua", "", Nth("dropped", 9), "observers are not told who leads"),
     _defect(
-        "observer-not-listed", "_lua/election/observe.lua", "", Nth("never", 5), "observers are not among those who are told"
+        "proclaim-tells-nobody",
+        "_lua/election/proclaim.lua",
+        "",
+        Nth("dropped", 9),
+        "observers are not notified of a new leader",
+    ),
+    _defect(
+        "observer-not-listed", "_lua/election/observe.lua", "", Nth("never", 5), "observers are not listed for notifications"
     ),
     _defect(
         "observer-sees-the-one-before",
         "_lua/election/observe.lua",
         "",
         Nth("never", 10),
-        "while the next one has not said who he is, observers see the one before",
+        "until the next leader has proclaimed itself, observers see the previous one",
     ),
-    _defect("transfer-to-anyone", "_lua/election/transfer.lua", "", Nth("always", 8), "the first in line is given it"),
+    _defect(
+        "transfer-to-anyone",
+        "_lua/election/transfer.lua",
+        "",
+        Nth("always", 8),
+        "the first waiting candidate gets the lock, not the named one",
+    ),
     _defect(
         "names-stay-in-line",
         "_lua/shared/_waiters.lua",
         "leave",
         Instead("'at:' .. token, 'as:' .. token", "'at:' .. token"),
-        "who leaves the line leaves his name behind",
+        "a candidate that leaves the queue leaves its name behind",
     ),
     _defect(
         "resigns-in-silence",
         "_api/election.py",
         "BaseTermCore.release_on_server",
         Nth("dropped", 2),
-        "observers are not told that the leader has resigned",
+        "observers are not notified that the leader has resigned",
     ),
     _defect(
         "believes-while-handing-over",
         "_api/election.py",
         "BaseTermCore.transfer",
         Nth("dropped", 2),
-        "who hands over believes to lead until he is answered",
+        "a leader that hands over believes that it leads until the reply",
     ),
     _defect(
         "elected-counted-from-answer",
         "_core/election.py",
         "_take_up",
         Nth("time swapped"),
-        "the lease of a leader counts from when the answer came",
+        "the lease of a leader counts from the reply",
     ),
     _defect(
         "observer-sleeps-on",

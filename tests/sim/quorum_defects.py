@@ -29,14 +29,14 @@ FENCES = (
         "_lua/quorum/vote.lua",
         "issue",
         Instead("math.max(last + 1, math.min(hint == 0 and now or hint, now + AHEAD))", "last + 1"),
-        "the fence is a counter alone: a server that has forgotten starts again from one",
+        "the fence is a counter alone: a server that has lost its data starts again from one",
     ),
     _defect(
         "fence-unconfirmed",
         "_core/quorum/acquire.py",
         "_agree",
         Instead("sum((vote.fence == best.fence for vote in votes)) < server_set.majority", "not votes"),
-        "the highest answer is the fence, and no majority confirms it",
+        "the highest reply is the fence, and no majority confirms it",
     ),
     _defect(
         "fence-confirmed-by-one",
@@ -46,88 +46,94 @@ FENCES = (
         "one server's confirmation is enough",
     ),
     _defect(
-        "fence-is-the-lowest", "_core/quorum/acquire.py", "_agree", Nth("constant changed"), "the lowest answer is the fence"
+        "fence-is-the-lowest", "_core/quorum/acquire.py", "_agree", Nth("constant changed"), "the lowest reply is the fence"
     ),
     _defect(
         "fences-of-another",
         "_core/quorum/acquire.py",
         "_agree",
         Nth("constant changed", 4),
-        "what is passed on in a process has fences that others may have, too",
+        "a lock is handed on in a process under fences that others may have, too",
     ),
 )
 
 MAJORITY = (
-    _defect("half-is-enough", "_core/quorum/votes.py", "ServerSet.majority", Nth("term dropped"), "less than half win"),
+    _defect(
+        "half-is-enough",
+        "_core/quorum/votes.py",
+        "ServerSet.majority",
+        Nth("term dropped"),
+        "less than half of the servers are enough",
+    ),
     _defect(
         "quorum-without-drift",
         "_core/quorum/acquire.py",
         "_settle",
         Nth("term dropped"),
-        "nothing is taken off the lease for the drift of clocks",
+        "no margin is taken off the lease for the drift of clocks",
     ),
     _defect(
         "quorum-from-answer",
         "_core/quorum/acquire.py",
         "_settle",
         Nth("time swapped"),
-        "the lease counts from when the answers came",
+        "the lease counts from the replies",
     ),
     _defect(
         "votes-from-answer",
         "_core/quorum/acquire.py",
         "_settle",
         Nth("time swapped", 2),
-        "each vote counts from when its answer came",
+        "each vote counts from its reply",
     ),
     _defect(
         "until-the-last-vote-ends",
         "_core/quorum/lease.py",
         "QuorumLease.deadline",
         Instead("self.majority - 1", "0"),
-        "the lease lasts as long as the last of its votes, whatever the majority does",
+        "the lease lasts as long as the last of its votes, even if the majority has expired",
     ),
     _defect(
         "unanswered-counts",
         "_core/quorum/lease.py",
         "NodeLease.counts",
         Nth("operand dropped"),
-        "a server that has not answered counts as one that has granted",
+        "a server that has not replied counts as one that has granted",
     ),
     _defect(
         "a-vote-too-few",
         "_core/quorum/lease.py",
         "QuorumLease.lost_majority",
         Instead("self.majority", "self.majority - 1"),
-        "the lease is held on to when only a minority has it",
+        "the lease is still held when only a minority has it",
     ),
     _defect(
         "more-time-than-was-asked-for",
         "_core/quorum/acquire.py",
         "again",
         Instead("node_lease.answered_at >= node_lease.asked_at", "node_lease"),
-        "a lease that is made longer counts, though a renewal for less is under way and may come last",
+        "an extended lease counts, although a renewal for less is under way and may arrive last",
     ),
     _defect(
         "too-late-to-be-believed",
         "_core/quorum/acquire.py",
         "_settle",
         Nth("operand dropped", 2),
-        "a majority that came when the lease was over counts",
+        "a majority that replied after the end of the lease counts",
     ),
     _defect(
         "shorter-votes-not-believed",
         "_core/quorum/lease.py",
         "QuorumLease.note_request",
         Nth("dropped", 2),
-        "who asks for a shorter lease goes on believing in the longer one until it is answered",
+        "a holder that asks for a shorter lease goes on believing in the longer one until the reply",
     ),
     _defect(
         "vote-whoever-has-it",
         "_lua/quorum/vote.lua",
         "vote",
         Instead("holder ~= token", "holder ~= token and redis.call('PTTL', lock) > ttl"),
-        "a server gives a lock away that somebody has",
+        "a server grants a lock that another client has",
     ),
     _defect(
         "renewal-writes-the-lock",
@@ -137,7 +143,7 @@ MAJORITY = (
             "if holder ~= token then return missed(state, token, holder) end",
             "if holder and holder ~= token then return -1 end\nredis.call('SET', lock, token)",
         ),
-        "a renewal writes the lock where it is gone",
+        "a renewal writes the lock although it is gone",
     ),
 )
 
@@ -147,14 +153,14 @@ UNDOING = (
         "_core/quorum/acquire.py",
         "_vote",
         Instead("'bury'", "''"),
-        "who has not answered is not told that the round is over",
+        "a server that has not replied is not told that the round is over",
     ),
     _defect(
         "undo-before-its-do",
         "_core/quorum/acquire.py",
         "_vote",
         Instead("'bury'", "'leave'"),
-        "an undo on another connection does not refuse what it has overtaken",
+        "an undo on another connection does not refuse the request that it has overtaken",
     ),
     _defect(
         "undo-that-failed-later",
@@ -164,7 +170,7 @@ UNDOING = (
             "Poll(calls, heard, timeout if heard.awaited else 0.0, otherwise=lambda number: GiveBack(revoke, number, until))",
             "Poll(calls, heard, timeout if heard.awaited else 0.0)",
         ),
-        "who has not heard that the round is over, as the connection broke, is not told again",
+        "when the connection breaks before a server learns that the round is over, it is not told again",
     ),
     _defect(
         "release-that-failed-later",
@@ -175,35 +181,35 @@ UNDOING = (
             "otherwise=lambda number: GiveBack(*quorum_lease.giving_back_to(number)))",
             "Poll(calls, yes_count, attempt.spec.timeout)",
         ),
-        "who has not heard that the lock was given back, as the connection broke, is not told again",
+        "when the connection breaks before a server learns of the release, it is not told again",
     ),
     _defect(
         "yield-whoever-has-it",
         "_lua/quorum/release_vote.lua",
         "",
         Instead("holder == token", "holder"),
-        "who gives back frees whatever lock is there",
+        "a release frees the lock of any client",
     ),
     _defect(
         "vote-for-the-dead",
         "_lua/quorum/vote.lua",
         "vote",
         Nth("never", 4),
-        "a copy of a request that was given up takes the lock",
+        "a copy of a request that was given up acquires the lock",
     ),
     _defect(
         "vote-without-expiry",
         "_lua/quorum/vote.lua",
         "vote",
         Instead("redis.call('SET', lock, token, 'PX', ttl)", "redis.call('SET', lock, token)"),
-        "a vote never ends",
+        "a vote never expires",
     ),
     _defect(
         "hope-stays",
         "_lua/quorum/release_vote.lua",
         "",
         Nth("dropped", 7),
-        "who has given up is still told when the lock is free",
+        "a client that has given up is still notified when the lock is free",
     ),
     _defect(
         "hope-not-withdrawn",
@@ -217,13 +223,17 @@ UNDOING = (
         "_lua/quorum/release_vote.lua",
         "",
         Nth("operand dropped", 13),
-        "a release tells nobody that the lock is free",
+        "a release notifies nobody that the lock is free",
     ),
 )
 
 FORGETTING = (
     _defect(
-        "marker-ignored", "_lua/quorum/vote.lua", "", Nth("operand dropped", 17), "a server that has forgotten votes at once"
+        "marker-ignored",
+        "_lua/quorum/vote.lua",
+        "",
+        Nth("operand dropped", 17),
+        "a server that has lost its data votes at once",
     ),
     _defect(
         "run-id-ignored",
@@ -237,7 +247,7 @@ FORGETTING = (
         "_lua/shared/_marker.lua",
         "quarantine",
         Instead("longest * 1.01", "longest / 20"),
-        "a server that has forgotten votes before the longest lease is over",
+        "a server that has lost its data votes before the longest lease is over",
     ),
 )
 

@@ -11,7 +11,7 @@ RARE = (
         "_lua/rendezvous/barrier.lua",
         "begin",
         Instead("if not broken then destroy('lost', '') end", ""),
-        "who waits at a barrier that the server has lost is not told, and waits for what is not there",
+        "a party that waits at a barrier that the server has lost is not told so, and waits on",
         "meetings+forgetful",
     ),
     Mutation(
@@ -19,7 +19,7 @@ RARE = (
         "_lua/schedule/serve.lua",
         "serve",
         Instead("now, whole(fields[5]))", "now, nil)"),
-        "the fence of a run is what the clock says, though that was set back",
+        "the fence of a run is the time of the clock, although it was set back",
         "schedule+jumping",
     ),
     Mutation(
@@ -27,7 +27,7 @@ RARE = (
         "_core/election.py",
         "LeaderWatch.is_news",
         Instead("found.term < self.highest", "False"),
-        "an observer sees a leader again whose term is over, when the server has lost the last of its memory",
+        "an observer sees a leader again whose term is over, when the server has lost its most recent data",
         "election+forgetful",
     ),
     Mutation(
@@ -35,7 +35,7 @@ RARE = (
         "_core/lock/node.py",
         "Node._on_push",
         Instead("what == codes.GRANTED and more.isdigit()", "what == codes.GRANTED"),
-        "who reads a message takes for granted that there is a number in it",
+        "a message is read without a check that it contains a number",
         "lock+stranger",
     ),
     Mutation(
@@ -43,7 +43,7 @@ RARE = (
         "_lua/election/transfer.lua",
         "",
         Instead("redis.call('SET', lock, token, 'PX', math.max(1, left))", ""),
-        "who is elected does not hear of it, and whoever handed over has lost the election all the same",
+        "the elected candidate is not notified, and the leader has lost the election all the same",
         "election+forbidden",
     ),
     Mutation(
@@ -54,7 +54,7 @@ RARE = (
             "string.sub((dead or '') .. token .. ' ', -100 * (#token + 1))",
             "string.sub((dead or '') .. token .. ' ', 1, 100 * (#token + 1))",
         ),
-        "of more than a hundred tokens that are declared dead, the newest are not refused",
+        "of more than a hundred revoked tokens, the newest are not refused",
         "lock+revoked",
     ),
     Mutation(
@@ -62,7 +62,7 @@ RARE = (
         "_lua/rendezvous/latch.lua",
         "",
         Instead("not repeated()", "what == 'reset' or not repeated()"),
-        "a late copy of a reset takes back what was counted since",
+        "a late copy of a reset undoes later counts",
         "meetings+reset",
     ),
     Mutation(
@@ -70,7 +70,7 @@ RARE = (
         "_lua/rendezvous/latch.lua",
         "",
         Instead("redis.call('PEXPIRE', state, keep)", "if what ~= 'look' then redis.call('PEXPIRE', state, keep) end"),
-        "a latch that is only waited for ends after its time",
+        "a latch that is only waited for expires",
         "meetings+long",
     ),
     Mutation(
@@ -78,7 +78,7 @@ RARE = (
         "_core/election.py",
         "_take_up",
         Instead("not answer.value or answer.came >= deadline", "answer.came >= deadline"),
-        "a candidate leads whose lock was another one's when it said so",
+        "a candidate leads although another one had the lock when it proclaimed itself",
         "election+laden",
     ),
     Mutation(
@@ -113,7 +113,7 @@ RARE = (
             "spec.is_passable and spec.ttl == self.ttl and (spec.replicas <= mine.replicas)",
             "spec.ttl == self.ttl and spec.replicas <= mine.replicas",
         ),
-        "a lease that is renewed without limit is passed on to a lock with max_hold= or progress_within=",
+        "a lease that is renewed without limit is handed on to a lock with max_hold= or progress_within=",
         "lock+mixed",
     ),
     Mutation(
@@ -149,7 +149,7 @@ RARE = (
         "_core/single_flight/flight.py",
         "_end_load",
         Instead("leave", "False"),
-        "a load that fails, and gets no reply when it says so, keeps the others waiting until its lease ends",
+        "when a load fails and the report gets no reply, the others wait until its lease ends",
         "single_flight+failing",
     ),
     Mutation(
@@ -157,7 +157,7 @@ RARE = (
         "_lua/single_flight/store.lua",
         "drop_older",
         Instead("ARGV[10] == 'delete' and not (before and before >= fence)", "false"),
-        "a put that another one has overtaken is done, and the value from before it is still there",
+        "a `set` that another one has overtaken ends, and the value from before it is still there",
         "single_flight+putting",
     ),
     Mutation(
@@ -165,7 +165,7 @@ RARE = (
         "_lua/single_flight/invalidate.lua",
         "",
         Instead("redis.call('SET', floor, mark, 'PX', 2 * life)", "redis.call('SET', floor, now, 'PX', 2 * life)"),
-        "what was loaded before the clock was set back is not void after an invalidation",
+        "a value that was loaded before the clock was set back is still valid after an invalidation",
         "single_flight+set-back",
     ),
     Mutation(
@@ -173,7 +173,7 @@ RARE = (
         "_lua/permit/_permits.lua",
         "serve",
         Instead("not many or many > p.limit", "not many"),
-        "who wants more permits than the limit, since it was lowered, stays in the queue and blocks all others",
+        "a waiter that wants more permits than the lowered limit stays in the queue and blocks all others",
         "permit+lowered",
     ),
 )

@@ -29,7 +29,7 @@ WIRED = (
         Instead(
             "Answer(parsed(call, reply), sent, self._clock())", "Answer(parsed(call, reply), self._clock(), self._clock())"
         ),
-        "the sync driver takes the time of a request when its answer has come",
+        "the sync driver reads the send time of a request after its reply has arrived",
     ),
     _defect(
         "sync-took-sent-at-answer",
@@ -55,7 +55,7 @@ WIRED = (
         Instead(
             "Answer(parsed(call, reply), sent, self._clock())", "Answer(parsed(call, reply), self._clock(), self._clock())"
         ),
-        "the asyncio driver takes the time of a request when its answer has come",
+        "the asyncio driver reads the send time of a request after its reply has arrived",
     ),
     _defect(
         "connecting-sent-at-answer",
@@ -173,7 +173,7 @@ WIRED = (
             "Answer(value(call, reply, endpoint), at, self.process.clock())",
             "Answer(value(call, reply, endpoint), self.process.clock(), self.process.clock())",
         ),
-        "the asyncio driver of several servers takes the time of a request when its answer has come",
+        "the asyncio driver of several servers reads the send time of a request after its reply has arrived",
         "wired+voting",
     ),
     Mutation(
@@ -192,7 +192,7 @@ WIRED = (
         "_runtime/fanout.py",
         "_Count.expect.then",
         Instead("Answer(reply, sent, self._clock())", "Answer(reply, self._clock(), self._clock())"),
-        "a thread that asks several servers takes the time of a request when its answer has come",
+        "a thread that asks several servers reads the send time of a request after its reply has arrived",
         "wired+polling",
     ),
     Mutation(
@@ -219,7 +219,7 @@ WIRED = (
         "_net/client_adapter.py",
         "AioClientCalls.exchange",
         Instead("return (await asyncio.shield(task), sent)", "return (await asyncio.shield(task), self._clock())"),
-        "a request by an asyncio client of the user counts from its answer",
+        "a request by an asyncio client of the user counts from its reply",
         "wired+foreign",
     ),
     Mutation(
