@@ -307,6 +307,8 @@ OF_ASYNCIO = {
     "valkey.asyncio.Valkey": "valkey.Valkey",
     "Tasks may share": "Threads may share",
     "(a coroutine function": "(a function",
+    "classes of `holdfast.aio`": "classes of `holdfast`",
+    "this event loop has opened to the servers.": "this process has opened to the servers and does not use now.",
 }
 STATED_DIFFERENCES = {
     "Lock": (
@@ -322,6 +324,7 @@ STATED_DIFFERENCES = {
     "BaseSyncLock.__exit__": (" or was cancelled because of it",),
     "RLock.__exit__": (" or was cancelled because of it",),
     "Transaction.run": ("a coroutine function, ",),
+    "Connection.close": (" A request that is under way fails.",),
 }
 ON_LOST = {
     "called with the lease, in a thread of its own, when a lease is lost.",
@@ -357,6 +360,8 @@ SYNC = {
     "WriteSide": holdfast.WriteSide,
     "Barrier": holdfast.Barrier,
     "Cache": holdfast.Cache,
+    "Connection": holdfast.Connection,
+    "connect": holdfast.connect,
     "CountDownLatch": holdfast.CountDownLatch,
     "Event": holdfast.Event,
     "Lock": sync_lock.Lock,

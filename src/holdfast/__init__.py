@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast._api.ticket import Ticket
     from holdfast._api.transaction import Transaction, transaction
     from holdfast._api.transactional import transactional
+    from holdfast._connection import Connection, connect
     from holdfast._runtime.process import close
     from holdfast.schedule import Schedule
 
@@ -61,13 +62,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Barrier", "BoundedSemaphore", "Broken", "BrokenBarrier", "Cache", "CacheStatistics", "CommandFailed", "ConfigError",
-    "CountDownLatch", "Cycle", "CycleWaiter", "Deadlock", "Elected", "Election", "Event", "FairLock", "Holder",
+    "Connection", "CountDownLatch", "Cycle", "CycleWaiter", "Deadlock", "Elected", "Election", "Event", "FairLock", "Holder",
     "HolderChanged", "HoldfastError", "HoldfastWarning", "InProgress", "Inspector", "Lease", "LeaseLost", "Lock", "LockInfo",
     "LockLease", "LockStatistics", "LockTimeout", "Memoized", "MultiLease", "MultiLock", "NoCandidate", "NotHeld", "Once",
     "Outcome", "QuorumError", "RLock", "RWLock", "ReadSide", "RedeemedLock", "Redlock", "ReleasedTooOften", "ResultNotKept",
-    "Running", "Schedule", "Semaphore", "ServerError", "Term", "Ticket", "TicketRefused", "Transaction",
-    "TransactionConflict", "Waiter", "WriteLease", "WriteSide", "aio", "close", "declare_new", "fencing", "find_deadlocks",
-    "legacy", "locked", "once", "redeem", "transaction", "transactional",
+    "Running", "Schedule", "Semaphore", "ServerError", "Term", "Ticket", "TicketRefused", "Transaction", "TransactionConflict",
+    "Waiter", "WriteLease", "WriteSide", "aio", "close", "connect", "declare_new", "fencing", "find_deadlocks", "legacy",
+    "locked", "once", "redeem", "transaction", "transactional",
 ]  # fmt: skip
 
 _LATER = {
@@ -79,6 +80,8 @@ _LATER = {
     "Cache": "holdfast._api.cache.cache",
     "CacheStatistics": "holdfast._api.cache.options",
     "close": "holdfast._runtime.process",
+    "connect": "holdfast._connection",
+    "Connection": "holdfast._connection",
     "CountDownLatch": "holdfast._api.event",
     "Cycle": "holdfast._core.deadlock.cycles",
     "CycleWaiter": "holdfast._core.deadlock.cycles",

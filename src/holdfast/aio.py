@@ -56,17 +56,19 @@ if TYPE_CHECKING:
     from holdfast._api.transaction import AioTransaction as Transaction
     from holdfast._api.transaction import aio_transaction as transaction
     from holdfast._api.transactional import transactional
+    from holdfast._connection import AioConnection as Connection
+    from holdfast._connection import aio_connect as connect
     from holdfast.schedule.schedule import AioSchedule as Schedule
 
 __all__ = [
     "Barrier", "BoundedSemaphore", "Broken", "BrokenBarrier", "Cache", "CacheStatistics", "CommandFailed", "ConfigError",
-    "CountDownLatch", "Cycle", "CycleWaiter", "Deadlock", "Elected", "Election", "Event", "FairLock", "Holder",
+    "Connection", "CountDownLatch", "Cycle", "CycleWaiter", "Deadlock", "Elected", "Election", "Event", "FairLock", "Holder",
     "HolderChanged", "HoldfastError", "HoldfastWarning", "InProgress", "Inspector", "Lease", "LeaseLost", "Lock", "LockInfo",
     "LockLease", "LockStatistics", "LockTimeout", "Memoized", "MultiLease", "MultiLock", "NoCandidate", "NotHeld", "Once",
     "Outcome", "QuorumError", "RLock", "RWLock", "ReadSide", "RedeemedLock", "Redlock", "ReleasedTooOften", "ResultNotKept",
     "Running", "Schedule", "Semaphore", "ServerError", "Term", "Ticket", "TicketRefused", "Transaction", "TransactionConflict",
-    "Waiter", "WriteLease", "WriteSide", "close", "declare_new", "find_deadlocks", "locked", "once", "redeem", "transaction",
-    "transactional",
+    "Waiter", "WriteLease", "WriteSide", "close", "connect", "declare_new", "find_deadlocks", "locked", "once", "redeem",
+    "transaction", "transactional",
 ]  # fmt: skip
 
 _LATER = {
@@ -76,6 +78,8 @@ _LATER = {
     "BrokenBarrier": "holdfast._api.asyncio_errors",
     "Cache": "holdfast._api.cache.cache:AioCache",
     "CacheStatistics": "holdfast._api.cache.options",
+    "connect": "holdfast._connection:aio_connect",
+    "Connection": "holdfast._connection:AioConnection",
     "CountDownLatch": "holdfast._api.event:AioCountDownLatch",
     "Cycle": "holdfast._core.deadlock.cycles",
     "CycleWaiter": "holdfast._core.deadlock.cycles",

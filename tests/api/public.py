@@ -18,7 +18,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast import cli
+from holdfast import _connection, cli
 from holdfast._api import flow, foreign_words
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ MODULES = (
     "holdfast_lab.machine",
 )
 GIVEN = {
-    "Broken", "CacheStatistics", "Cycle", "CycleWaiter", "Elected", "Holder", "Lease", "LockInfo", "LockLease", "Memoized",
-    "MigratingLease", "MultiLease", "Outcome", "ReadSide", "RunLease", "Running", "Term", "TimestampLease", "Waiter",
-    "WriteLease", "WriteSide",
+    "Broken", "CacheStatistics", "Connection", "Cycle", "CycleWaiter", "Elected", "Holder", "Lease", "LockInfo",
+    "LockLease", "Memoized", "MigratingLease", "MultiLease", "Outcome", "ReadSide", "RunLease", "Running", "Term",
+    "TimestampLease", "Waiter", "WriteLease", "WriteSide",
 }  # fmt: skip
 """Classes whose objects users get, and do not make."""
 
@@ -162,6 +162,9 @@ def members(cls: type) -> Iterator[str]:
             yield from function_lines(name, thing.__func__, skip_self=isinstance(thing, classmethod))
         elif inspect.isfunction(thing):
             yield from function_lines(name, thing, skip_self=True)
+        elif isinstance(thing, _connection.Method):
+            called = thing.name.removeprefix("aio_").removeprefix("Aio")
+            yield f"{name}: {called} without client; defaults: {', '.join(thing.defaults) or 'none'}"
         else:
             yield f"{name}{': ' * bool(attributes.get(name))}{attributes.get(name, '')}"
 

@@ -144,6 +144,10 @@ class Endpoint:
         where = self.local or (f"unix:{self.path}" if self.path else f"{self.host}:{self.port}")
         return f"{where}/{self.db}" if self.db else where
 
+    def is_among(self, endpoints: Sequence[Endpoint]) -> bool:
+        """Return True if this is one of these endpoints, or a server of the Cluster of one of them."""
+        return any(self is one or (self.cluster is not None and self.cluster is one.cluster) for one in endpoints)
+
     def handshake(self) -> Handshake:
         """Return the commands to send first on a new connection; there may be none."""
         commands = Handshake()

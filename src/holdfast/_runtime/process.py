@@ -176,6 +176,13 @@ class Process:
             for endpoint in endpoints:
                 self._keeper.unsubscribe(endpoint, listener)
 
+    def close_idle(self, endpoints: Sequence[Endpoint]) -> None:
+        """Close the connections of threads to these servers, or to all servers of their Clusters, that are not in use."""
+        with self._mutex:
+            pools = [pool for endpoint, pool in self._pools.items() if endpoint.is_among(endpoints)]
+        for pool in pools:
+            pool.clear()
+
     def close(self) -> None:
         """Release the held locks, end the keeper (background thread) and close the connections. Takes about one second at
         most."""

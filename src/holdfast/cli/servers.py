@@ -8,8 +8,10 @@ import os
 import stat
 from typing import TYPE_CHECKING, NoReturn
 
-from holdfast._local.guardian.parent import VARIABLES, has_password, is_torn
+from holdfast._local import environment
+from holdfast._local.guardian.parent import has_password, is_torn
 from holdfast.cli import output
+from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +20,6 @@ LOCAL = "local://"
 
 LONGEST = 65_536
 """Largest size, in bytes, of a file with URLs or with a ticket."""
-
-TORN = "blanks separate URLs, and one of the parts has no ://; write a blank in a password as %20"
 
 LINKS = 40
 """Greatest number of symbolic links that are followed to a file, as on Linux."""
@@ -102,15 +102,11 @@ def urls(args: argparse.Namespace) -> list[str]:
     found = [LOCAL] if args.local else given(args)
     if found:
         return found
-    for name in VARIABLES:
-        if name in os.environ:
-            found = os.environ[name].split()
-            if not found:
-                args.parser.error(f"{name} is set but empty: set it to the server's URL, or unset it")
-            if is_torn(os.environ[name]):
-                args.parser.error(f"{name}: {TORN}")
-            return found
-    return []
+    parser: argparse.ArgumentParser = args.parser
+    try:
+        return environment.urls()
+    except ConfigError as error:
+        parser.error(str(error))
 
 
 def _of_file(args: argparse.Namespace) -> list[str]:
@@ -134,7 +130,7 @@ def _of_file(args: argparse.Namespace) -> list[str]:
     if not found:
         refuse("the file contains no URL")
     if is_torn(text.decode()):
-        refuse(TORN)
+        refuse(environment.TORN)
     if stat.S_ISREG(seen.st_mode) and seen.st_mode & stat.S_IROTH and any(map(has_password, found)) and not args.quiet:
         output.say(f"every user of this machine can read the password in {args.url_file}: set its mode with chmod 600")
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from holdfast._clock import wall
@@ -570,3 +570,10 @@ async def close() -> None:
     finaliser = _finalisers.pop(asyncio.get_running_loop(), None)
     if finaliser is not None:
         await finaliser.aclose()
+
+
+async def close_to(endpoints: Sequence[Endpoint]) -> None:
+    """Close the running event loop's connections to these servers, or to all servers of their Clusters."""
+    for endpoint, driver in [*current().drivers.get(asyncio.get_running_loop(), {}).items()]:
+        if endpoint.is_among(endpoints):
+            await driver.stream.close()

@@ -1,0 +1,466 @@
+"""`connect`: an object that has a client, and options that are the same for all locks of a program."""
+
+# mypy: disable-error-code="arg-type"
+# mypy sees that a constructor's ``client`` might be passed by name, too. `Method` always passes it by position.
+# ruff: noqa: TC004
+# When the program runs, the names of the classes below stand for their text, so that each class is imported at its first use.
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, Self, TypeVar, overload
+
+from holdfast._api import decorator
+from holdfast._api.flow import of_asyncio
+from holdfast._api.options import MIN_TTL, checked_wait, seconds
+from holdfast._core.names import start
+from holdfast._lazy import later
+from holdfast._net.redaction import hides_client
+from holdfast._net.resolve import are_several, resolve
+from holdfast._runtime.process import current
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast._api.aio_election import Election as AioElection
+    from holdfast._api.aio_lock import FairLock as AioFairLock
+    from holdfast._api.aio_lock import Lock as AioLock
+    from holdfast._api.aio_multilock import MultiLock as AioMultiLock
+    from holdfast._api.aio_redlock import Redlock as AioRedlock
+    from holdfast._api.aio_rlock import RLock as AioRLock
+    from holdfast._api.aio_rwlock import RWLock as AioRWLock
+    from holdfast._api.aio_semaphore import BoundedSemaphore as AioBoundedSemaphore
+    from holdfast._api.aio_semaphore import Semaphore as AioSemaphore
+    from holdfast._api.aio_ticket import RedeemedLock as AioRedeemedLock
+    from holdfast._api.barrier import AioBarrier, Barrier
+    from holdfast._api.cache.cache import AioCache, Cache
+    from holdfast._api.event import AioCountDownLatch, AioEvent, CountDownLatch, Event
+    from holdfast._api.inspector import AioInspector, Inspector
+    from holdfast._api.sync_election import Election
+    from holdfast._api.sync_lock import FairLock, Lock
+    from holdfast._api.sync_multilock import MultiLock
+    from holdfast._api.sync_redlock import Redlock
+    from holdfast._api.sync_rlock import RLock
+    from holdfast._api.sync_rwlock import RWLock
+    from holdfast._api.sync_semaphore import BoundedSemaphore, Semaphore
+    from holdfast._api.sync_ticket import RedeemedLock
+    from holdfast._api.transaction import AioTransaction, Transaction
+    from holdfast.schedule.schedule import AioSchedule, Schedule
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+_HOMES = {
+    "aio_find_deadlocks": "holdfast._api.deadlock",
+    "aio_once": "holdfast._api.once",
+    "AioBarrier": "holdfast._api.barrier",
+    "AioBoundedSemaphore": "holdfast._api.aio_semaphore:BoundedSemaphore",
+    "AioCache": "holdfast._api.cache.cache",
+    "AioCountDownLatch": "holdfast._api.event",
+    "AioElection": "holdfast._api.aio_election:Election",
+    "AioEvent": "holdfast._api.event",
+    "AioFairLock": "holdfast._api.aio_lock:FairLock",
+    "AioInspector": "holdfast._api.inspector",
+    "AioLock": "holdfast._api.aio_lock:Lock",
+    "AioMultiLock": "holdfast._api.aio_multilock:MultiLock",
+    "AioRedeemedLock": "holdfast._api.aio_ticket:RedeemedLock",
+    "AioRedlock": "holdfast._api.aio_redlock:Redlock",
+    "AioRLock": "holdfast._api.aio_rlock:RLock",
+    "AioRWLock": "holdfast._api.aio_rwlock:RWLock",
+    "AioSchedule": "holdfast.schedule.schedule",
+    "AioSemaphore": "holdfast._api.aio_semaphore:Semaphore",
+    "AioTransaction": "holdfast._api.transaction",
+    "Barrier": "holdfast._api.barrier",
+    "BoundedSemaphore": "holdfast._api.sync_semaphore",
+    "Cache": "holdfast._api.cache.cache",
+    "CountDownLatch": "holdfast._api.event",
+    "Election": "holdfast._api.sync_election",
+    "Event": "holdfast._api.event",
+    "FairLock": "holdfast._api.sync_lock",
+    "find_deadlocks": "holdfast._api.deadlock",
+    "Inspector": "holdfast._api.inspector",
+    "Lock": "holdfast._api.sync_lock",
+    "locked": "holdfast._api.decorator",
+    "MultiLock": "holdfast._api.sync_multilock",
+    "once": "holdfast._api.once",
+    "RedeemedLock": "holdfast._api.sync_ticket",
+    "Redlock": "holdfast._api.sync_redlock",
+    "RLock": "holdfast._api.sync_rlock",
+    "RWLock": "holdfast._api.sync_rwlock",
+    "Schedule": "holdfast.schedule.schedule",
+    "Semaphore": "holdfast._api.sync_semaphore",
+    "Transaction": "holdfast._api.transaction",
+    "transactional": "holdfast._api.transactional",
+}
+"""Maps each class and function to its module, which is imported when the method that calls it is looked up."""
+
+
+_imported = later({"__name__": __name__}, _HOMES)
+
+
+class Method(Generic[P, T]):
+    """A method of a connection: it calls a class or function with the connection's client, and passes all options on.
+
+    It has the signature of that class or function, without the client. ``name``: its name in `_HOMES`. ``defaults``: options
+    whose default is the connection's.
+    """
+
+    def __init__(self, name: str, *defaults: str, doc: str | None = None) -> None:
+        self.name = name
+        self.defaults = defaults
+        self.__doc__ = doc
+        self._function: Callable[..., T] | None = None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._called = f"{owner.__name__}.{name}"
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Callable[Concatenate[Any, P], T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Callable[P, T]: ...
+    def __get__(self, instance: object, owner: type) -> Any:
+        if self._function is None:
+            self._function = self._made()
+        return self._function if instance is None else self._function.__get__(instance, owner)
+
+    def _made(self) -> Callable[..., T]:
+        target, defaults = _imported(self.name), self.defaults
+        signature = inspect.signature(target)
+        client, *others = signature.parameters.values()
+        busy = signature.parameters["busy"].default if "busy" in signature.parameters else "wait"
+
+        def method(connection: BaseConnection, *args: Any, **options: Any) -> Any:
+            return target(connection._client, *args, **connection._filled(options, defaults, busy))  # noqa: SLF001 - our method
+
+        method.__name__, method.__qualname__ = self._called.partition(".")[2], self._called
+        method.__doc__ = "\n\n".join(filter(None, [self.__doc__, inspect.getdoc(target)]))
+        method.__signature__ = signature.replace(  # type: ignore[attr-defined]  # read by `inspect`
+            parameters=[client.replace(name="self", annotation=client.empty), *others],
+            return_annotation=target.__name__ if inspect.isclass(target) else signature.return_annotation,
+        )
+        return method
+
+
+def makes(cls: Callable[Concatenate[Any, P], T], *defaults: str) -> Callable[[Callable[[Any], object]], Method[P, T]]:
+    """Decorate a method, of which only the docstring counts: it makes objects of ``cls`` with the connection's client.
+
+    ``defaults``: options whose default is the connection's. When the program runs, ``cls`` is a name in `_HOMES`.
+    """
+    return lambda described: Method(str(cls), *defaults, doc=inspect.getdoc(described))
+
+
+if TYPE_CHECKING:
+    # For a type checker, a function is a method whose client is the connection: with all its overloads.
+    _locked = decorator.locked
+    from holdfast._api.deadlock import aio_find_deadlocks as _aio_find_deadlocks
+    from holdfast._api.deadlock import find_deadlocks as _find_deadlocks
+    from holdfast._api.once import aio_once as _aio_once
+    from holdfast._api.once import once as _once
+    from holdfast._api.transactional import transactional as _transactional
+else:
+    globals().update({name: name for name in _HOMES})
+    _locked = Method("locked", "prefix", "ttl", "wait")
+    _once = Method("once", "prefix", "ttl", "wait")
+    _aio_once = Method("aio_once", "prefix", "ttl", "wait")
+    _find_deadlocks = Method("find_deadlocks", "prefix")
+    _aio_find_deadlocks = Method("aio_find_deadlocks", "prefix")
+    _transactional = Method("transactional")
+
+
+class BaseConnection:
+    """The client and the defaults of a connection: the part that both APIs share."""
+
+    _face: Literal["sync", "asyncio"]
+
+    @hides_client("connect")
+    def __init__(self, client: object, prefix: str, ttl: float, wait: float | None) -> None:
+        self._client: Any = _from_environment() if client is None else client
+        servers = self._client if are_several(self._client) else [self._client]
+        self._endpoints = [resolve(one, self._face) for one in (servers.values() if isinstance(servers, Mapping) else servers)]
+        start(prefix)
+        self._options = {"prefix": prefix, "ttl": seconds(ttl, "ttl", MIN_TTL), "wait": checked_wait(wait)}
+
+    def _filled(self, options: dict[str, Any], defaults: Iterable[str], busy: str) -> dict[str, Any]:
+        """Return ``options`` and those of the ``defaults`` that it lacks. ``busy``: default of an option of that name.
+
+        A call that does not wait for a busy lock gets no time to wait.
+        """
+        waits = options.get("busy", busy) == "wait"
+        return {**{name: self._options[name] for name in defaults if waits or name != "wait"}, **options}
+
+    @property
+    def _where(self) -> str:
+        return ", ".join(endpoint.address for endpoint in self._endpoints)
+
+    def __repr__(self) -> str:
+        return f"<holdfast{'.aio' if self._face == 'asyncio' else ''} connection to {self._where}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a connection cannot be pickled: call connect() in the other process")
+
+
+def _from_environment() -> str | list[str]:
+    """Return the URL that the environment names, or several. Raises ConfigError if there is none."""
+    from holdfast._local import environment  # imported here, because most programs pass a client
+
+    found = environment.urls()
+    if not found:
+        raise ConfigError(f"no server: set HOLDFAST_URL, or pass a client or a URL{_local()}", parameter="client")
+    return found if len(found) > 1 else found[0]
+
+
+def _local() -> str:
+    """Return the advice to use this machine's own server, for a developer at a terminal who has the program for it."""
+    from holdfast._local.server import binary
+
+    try:
+        return "; connect('local://') uses this machine's own server" if os.isatty(2) and binary.find() else ""
+    except ConfigError:
+        return ""
+
+
+class Connection(BaseConnection):
+    """A client, and the options that are the same for all locks of a program. `connect` returns it.
+
+    Its methods make the objects that the classes of `holdfast` make, without passing the client each time. An option that is
+    passed to a method takes the place of the connection's. Threads may share a connection.
+    """
+
+    _face = "sync"
+
+    @makes(Lock, "prefix", "ttl", "wait")
+    def lock(self) -> object:
+        """Return a `Lock`: one process, and one thread or task in it, holds it at a time."""
+
+    @makes(FairLock, "prefix", "ttl", "wait")
+    def fair_lock(self) -> object:
+        """Return a `FairLock`: a `Lock` that is granted in the strict order of arrival, across all processes."""
+
+    @makes(RLock, "prefix", "ttl", "wait")
+    def rlock(self) -> object:
+        """Return an `RLock`: a lock that its holder may acquire again."""
+
+    @makes(Redlock, "prefix", "ttl", "wait")
+    def redlock(self) -> object:
+        """Return a `Redlock`: a lock on a majority of several independent servers, which `connect` was given."""
+
+    @makes(RWLock, "prefix", "ttl", "wait")
+    def rwlock(self) -> object:
+        """Return an `RWLock`: many readers, or one writer."""
+
+    @makes(Semaphore, "prefix", "ttl", "wait")
+    def semaphore(self) -> object:
+        """Return a `Semaphore`: at most ``limit`` permits are held at a time."""
+
+    @makes(BoundedSemaphore, "prefix", "ttl", "wait")
+    def bounded_semaphore(self) -> object:
+        """Return a `BoundedSemaphore`: a `Semaphore` that raises ValueError if it is released too often."""
+
+    @makes(MultiLock, "prefix", "ttl", "wait")
+    def multilock(self) -> object:
+        """Return a `MultiLock`: several locks, acquired together without deadlock."""
+
+    @makes(RedeemedLock, "prefix", "ttl")
+    def redeem(self) -> object:
+        """Return the lock of a ticket that another process has sent. Its lease is handed over, as `redeem` does."""
+
+    @makes(Election, "prefix", "ttl")
+    def election(self) -> object:
+        """Return an `Election`: one of the candidates leads at a time. It has no default for ``wait``."""
+
+    @makes(Cache, "prefix")
+    def cache(self) -> object:
+        """Return a `Cache`: one caller loads a missing value for all.
+
+        Its ``ttl`` and ``wait`` have another meaning, and no default here.
+        """
+
+    @makes(Schedule, "prefix")
+    def schedule(self) -> object:
+        """Return a `Schedule`: each tick of a job is run by one process. The ``ttl`` of a job has no default here."""
+
+    @makes(Event, "prefix")
+    def event(self) -> object:
+        """Return an `Event`: processes wait until one of them sets it."""
+
+    @makes(Barrier, "prefix")
+    def barrier(self) -> object:
+        """Return a `Barrier`: processes wait for each other. Its ``ttl`` has no default here."""
+
+    @makes(CountDownLatch, "prefix")
+    def count_down_latch(self) -> object:
+        """Return a `CountDownLatch`: processes wait until a count has reached 0."""
+
+    @makes(Inspector, "prefix")
+    def inspector(self) -> object:
+        """Return an `Inspector`, which lists the locks with the prefix, their holders and waiters, and can break a lock."""
+
+    @makes(Transaction)
+    def transaction(self) -> object:
+        """Return a `Transaction`: it reads keys, and writes them only if nobody has changed them meanwhile."""
+
+    locked = _locked
+    once = _once
+    transactional = _transactional
+    find_deadlocks = _find_deadlocks
+
+    def close(self) -> None:
+        """Close the connections that this process has opened to the servers and does not use now.
+
+        Locks that are held stay held, and are renewed. The next use opens a connection again. A client that `connect` was given
+        stays open: it belongs to the caller.
+        """
+        current().close_idle(self._endpoints)
+
+    def __enter__(self) -> Self:
+        """Return this object."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close the connections, as `close` does."""
+        self.close()
+
+
+@of_asyncio
+class AioConnection(BaseConnection):
+    """A client, and the options that are the same for all locks of a program. `connect` returns it.
+
+    Its methods make the objects that the classes of `holdfast.aio` make, without passing the client each time. An option that
+    is passed to a method takes the place of the connection's. Tasks may share a connection.
+    """
+
+    _face = "asyncio"
+
+    @makes(AioLock, "prefix", "ttl", "wait")
+    def lock(self) -> object:
+        """Return a `Lock`: one process, and one thread or task in it, holds it at a time."""
+
+    @makes(AioFairLock, "prefix", "ttl", "wait")
+    def fair_lock(self) -> object:
+        """Return a `FairLock`: a `Lock` that is granted in the strict order of arrival, across all processes."""
+
+    @makes(AioRLock, "prefix", "ttl", "wait")
+    def rlock(self) -> object:
+        """Return an `RLock`: a lock that its holder may acquire again."""
+
+    @makes(AioRedlock, "prefix", "ttl", "wait")
+    def redlock(self) -> object:
+        """Return a `Redlock`: a lock on a majority of several independent servers, which `connect` was given."""
+
+    @makes(AioRWLock, "prefix", "ttl", "wait")
+    def rwlock(self) -> object:
+        """Return an `RWLock`: many readers, or one writer."""
+
+    @makes(AioSemaphore, "prefix", "ttl", "wait")
+    def semaphore(self) -> object:
+        """Return a `Semaphore`: at most ``limit`` permits are held at a time."""
+
+    @makes(AioBoundedSemaphore, "prefix", "ttl", "wait")
+    def bounded_semaphore(self) -> object:
+        """Return a `BoundedSemaphore`: a `Semaphore` that raises ValueError if it is released too often."""
+
+    @makes(AioMultiLock, "prefix", "ttl", "wait")
+    def multilock(self) -> object:
+        """Return a `MultiLock`: several locks, acquired together without deadlock."""
+
+    @makes(AioRedeemedLock, "prefix", "ttl")
+    def redeem(self) -> object:
+        """Return the lock of a ticket that another process has sent. Its lease is handed over, as `redeem` does."""
+
+    @makes(AioElection, "prefix", "ttl")
+    def election(self) -> object:
+        """Return an `Election`: one of the candidates leads at a time. It has no default for ``wait``."""
+
+    @makes(AioCache, "prefix")
+    def cache(self) -> object:
+        """Return a `Cache`: one caller loads a missing value for all.
+
+        Its ``ttl`` and ``wait`` have another meaning, and no default here.
+        """
+
+    @makes(AioSchedule, "prefix")
+    def schedule(self) -> object:
+        """Return a `Schedule`: each tick of a job is run by one process. The ``ttl`` of a job has no default here."""
+
+    @makes(AioEvent, "prefix")
+    def event(self) -> object:
+        """Return an `Event`: processes wait until one of them sets it."""
+
+    @makes(AioBarrier, "prefix")
+    def barrier(self) -> object:
+        """Return a `Barrier`: processes wait for each other. Its ``ttl`` has no default here."""
+
+    @makes(AioCountDownLatch, "prefix")
+    def count_down_latch(self) -> object:
+        """Return a `CountDownLatch`: processes wait until a count has reached 0."""
+
+    @makes(AioInspector, "prefix")
+    def inspector(self) -> object:
+        """Return an `Inspector`, which lists the locks with the prefix, their holders and waiters, and can break a lock."""
+
+    @makes(AioTransaction)
+    def transaction(self) -> object:
+        """Return a `Transaction`: it reads keys, and writes them only if nobody has changed them meanwhile."""
+
+    locked = _locked
+    once = _aio_once
+    transactional = _transactional
+    find_deadlocks = _aio_find_deadlocks
+
+    async def close(self) -> None:
+        """Close the connections that this event loop has opened to the servers. A request that is under way fails.
+
+        Locks that are held stay held, and are renewed. The next use opens a connection again. A client that `connect` was given
+        stays open: it belongs to the caller.
+        """
+        from holdfast._runtime.drivers.aio import close_to  # imported late: programs of threads need no asyncio
+
+        await close_to(self._endpoints)
+
+    async def __aenter__(self) -> Self:
+        """Return this object."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connections, as `close` does."""
+        await self.close()
+
+
+@hides_client()
+def connect(client: object = None, *, prefix: str = "hf:", ttl: float = 30.0, wait: float | None = None) -> Connection:
+    """Return an object that has a client and defaults: its methods make locks and all else. Nothing is sent yet.
+
+    Args:
+        client: a client, a URL, or a list or dictionary of several independent servers, as the classes take it. None: the URL
+            in HOLDFAST_URL or, if that is not set, in REDIS_URL. Several URLs, separated by blanks, are several servers.
+        prefix: start of all keys on the server.
+        ttl: length of a lease in seconds: of locks, elections, `locked` and `once`.
+        wait: seconds to wait for a busy lock; None: without limit. For `locked` and `once`, with ``busy="wait"``.
+
+    Raises:
+        ConfigError: an option is out of range, or there is no URL in the environment.
+    """
+    return Connection(client, prefix, ttl, wait)
+
+
+@of_asyncio
+@hides_client("connect")
+def aio_connect(client: object = None, *, prefix: str = "hf:", ttl: float = 30.0, wait: float | None = None) -> AioConnection:
+    """Return an object that has a client and defaults: its methods make locks and all else. Nothing is sent yet.
+
+    Args:
+        client: a client, a URL, or a list or dictionary of several independent servers, as the classes take it. None: the URL
+            in HOLDFAST_URL or, if that is not set, in REDIS_URL. Several URLs, separated by blanks, are several servers.
+        prefix: start of all keys on the server.
+        ttl: length of a lease in seconds: of locks, elections, `locked` and `once`.
+        wait: seconds to wait for a busy lock; None: without limit. For `locked` and `once`, with ``busy="wait"``.
+
+    Raises:
+        ConfigError: an option is out of range, or there is no URL in the environment.
+    """
+    return AioConnection(client, prefix, ttl, wait)
