@@ -17,6 +17,7 @@ from holdfast._api import decorator
 from holdfast._api.flow import of_asyncio
 from holdfast._api.options import MIN_TTL, checked_wait, seconds
 from holdfast._core.names import start
+from holdfast._durations import Seconds
 from holdfast._lazy import later
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import are_several, resolve
@@ -176,7 +177,7 @@ class BaseConnection:
     _face: Literal["sync", "asyncio"]
 
     @hides_client("connect")
-    def __init__(self, client: object, prefix: str, ttl: float, wait: float | None) -> None:
+    def __init__(self, client: object, prefix: str, ttl: Seconds, wait: Seconds | None) -> None:
         self._client: Any = _from_environment() if client is None else client
         servers = self._client if are_several(self._client) else [self._client]
         self._endpoints = [resolve(one, self._face) for one in (servers.values() if isinstance(servers, Mapping) else servers)]
@@ -432,7 +433,7 @@ class AioConnection(BaseConnection):
 
 
 @hides_client()
-def connect(client: object = None, *, prefix: str = "hf:", ttl: float = 30.0, wait: float | None = None) -> Connection:
+def connect(client: object = None, *, prefix: str = "hf:", ttl: Seconds = 30.0, wait: Seconds | None = None) -> Connection:
     """Return an object that has a client and defaults: its methods make locks and all else. Nothing is sent yet.
 
     Args:
@@ -450,7 +451,9 @@ def connect(client: object = None, *, prefix: str = "hf:", ttl: float = 30.0, wa
 
 @of_asyncio
 @hides_client("connect")
-def aio_connect(client: object = None, *, prefix: str = "hf:", ttl: float = 30.0, wait: float | None = None) -> AioConnection:
+def aio_connect(
+    client: object = None, *, prefix: str = "hf:", ttl: Seconds = 30.0, wait: Seconds | None = None
+) -> AioConnection:
     """Return an object that has a client and defaults: its methods make locks and all else. Nothing is sent yet.
 
     Args:

@@ -16,6 +16,7 @@ from holdfast._core.lock.replies import KEEP_S
 from holdfast._core.names import raw_key, side_key
 from holdfast._core.requests import Conflict, Run, in_the_way
 from holdfast._core.retry import retry_idempotent
+from holdfast._durations import Seconds
 from holdfast._lua import Script
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError
@@ -40,7 +41,7 @@ def _read(raw: object) -> bool | Conflict:
 FENCE_CHECK: Script[bool | Conflict] = Script("fencing/check", _read)
 
 
-def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool | Conflict]:
+def _call(key: str | bytes, fence: int, keep: Seconds, *value: Any) -> Run[bool | Conflict]:
     if isinstance(fence, bool) or not isinstance(fence, int) or fence < 0:
         raise ConfigError(f"fence must be the number lease.fence, not {fence!r}", parameter="fence")
     data = raw_key(key)
@@ -48,7 +49,7 @@ def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool | 
     return Run(FENCE_CHECK, (data, side_key(data, b"fence")), (*times, *value), 1.0)
 
 
-def _call_to_set(key: str | bytes, value: str | bytes, fence: int, ttl: float | None, keep: float) -> Run[bool | Conflict]:
+def _call_to_set(key: str | bytes, value: str | bytes, fence: int, ttl: Seconds | None, keep: Seconds) -> Run[bool | Conflict]:
     if not isinstance(value, str | bytes):
         raise ConfigError(f"value must be str or bytes, not {type(value).__name__}", parameter="value")
     expiry = "" if ttl is None else milliseconds(options.seconds(ttl, "ttl", 0.001))
@@ -70,8 +71,8 @@ def fenced_set(
     value: str | bytes,
     fence: int,
     *,
-    ttl: float | None = None,
-    keep: float = KEEP_FENCE,
+    ttl: Seconds | None = None,
+    keep: Seconds = KEEP_FENCE,
 ) -> bool:
     """Run ``SET key value``, unless a higher fence than ``fence`` was used for the key before. Return True if written.
 
@@ -83,7 +84,7 @@ def fenced_set(
 
 
 @hides_client()
-def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_FENCE) -> bool:
+def accept(client: object, key: str | bytes, fence: int, *, keep: Seconds = KEEP_FENCE) -> bool:
     """Record that the holder with this fence is about to use the resource ``key``, and return True.
 
     Return False if a higher fence was recorded before: the holder must not use the resource. ``keep``: seconds for which the
@@ -99,14 +100,14 @@ async def aio_fenced_set(
     value: str | bytes,
     fence: int,
     *,
-    ttl: float | None = None,
-    keep: float = KEEP_FENCE,
+    ttl: Seconds | None = None,
+    keep: Seconds = KEEP_FENCE,
 ) -> bool:
     """Do what `fenced_set` does, for asyncio. ``client``: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL."""
     return await _run(AioCaller(client), _call_to_set(key, value, fence, ttl, keep))
 
 
 @resolves_client
-async def aio_accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_FENCE) -> bool:
+async def aio_accept(client: object, key: str | bytes, fence: int, *, keep: Seconds = KEEP_FENCE) -> bool:
     """Do what `accept` does, for asyncio. ``client``: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL."""
     return await _run(AioCaller(client), _call(key, fence, keep))

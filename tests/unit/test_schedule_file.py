@@ -89,7 +89,7 @@ def test_all_there_is(tmp_path: Path) -> None:
         ("[jobs.x]\nevery=1\ncommand=['a']\ntimeout=3", "jobs.x.timeout: there is no such key; known keys: command, cron"),
         ("[jobs.x]\nevery='1 s'\ncommand=['a']", "jobs.x.every: '1 s' is not a duration: write 30 (seconds)"),
         ("[jobs.x]\nevery=true\ncommand=['a']", "jobs.x.every: True is not a duration"),
-        ("[jobs.x]\nevery=0\ncommand=['a']", "jobs.x: every= is 0: it must be 0.1 to 1e+09 seconds"),
+        ("[jobs.x]\nevery=0\ncommand=['a']", "jobs.x: every must be between 0.1 and 1000000000 seconds, not 0"),
         ("[jobs.x]\ncron='0 25 * * *'\ncommand=['a']", "jobs.x: cron '0 25 * * *': '25' is not a valid hour"),
         ("[jobs.x]\nevery=1\ncron='@daily'\ncommand=['a']", "jobs.x.cron: set either cron or every"),
         ("[jobs.x]\ncommand=['a']", "jobs.x.cron: set either cron or every"),

@@ -12,6 +12,7 @@ from holdfast._api.aio_lease import Term
 from holdfast._api.caller import AioCaller
 from holdfast._clock import clock
 from holdfast._core.election import Elected, LeaderWatch
+from holdfast._durations import Seconds
 
 __all__ = ["Elected", "Election", "Term"]
 
@@ -60,7 +61,7 @@ class Election(election.BaseElection[Term]):
         """The current term of this candidate; None while it does not lead. `Term.lost` is set when leadership is lost."""
         return self._lock.lease
 
-    async def campaign(self, wait: float | None = None) -> Term:
+    async def campaign(self, wait: Seconds | None = None) -> Term:
         """Wait until this candidate is elected, and return its term. Return the current term at once if it leads already.
 
         ``wait`` is in seconds; None: as long as this object's ``wait`` option allows. Raises LockTimeout if the candidate was

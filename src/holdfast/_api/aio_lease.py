@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast._api import lease as leases
+from holdfast._durations import Seconds
 from holdfast._runtime.drivers.aio import Runner
 from holdfast.errors import LeaseLost, NotHeld
 
@@ -25,7 +26,7 @@ class Lease(leases.BaseLease):
         event: asyncio.Event = self._core.lost_event()
         return event
 
-    async def renew(self, ttl: float | None = None) -> None:
+    async def renew(self, ttl: Seconds | None = None) -> None:
         """Set the lease to expire ``ttl`` seconds from now (default: its last length); the remaining time is not added.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
@@ -45,7 +46,7 @@ class Lease(leases.BaseLease):
 class LockLease(Lease):
     """The lease of a lock on one server: it can be handed over to another process by a ticket."""
 
-    async def ticket(self, expires: float = 60.0) -> Ticket:
+    async def ticket(self, expires: Seconds = 60.0) -> Ticket:
         """Return a ticket that hands the lock over to another process, which calls `redeem` within ``expires`` seconds, once.
 
         When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, it
@@ -188,7 +189,7 @@ class LeaseCore(TellsLoss, leases.LeaseCore):
                 event.set()
         return event
 
-    async def issue_ticket(self, expires: float) -> Ticket:
+    async def issue_ticket(self, expires: Seconds) -> Ticket:
         """Issue a ticket, as `LockLease.ticket` does."""
         from holdfast._api import ticket  # Imported late: most programs never issue a ticket.
 

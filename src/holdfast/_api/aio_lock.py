@@ -21,6 +21,7 @@ from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
+from holdfast._durations import Seconds
 from holdfast._runtime.drivers.aio import Runner
 from holdfast._runtime.drivers.aio_choice import aio_driver_for
 from holdfast._runtime.process import current
@@ -64,7 +65,7 @@ class BaseAioLock(lock.BaseLock[L]):
         core = self._live()
         return None if core is None else core.user_lease()
 
-    async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+    async def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
         """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
 
         Works like threading.Lock.acquire, except that without arguments it waits as long as this object's ``wait`` option
@@ -332,7 +333,7 @@ class Lock(BaseAioLock[LockLease]):
 
     _lease_type = LockLease
 
-    async def ticket(self, expires: float = 60.0) -> Ticket:
+    async def ticket(self, expires: Seconds = 60.0) -> Ticket:
         """Return a ticket that hands the lock over to another process, as `LockLease.ticket` does.
 
         Raises NotHeld if the lock is not held by this object.

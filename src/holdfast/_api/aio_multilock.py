@@ -10,6 +10,7 @@ from holdfast._api import aio_lock
 from holdfast._api import multilock as multilocks
 from holdfast._api.aio_lease import LostEvent, TellsLoss
 from holdfast._api.flow import InTasks
+from holdfast._durations import Seconds
 from holdfast._runtime.drivers.aio import Runner
 
 
@@ -22,7 +23,7 @@ class MultiLease(multilocks.BaseMultiLease):
         event: asyncio.Event = self._core.event
         return event
 
-    async def renew(self, ttl: float | None = None) -> None:
+    async def renew(self, ttl: Seconds | None = None) -> None:
         """Set all leases to expire ``ttl`` seconds from now (default: each one's last length). The remaining time is not added.
 
         Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.

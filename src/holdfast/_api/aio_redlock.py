@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast._api import aio_election_lock, aio_lease, aio_lock, options, redlock
 from holdfast._api.redlock import BaseQuorumCore, BaseRedlock
+from holdfast._durations import Seconds
 from holdfast._runtime.drivers.aio_quorum import Driver
 from holdfast._runtime.process import current
 
@@ -48,9 +49,9 @@ class ElectionLock(aio_election_lock.LeaderLock, Redlock):
 async def declare_new(
     servers: object,
     *,
-    max_ttl: float = options.LONGEST_LEASE,
+    max_ttl: Seconds = options.LONGEST_LEASE,
     force: bool = False,
-    answer_within: float = 2.0,
+    answer_within: Seconds = 2.0,
     prefix: str = "hf:",
 ) -> dict[str, str]:
     """Declare servers new and return the outcome for each: they hold no locks, so they may vote or grant locks at once.

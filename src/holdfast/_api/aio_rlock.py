@@ -11,6 +11,7 @@ from holdfast._api.aio_lease import Lease, LeaseCore, LockLease
 from holdfast._api.aio_lock import Lock
 from holdfast._api.options import acquire_wait
 from holdfast._api.rlock import BaseOwnedCore, Reentrant, holdings
+from holdfast._durations import Seconds
 from holdfast._net.resolve import are_several
 from holdfast.errors import NotHeld
 
@@ -49,7 +50,7 @@ class RLock(Reentrant[LockLease], Lock):
 
         __new__.__wrapped__ = Reentrant.__init__  # For the signature that help() shows.
 
-    async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+    async def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
         """Acquire the lock and return True; return False if it stays busy. A caller that holds the lock already acquires it
         again at once.
 

@@ -7,6 +7,7 @@ import functools
 
 from holdfast._api import aio_lock, permit
 from holdfast._api.aio_lease import Lease
+from holdfast._durations import Seconds
 
 
 class Semaphore(permit.BaseSemaphore[Lease], aio_lock.BaseAioLock[Lease]):
@@ -47,7 +48,7 @@ class Semaphore(permit.BaseSemaphore[Lease], aio_lock.BaseAioLock[Lease]):
         """The lease of the latest acquisition by this object that is not released; None if there is none."""
         return super().lease
 
-    async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+    async def acquire(self, blocking: bool = True, timeout: Seconds | None = None) -> bool:
         """Acquire ``weight`` permits and return True; return False if too few became free in time. ``timeout`` is in seconds.
 
         Works like threading.Semaphore.acquire, except that without arguments it waits as long as this object's ``wait`` option

@@ -9,6 +9,7 @@ from holdfast._api.aio_lease import LockLease
 from holdfast._api.aio_lock import BaseAioLock
 from holdfast._api.options import refuse_mistaken
 from holdfast._api.ticket import BaseRedeem
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 
 
@@ -25,11 +26,11 @@ def redeem(
     *,
     prefix: str = "hf:",
     key: str | bytes | None = None,
-    ttl: float = 30.0,
+    ttl: Seconds = 30.0,
     renew: bool = True,
     on_lost: Callable[[LockLease], object] | None = None,
-    max_hold: float | None = None,
-    progress_within: float | None = None,
+    max_hold: Seconds | None = None,
+    progress_within: Seconds | None = None,
     label: str | None = None,
     **mistaken: Never,
 ) -> RedeemedLock:

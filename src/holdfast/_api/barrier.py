@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 from holdfast._api import error_map, options
 from holdfast._api.broken_barrier import BROKEN_BY, BrokenBarrier
 from holdfast._api.caller import AioCaller, Caller
-from holdfast._api.event import ANSWER_WITHIN, KEEP, Named, at_least_one, patience
+from holdfast._api.event import ANSWER_WITHIN, KEEP, Named, at_least_one
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._core.lock.records import Spec, answer_within, milliseconds
 from holdfast._core.rendezvous import barrier
 from holdfast._core.rendezvous.barrier import BarrierSpec, Broken, Participant
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import describe
 from holdfast.errors import ConfigError, ServerError
@@ -42,15 +43,15 @@ class BaseBarrier(Named, Steps):
         name: str | bytes,
         parties: int,
         action: Callable[[], object] | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         *,
-        ttl: float = PLACE,
-        keep: float = KEEP,
+        ttl: Seconds = PLACE,
+        keep: Seconds = KEEP,
         prefix: str = "hf:",
     ) -> None:
         super().__init__(client, name, prefix, (b"places", b"done", b"waiters", b"action"))
         self._action = action
-        self._timeout = patience(timeout)
+        self._timeout = options.checked_timeout(timeout)
         number = at_least_one(parties, "parties")
         if number > MOST:
             raise ConfigError(f"parties must be at most {MOST}, not {number}", parameter="parties")
@@ -77,9 +78,9 @@ class BaseBarrier(Named, Steps):
         error: type[BrokenBarrier] = self._error
         return error(text, name=self._name, key=self.key, reason=broken.why, by=by)
 
-    async def _wait(self, timeout: float | None) -> int:
+    async def _wait(self, timeout: Seconds | None) -> int:
         me = Participant()
-        wait = self._timeout if timeout is None else patience(timeout)
+        wait = self._timeout if timeout is None else options.checked_timeout(timeout)
         try:
             found = await self._run(barrier.meet(self._meeting, me, wait, acts=self._action is not None))
             if isinstance(found, int):
@@ -139,7 +140,7 @@ class Barrier(InThreads, BaseBarrier):
         """True if the barrier is broken. Asks the server; raises ServerError."""
         return complete(self._run(barrier.look(self._meeting))).broken
 
-    def wait(self, timeout: float | None = None) -> int:
+    def wait(self, timeout: Seconds | None = None) -> int:
         """Wait for the other participants, and return a number from 0 to ``parties`` - 1, a different one for each.
 
         If they do not all arrive within ``timeout`` seconds (None: the object's ``timeout``), the barrier is broken for all
@@ -199,7 +200,7 @@ class AioBarrier(InTasks, BaseBarrier):
         """True if the barrier is broken. Asks the server; raises ServerError."""
         return (await self._run(barrier.look(self._meeting))).broken
 
-    async def wait(self, timeout: float | None = None) -> int:
+    async def wait(self, timeout: Seconds | None = None) -> int:
         """Wait for the other participants, and return a number from 0 to ``parties`` - 1, a different one for each.
 
         If they do not all arrive within ``timeout`` seconds (None: the object's ``timeout``), the barrier is broken for all

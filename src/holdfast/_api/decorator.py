@@ -13,6 +13,7 @@ from holdfast._api.lease import core_of
 from holdfast._api.options import refuse_mistaken
 from holdfast._api.rlock import depth, unfinished
 from holdfast._api.templates import Filled
+from holdfast._durations import Seconds, as_number
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import are_several
 from holdfast.errors import ConfigError, LockTimeout
@@ -31,10 +32,10 @@ def locked(
     template: str,
     *,
     busy: Literal["wait", "raise", "skip"] = "wait",
-    wait: float | None = None,
-    ttl: float = 30.0,
+    wait: Seconds | None = None,
+    ttl: Seconds = 30.0,
     renew: bool = True,
-    max_hold: float | None = None,
+    max_hold: Seconds | None = None,
     on_lost: Callable[..., object] | None = None,
     label: str | None = None,
     prefix: str = "hf:",
@@ -64,7 +65,8 @@ def locked(
     if busy != "wait" and wait is None:
         wait = 0.0
     options: dict[str, Any] = {
-        "ttl": ttl, "wait": wait, "renew": renew, "max_hold": max_hold, "on_lost": on_lost, "label": label, "prefix": prefix,
+        "ttl": as_number(ttl), "wait": as_number(wait), "renew": renew, "max_hold": as_number(max_hold), "on_lost": on_lost,
+        "label": label, "prefix": prefix,
     }  # fmt: skip
 
     @hides_client()

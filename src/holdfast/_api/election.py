@@ -19,6 +19,7 @@ from holdfast._core.lock.records import Attempt, Spec
 from holdfast._core.lock.replies import NO_ANSWER, PAUSED, Busy
 from holdfast._core.names import side_key
 from holdfast._core.requests import Unknown, WireError
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import are_several, on_one_server
 from holdfast._runtime.process import describe
@@ -150,12 +151,12 @@ class BaseElection(Generic[L]):
         *,
         candidate: str | None = None,
         value: str = "",
-        ttl: float = 30.0,
-        wait: float | None = None,
+        ttl: Seconds = 30.0,
+        wait: Seconds | None = None,
         on_lost: Callable[[L], object] | None = None,
         prefix: str = "hf:",
-        quarantine: bool | float = False,
-        max_ttl: float = LONGEST_LEASE,
+        quarantine: bool | Seconds = False,
+        max_ttl: Seconds = LONGEST_LEASE,
         **mistaken: Never,
     ) -> None:
         refuse_mistaken(mistaken, "Election")

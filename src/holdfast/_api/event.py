@@ -14,6 +14,7 @@ from holdfast._core.lock.records import milliseconds
 from holdfast._core.names import encoded, start
 from holdfast._core.rendezvous import latch
 from holdfast._core.rendezvous.latch import CountMismatch, Forgotten, LatchSpec
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import one_place
 from holdfast.errors import ConfigError, ServerError
@@ -90,7 +91,7 @@ class BaseLatch(Named):
     """An event or a latch: the part that the sync and the asyncio API share."""
 
     @hides_client()
-    def __init__(self, client: object, name: str | bytes, kind: str, *, count: object, keep: float, prefix: str) -> None:
+    def __init__(self, client: object, name: str | bytes, kind: str, *, count: object, keep: Seconds, prefix: str) -> None:
         super().__init__(client, name, prefix, (b"waiters", b"done"))
         keep_ms = milliseconds(options.seconds(keep, "keep", 1.0))
         state, waiters, done = self._keys
@@ -122,7 +123,7 @@ class Event(BaseLatch):
     _caller_type = Caller
 
     @hides_client()
-    def __init__(self, client: object, name: str | bytes, *, keep: float = KEEP, prefix: str = "hf:") -> None:
+    def __init__(self, client: object, name: str | bytes, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
         super().__init__(client, name, "event 1", count=1, keep=keep, prefix=prefix)
 
     def is_set(self) -> bool:
@@ -137,10 +138,10 @@ class Event(BaseLatch):
         """Clear the event: new calls of `wait` wait until it is set again. Raises ServerError."""
         complete(self._run(latch.reset(self._latch)))
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: Seconds | None = None) -> bool:
         """Wait until the event is set, up to ``timeout`` seconds (None: no limit). Return False on timeout.
         Raises ServerError."""
-        return complete(self._run(latch.wait(self._latch, patience(timeout))))
+        return complete(self._run(latch.wait(self._latch, options.checked_timeout(timeout))))
 
 
 @of_asyncio
@@ -164,7 +165,7 @@ class AioEvent(BaseLatch):
     _caller_type = AioCaller
 
     @hides_client("Event.__init__")
-    def __init__(self, client: object, name: str | bytes, *, keep: float = KEEP, prefix: str = "hf:") -> None:
+    def __init__(self, client: object, name: str | bytes, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
         super().__init__(client, name, "event 1", count=1, keep=keep, prefix=prefix)
 
     async def is_set(self) -> bool:
@@ -179,10 +180,10 @@ class AioEvent(BaseLatch):
         """Clear the event: new calls of `wait` wait until it is set again. Raises ServerError."""
         await self._run(latch.reset(self._latch))
 
-    async def wait(self, timeout: float | None = None) -> bool:
+    async def wait(self, timeout: Seconds | None = None) -> bool:
         """Wait until the event is set, up to ``timeout`` seconds (None: no limit). Return False on timeout.
         Raises ServerError."""
-        return await self._run(latch.wait(self._latch, patience(timeout)))
+        return await self._run(latch.wait(self._latch, options.checked_timeout(timeout)))
 
 
 class CountDownLatch(BaseLatch):
@@ -205,7 +206,7 @@ class CountDownLatch(BaseLatch):
     _caller_type = Caller
 
     @hides_client()
-    def __init__(self, client: object, name: str | bytes, count: int, *, keep: float = KEEP, prefix: str = "hf:") -> None:
+    def __init__(self, client: object, name: str | bytes, count: int, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
         super().__init__(client, name, "latch 1", count=count, keep=keep, prefix=prefix)
 
     @property
@@ -224,13 +225,13 @@ class CountDownLatch(BaseLatch):
         """
         return complete(self._run(latch.down(self._latch, at_least_one(n, "n"), by or ""))).missing
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: Seconds | None = None) -> bool:
         """Wait until the latch is open, up to ``timeout`` seconds (None: no limit). Return False on timeout.
 
         Raises ServerError, also if the server has lost the count meanwhile, and ConfigError if the latch has another ``count``
         on the server.
         """
-        return complete(self._run(latch.wait(self._latch, patience(timeout))))
+        return complete(self._run(latch.wait(self._latch, options.checked_timeout(timeout))))
 
     def reset(self) -> None:
         """Reset the latch: the ``count`` of this object is missing again. Raises ServerError."""
@@ -258,7 +259,7 @@ class AioCountDownLatch(BaseLatch):
     _caller_type = AioCaller
 
     @hides_client("CountDownLatch.__init__")
-    def __init__(self, client: object, name: str | bytes, count: int, *, keep: float = KEEP, prefix: str = "hf:") -> None:
+    def __init__(self, client: object, name: str | bytes, count: int, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
         super().__init__(client, name, "latch 1", count=count, keep=keep, prefix=prefix)
 
     @property
@@ -277,13 +278,13 @@ class AioCountDownLatch(BaseLatch):
         """
         return (await self._run(latch.down(self._latch, at_least_one(n, "n"), by or ""))).missing
 
-    async def wait(self, timeout: float | None = None) -> bool:
+    async def wait(self, timeout: Seconds | None = None) -> bool:
         """Wait until the latch is open, up to ``timeout`` seconds (None: no limit). Return False on timeout.
 
         Raises ServerError, also if the server has lost the count meanwhile, and ConfigError if the latch has another ``count``
         on the server.
         """
-        return await self._run(latch.wait(self._latch, patience(timeout)))
+        return await self._run(latch.wait(self._latch, options.checked_timeout(timeout)))
 
     async def reset(self) -> None:
         """Reset the latch: the ``count`` of this object is missing again. Raises ServerError."""
@@ -295,8 +296,3 @@ def at_least_one(value: object, parameter: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(f"{parameter} must be a whole number from 1, not {value!r}", parameter=parameter)
     return value
-
-
-def patience(timeout: Any) -> float | None:
-    """Return the seconds to wait (None: no limit). Negative values count as 0, as in threading."""
-    return None if timeout is None else max(0.0, float(timeout))

@@ -7,6 +7,7 @@ from typing import Literal, Never
 
 from holdfast._api.lock import BaseLock, L
 from holdfast._api.options import refuse_mistaken
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 
 
@@ -21,17 +22,17 @@ class BaseFairLock(BaseLock[L]):
         client: object,
         name: str | bytes,
         *,
-        ttl: float = 30.0,
-        wait: float | None = None,
+        ttl: Seconds = 30.0,
+        wait: Seconds | None = None,
         renew: bool = True,
         on_lost: Callable[[L], object] | None = None,
-        max_hold: float | None = None,
-        progress_within: float | None = None,
+        max_hold: Seconds | None = None,
+        progress_within: Seconds | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
         replicas: int = 0,
-        quarantine: bool | float = False,
+        quarantine: bool | Seconds = False,
         deadlock: Literal["wait", "raise"] = "wait",
         **mistaken: Never,
     ) -> None:

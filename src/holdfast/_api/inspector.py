@@ -11,10 +11,12 @@ from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.error_map import cause
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.inspect import Broken, Holder, LockInfo, describe, text
+from holdfast._api.options import checked_timeout
 from holdfast._core import names
 from holdfast._core.inspect import break_lock, scan
 from holdfast._core.inspect.scan import LINE, Field, Survey
 from holdfast._core.requests import Answer, AskPlace, Call, Conflict, RunOn, WireError
+from holdfast._durations import Seconds
 from holdfast._log import logger
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
@@ -126,9 +128,10 @@ class BaseInspector(Steps):
         (seen,) = await self._run(operation, f"lock {called!r}", lock)
         return describe(seen, self._prefix, name=called, line=True)
 
-    async def _wait(self, name: str | bytes | LockInfo, timeout: float | None, key: str | bytes | None) -> bool:
+    async def _wait(self, name: str | bytes | LockInfo, timeout: Seconds | None, key: str | bytes | None) -> bool:
         called, lock = self._key(name, key)
-        return await self._run(break_lock.wait(self._field(await self._parts()), lock, timeout), f"lock {called!r}", lock)
+        wait = checked_timeout(timeout)
+        return await self._run(break_lock.wait(self._field(await self._parts()), lock, wait), f"lock {called!r}", lock)
 
     async def _break(
         self, lock: str | bytes | LockInfo, holder: Holder | None, key: str | bytes | None, by: str | None
@@ -194,7 +197,7 @@ class Inspector(InThreads, BaseInspector):
         """
         return complete(self._show(name, key))
 
-    def wait(self, name: str | bytes | LockInfo, timeout: float | None = None, *, key: str | bytes | None = None) -> bool:
+    def wait(self, name: str | bytes | LockInfo, timeout: Seconds | None = None, *, key: str | bytes | None = None) -> bool:
         """Wait until nobody holds the lock, up to ``timeout`` seconds (None: no limit). Return False if the lock is still held
         then.
 
@@ -264,7 +267,9 @@ class AioInspector(InTasks, BaseInspector):
         """
         return await self._show(name, key)
 
-    async def wait(self, name: str | bytes | LockInfo, timeout: float | None = None, *, key: str | bytes | None = None) -> bool:
+    async def wait(
+        self, name: str | bytes | LockInfo, timeout: Seconds | None = None, *, key: str | bytes | None = None
+    ) -> bool:
         """Wait until nobody holds the lock, up to ``timeout`` seconds (None: no limit). Return False if the lock is still held
         then.
 

@@ -19,6 +19,7 @@ from holdfast._core.lock import release, renewal
 from holdfast._core.lock.owner import Owner, Reference
 from holdfast._core.lock.records import Attempt, Grant, HeldLease, Queue, Tally
 from holdfast._core.requests import Run, WireError
+from holdfast._durations import Seconds
 from holdfast._net.endpoint import Endpoint
 from holdfast.errors import HoldfastError, LeaseLost, NotHeld, QuorumError, ServerError
 
@@ -284,7 +285,7 @@ class LeaseCore(UserLease, Owner):
         for where, part in self.parts:
             self.process.keeper.watch(where, part)
 
-    async def renew_on_server(self, ttl: float | None) -> None:
+    async def renew_on_server(self, ttl: Seconds | None) -> None:
         """Renew the lease for ``ttl`` seconds (None: its last length). `renew` of both APIs runs this operation."""
         self.check()
         held_lease = self.held_lease

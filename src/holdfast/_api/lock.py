@@ -16,6 +16,7 @@ from holdfast._core.lock.records import Attempt, Grant, Spec
 from holdfast._core.lock.replies import PAUSED, Busy
 from holdfast._core.requests import Command, WireError
 from holdfast._core.retry import retry_idempotent
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import one_place, resolve
 from holdfast._runtime.keeper.thread import Keeper
@@ -91,20 +92,20 @@ class BaseLock(ForeignMethods, Generic[L]):
         client: object,
         name: str | bytes,
         *,
-        ttl: float = 30.0,
-        wait: float | None = None,
+        ttl: Seconds = 30.0,
+        wait: Seconds | None = None,
         renew: bool = True,
         on_lost: Callable[[L], object] | None = None,
-        max_hold: float | None = None,
-        progress_within: float | None = None,
+        max_hold: Seconds | None = None,
+        progress_within: Seconds | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
-        linger: float = 0.0,
+        linger: Seconds = 0.0,
         max_passes: int = 32,
-        max_pass_time: float = 0.01,
+        max_pass_time: Seconds = 0.01,
         replicas: int = 0,
-        quarantine: bool | float = False,
+        quarantine: bool | Seconds = False,
         deadlock: Literal["wait", "raise"] = "wait",
         **mistaken: Never,
     ) -> None:
@@ -267,7 +268,7 @@ class BaseLock(ForeignMethods, Generic[L]):
             remaining=busy.remaining if who or foreign or paused else None,
         )
 
-    def _acquire_wait(self, blocking: bool, timeout: float) -> float | None:
+    def _acquire_wait(self, blocking: bool, timeout: Seconds) -> float | None:
         """Return the seconds to wait (None: no limit) for the arguments of `acquire`. Raises ValueError or OverflowError."""
         return acquire_wait(self._wait, blocking, timeout)
 

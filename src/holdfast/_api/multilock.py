@@ -22,6 +22,7 @@ from holdfast._core.lock.records import INFINITY, Attempt, Grant, count_hold
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current
 from holdfast.errors import ConfigError, HoldfastError, LeaseLost, LockTimeout, NotHeld
@@ -234,11 +235,11 @@ class BaseMultiLock(Steps, Generic[M]):
         client: object,
         locks: Iterable[object] | None = None,
         *,
-        ttl: float = 30.0,
-        wait: float | None = None,
+        ttl: Seconds = 30.0,
+        wait: Seconds | None = None,
         renew: bool = True,
         on_lost: Callable[[M], object] | None = None,
-        max_hold: float | None = None,
+        max_hold: Seconds | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         **mistaken: Never,
@@ -437,7 +438,7 @@ class BaseMultiCore(UserLease):
     def _key(self) -> str:
         return ", ".join(core.key for core in self.cores)
 
-    async def renew_on_server(self, ttl: float | None) -> None:
+    async def renew_on_server(self, ttl: Seconds | None) -> None:
         """Renew all leases, one after the other. `renew` runs this operation."""
         if self.is_over():
             raise self.not_held()

@@ -27,6 +27,7 @@ from holdfast._core.requests import Refused, WireError
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import MAX_SIZE
 from holdfast._core.single_flight.flight import EntrySpec, Found, Load, Loading, LookupPolicy, Record
+from holdfast._durations import Seconds
 from holdfast._log import of_the_user
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import Process, describe
@@ -185,11 +186,11 @@ class BaseOnce(Steps):
         caller: Any,
         template: str,
         *,
-        keep: float,
+        keep: Seconds,
         busy: str,
-        wait: float | None,
-        ttl: float,
-        max_hold: float | None,
+        wait: Seconds | None,
+        ttl: Seconds,
+        max_hold: Seconds | None,
         errors: Any,
         codec: Any,
         prefix: str,
@@ -508,11 +509,11 @@ def once(
     client: object,
     template: str,
     *,
-    keep: float,
+    keep: Seconds,
     busy: Literal["raise", "skip", "wait"] = "raise",
-    wait: float | None = None,
-    ttl: float = 30.0,
-    max_hold: float | None = None,
+    wait: Seconds | None = None,
+    ttl: Seconds = 30.0,
+    max_hold: Seconds | None = None,
     errors: type[Exception] | tuple[type[Exception], ...] = (),
     codec: str | codecs.Serializer = "json",
     prefix: str = "hf:",
@@ -655,11 +656,11 @@ def aio_once(
     client: object,
     template: str,
     *,
-    keep: float,
+    keep: Seconds,
     busy: Literal["raise", "skip", "wait"] = "raise",
-    wait: float | None = None,
-    ttl: float = 30.0,
-    max_hold: float | None = None,
+    wait: Seconds | None = None,
+    ttl: Seconds = 30.0,
+    max_hold: Seconds | None = None,
     errors: type[Exception] | tuple[type[Exception], ...] = (),
     codec: str | codecs.Serializer = "json",
     prefix: str = "hf:",

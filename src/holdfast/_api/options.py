@@ -13,6 +13,7 @@ from holdfast._core import names
 from holdfast._core.lock.records import Spec, answer_within
 from holdfast._core.lock.replies import CLAIM_WINDOW_S
 from holdfast._core.names import lock_keys
+from holdfast._durations import WANTED, Seconds, as_number
 from holdfast._log import of_the_user
 from holdfast.errors import ConfigError, HoldfastWarning
 
@@ -25,12 +26,16 @@ SHORT = 2.0
 
 
 def seconds(value: object, parameter: str, least: float, most: float = MAX_TTL) -> float:
-    """Return ``value`` as seconds. Raises ConfigError if it is no number between ``least`` and ``most``."""
+    """Return a duration (`holdfast._durations`) as seconds. Raises ConfigError if it is none between ``least`` and ``most``."""
+    number = value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{parameter} must be a number of seconds, not {value!r}", parameter=parameter)
-    if math.isnan(value) or not least <= value <= most:
+        number = as_number(value)
+        if not isinstance(number, float):
+            raise ConfigError(f"{parameter} must be {WANTED}, not {value!r}", parameter=parameter)
+    assert isinstance(number, int | float)
+    if math.isnan(number) or not least <= number <= most:
         raise ConfigError(f"{parameter} must be between {least:g} and {most:.0f} seconds, not {value!r}", parameter=parameter)
-    return float(value)
+    return float(number)
 
 
 def whole_number(value: object, parameter: str) -> int:
@@ -48,12 +53,21 @@ def _longest(quarantine: object) -> float:
     return LONGEST_LEASE if quarantine is True else seconds(quarantine, "quarantine", CLAIM_WINDOW_S)
 
 
-def checked_wait(wait: object) -> float | None:
-    """Return the ``wait`` option as seconds, or None for no limit. Raises ConfigError if it is negative or no number."""
-    return None if wait is None or wait == math.inf else seconds(wait, "wait", 0, threading.TIMEOUT_MAX)
+def checked_wait(wait: object, parameter: str = "wait") -> float | None:
+    """Return the ``wait`` option as seconds, or None for no limit. Raises ConfigError if it is negative or no duration."""
+    return None if wait is None or wait == math.inf else seconds(wait, parameter, 0, threading.TIMEOUT_MAX)
 
 
-def acquire_wait(own: float | None, blocking: bool, timeout: float) -> float | None:
+def checked_timeout(timeout: object) -> float | None:
+    """Return a ``timeout`` of the calls that threading has, too, as seconds (None: no limit). A negative one counts as 0.
+
+    Raises ConfigError if it is no duration.
+    """
+    number = as_number(timeout)
+    return checked_wait(0.0 if isinstance(number, int | float) and number < 0 else timeout, "timeout")
+
+
+def acquire_wait(own: float | None, blocking: bool, timeout: Seconds) -> float | None:
     """Return the seconds to wait (None: no limit) for the arguments of threading.Lock.acquire; without any, return ``own``.
 
     Raises ValueError or OverflowError as threading.Lock does.
@@ -64,11 +78,12 @@ def acquire_wait(own: float | None, blocking: bool, timeout: float) -> float | N
         return 0.0
     if timeout == -1:
         return own
-    if timeout < 0:
+    number = as_number(timeout)
+    if number < 0:
         raise ValueError("timeout value must be a non-negative number")
-    if timeout > threading.TIMEOUT_MAX:
+    if number > threading.TIMEOUT_MAX:
         raise OverflowError("timeout value is too large")
-    return checked_wait(timeout)
+    return checked_wait(number)
 
 
 def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
@@ -91,17 +106,17 @@ def make_spec(
     name: str | bytes,
     timeout: float,
     *,
-    ttl: float,
+    ttl: Seconds,
     renew: bool,
-    max_hold: float | None,
-    progress_within: float | None,
+    max_hold: Seconds | None,
+    progress_within: Seconds | None,
     prefix: str = "hf:",
     key: str | bytes | None = None,
-    linger: float = 0.0,
+    linger: Seconds = 0.0,
     max_passes: int = 0,
-    max_pass_time: float = 0.0,
+    max_pass_time: Seconds = 0.0,
     replicas: int = 0,
-    quarantine: bool | float = False,
+    quarantine: bool | Seconds = False,
     deadlock: str = "wait",
 ) -> Spec:
     """Check the options of a lock and return its description. Raises ConfigError, which names the parameter."""

@@ -11,12 +11,13 @@ from typing import Any, Never
 from holdfast._api import error_map, lock
 from holdfast._api.lease import Entered
 from holdfast._api.lock import L
-from holdfast._api.options import checked_wait, refuse_mistaken
+from holdfast._api.options import checked_timeout, refuse_mistaken
 from holdfast._core import permit
 from holdfast._core.lock.acquire import KeyConflict, key_conflict
 from holdfast._core.lock.records import Permits
 from holdfast._core.permit import ALL, Count
 from holdfast._core.requests import Conflict, WireError
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import are_several, on_one_server
 from holdfast.errors import ConfigError, HoldfastError, ReleasedTooOften
@@ -205,7 +206,7 @@ class PermitsLock(lock.BaseLock[L]):
 class BaseSemaphore(PermitsLock[L]):
     """The options of a semaphore: the part that the sync and the asyncio API share."""
 
-    def _acquire_wait(self, blocking: bool, timeout: float | None) -> float | None:
+    def _acquire_wait(self, blocking: bool, timeout: Seconds | None) -> float | None:
         return acquire_wait(self._wait, blocking, timeout)
 
     @hides_client("Semaphore.__init__")
@@ -216,12 +217,12 @@ class BaseSemaphore(PermitsLock[L]):
         limit: int | None = None,
         *,
         weight: int = 1,
-        ttl: float = 30.0,
-        wait: float | None = None,
+        ttl: Seconds = 30.0,
+        wait: Seconds | None = None,
         renew: bool = True,
         on_lost: Callable[[L], object] | None = None,
-        max_hold: float | None = None,
-        progress_within: float | None = None,
+        max_hold: Seconds | None = None,
+        progress_within: Seconds | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         **mistaken: Never,
@@ -259,7 +260,7 @@ def checked(limit: object, weight: object) -> Permits:
     return permit.semaphore(weight, limit)
 
 
-def acquire_wait(own: float | None, blocking: bool, timeout: float | None) -> float | None:
+def acquire_wait(own: float | None, blocking: bool, timeout: Seconds | None) -> float | None:
     """Return the seconds to wait (None: no limit) for the arguments of threading.Semaphore.acquire; without any, ``own``.
 
     Raises ValueError as threading.Semaphore does.
@@ -268,4 +269,4 @@ def acquire_wait(own: float | None, blocking: bool, timeout: float | None) -> fl
         if timeout is not None:
             raise ValueError("can't specify timeout for non-blocking acquire")
         return 0.0
-    return own if timeout is None else checked_wait(max(0.0, timeout))
+    return own if timeout is None else checked_timeout(timeout)

@@ -20,6 +20,7 @@ from holdfast._core.quorum.lease import QuorumLease
 from holdfast._core.quorum.nodes import QuorumNodes
 from holdfast._core.quorum.votes import DECLARE_NEW, AllAnswered, QuorumAttempt, ServerSet, YesCount
 from holdfast._core.requests import Answer, Command, ConfigMismatch, Poll, Run, TooFew, WireError, in_the_way
+from holdfast._durations import Seconds
 from holdfast._lua import codes
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
@@ -63,7 +64,7 @@ def find(
 
 
 def declaring(
-    servers: object, face: Literal["sync", "asyncio"], *, max_ttl: float, force: bool, answer_within: float, prefix: str
+    servers: object, face: Literal["sync", "asyncio"], *, max_ttl: Seconds, force: bool, answer_within: Seconds, prefix: str
 ) -> tuple[tuple[Endpoint, ...], Coroutine[Any, Any, dict[str, str]]]:
     """Return the servers to be declared new, and the operation that does it; `declare_new` runs it.
 
@@ -111,19 +112,19 @@ class BaseRedlock(lock_base.BaseLock[L]):
         servers: Sequence[object] | Mapping[str, object],
         name: str | bytes,
         *,
-        ttl: float = 30.0,
-        wait: float | None = None,
+        ttl: Seconds = 30.0,
+        wait: Seconds | None = None,
         renew: bool = True,
         on_lost: Callable[[L], object] | None = None,
-        max_hold: float | None = None,
-        progress_within: float | None = None,
+        max_hold: Seconds | None = None,
+        progress_within: Seconds | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
         max_passes: int = 32,
-        max_pass_time: float = 0.01,
-        max_ttl: float = options.LONGEST_LEASE,
-        answer_within: float = 0.2,
+        max_pass_time: Seconds = 0.01,
+        max_ttl: Seconds = options.LONGEST_LEASE,
+        answer_within: Seconds = 0.2,
         **mistaken: Never,
     ) -> None:
         options.refuse_mistaken(mistaken, type(self).__name__)
@@ -246,7 +247,7 @@ class BaseQuorumCore(lease.LeaseCore):
             parameter="ticket",
         )
 
-    async def renew_on_server(self, ttl: float | None) -> None:
+    async def renew_on_server(self, ttl: Seconds | None) -> None:
         self.check()
         quorum_lease, attempt = self.held_lease, self.attempt
         ttl = quorum_lease.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, attempt.server_set.longest)

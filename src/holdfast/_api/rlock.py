@@ -15,6 +15,7 @@ from typing import Any, Literal, Never, TypeVar
 from holdfast._api.lease import BaseLease, Entered, LeaseCore, core_of
 from holdfast._api.lock import BaseLock, L
 from holdfast._api.options import refuse_mistaken
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError, LeaseLost, NotHeld
 
@@ -197,23 +198,23 @@ class Reentrant(BaseLock[L]):
         client: object,
         name: str | bytes,
         *,
-        ttl: float = 30.0,
-        wait: float | None = None,
+        ttl: Seconds = 30.0,
+        wait: Seconds | None = None,
         renew: bool = True,
         on_lost: Callable[[L], object] | None = None,
-        max_hold: float | None = None,
-        progress_within: float | None = None,
+        max_hold: Seconds | None = None,
+        progress_within: Seconds | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
-        linger: float = 0.0,
+        linger: Seconds = 0.0,
         max_passes: int = 32,
-        max_pass_time: float = 0.01,
+        max_pass_time: Seconds = 0.01,
         replicas: int = 0,
-        quarantine: bool | float = False,
+        quarantine: bool | Seconds = False,
         deadlock: Literal["wait", "raise"] = "wait",
-        max_ttl: float | None = None,
-        answer_within: float | None = None,
+        max_ttl: Seconds | None = None,
+        answer_within: Seconds | None = None,
         **mistaken: Never,
     ) -> None:
         refuse_mistaken(mistaken, type(self).__name__)

@@ -12,6 +12,7 @@ from holdfast._api.permit import HeldPermits, PermitsLock
 from holdfast._core import permit
 from holdfast._core.lock.records import Attempt
 from holdfast._core.requests import WireError
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 
 
@@ -81,12 +82,12 @@ class BaseRWLock(Generic[L]):
         client: object,
         name: str | bytes,
         *,
-        ttl: float = 30.0,
-        wait: float | None = None,
+        ttl: Seconds = 30.0,
+        wait: Seconds | None = None,
         renew: bool = True,
         on_lost: Callable[[L], object] | None = None,
-        max_hold: float | None = None,
-        progress_within: float | None = None,
+        max_hold: Seconds | None = None,
+        progress_within: Seconds | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         **mistaken: Never,

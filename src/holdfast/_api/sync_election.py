@@ -13,6 +13,7 @@ from holdfast._api.sync_election_lock import ElectionLock, LeaderLock
 from holdfast._api.sync_lease import Term
 from holdfast._clock import clock
 from holdfast._core.election import Elected, LeaderWatch
+from holdfast._durations import Seconds
 from holdfast.errors import HoldfastError, HoldfastWarning
 
 __all__ = ["Elected", "Election", "Term"]
@@ -61,7 +62,7 @@ class Election(election.BaseElection[Term]):
         """The current term of this candidate; None while it does not lead. `Term.lost` is set when leadership is lost."""
         return self._lock.lease
 
-    def campaign(self, wait: float | None = None) -> Term:
+    def campaign(self, wait: Seconds | None = None) -> Term:
         """Wait until this candidate is elected, and return its term. Return the current term at once if it leads already.
 
         ``wait`` is in seconds; None: as long as this object's ``wait`` option allows. Raises LockTimeout if the candidate was

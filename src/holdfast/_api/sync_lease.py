@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._api import lease as leases
+from holdfast._durations import Seconds
 from holdfast._log import logger
 from holdfast._runtime.drivers.sync import Runner
 from holdfast._runtime.flag import Flag
@@ -27,7 +28,7 @@ class Lease(leases.BaseLease):
         event: threading.Event = self._core.lost_event()
         return event
 
-    def renew(self, ttl: float | None = None) -> None:
+    def renew(self, ttl: Seconds | None = None) -> None:
         """Set the lease to expire ``ttl`` seconds from now (default: its last length); the remaining time is not added.
 
         Raises LeaseLost if the lease is lost, NotHeld if it was released, ServerError if the server cannot be reached.
@@ -46,7 +47,7 @@ class Lease(leases.BaseLease):
 class LockLease(Lease):
     """The lease of a lock on one server: it can be handed over to another process by a ticket."""
 
-    def ticket(self, expires: float = 60.0) -> Ticket:
+    def ticket(self, expires: Seconds = 60.0) -> Ticket:
         """Return a ticket that hands the lock over to another process, which calls `redeem` within ``expires`` seconds, once.
 
         When the ticket is returned, this lease has ended, as after a release. If no process redeems the ticket in time, it
@@ -117,7 +118,7 @@ class LeaseCore(TellsLoss, leases.LeaseCore):
                 event.set()
         return event
 
-    def issue_ticket(self, expires: float, token: str = "") -> Ticket:
+    def issue_ticket(self, expires: Seconds, token: str = "") -> Ticket:
         """Issue a ticket, under this ``token`` if it is not empty: the caller may have stored the ticket's text before."""
         from holdfast._api import ticket  # Imported late: most programs never issue a ticket.
 

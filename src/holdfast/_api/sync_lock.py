@@ -21,6 +21,7 @@ from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
+from holdfast._durations import Seconds
 from holdfast._runtime.drivers.choice import driver_for
 from holdfast._runtime.drivers.sync import Runner
 from holdfast._runtime.process import current
@@ -62,7 +63,7 @@ class BaseSyncLock(lock.BaseLock[L]):
         core = self._live()
         return None if core is None else core.user_lease()
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
         """Acquire the lock and return True; return False if it stays busy. ``timeout`` is in seconds.
 
         Works like threading.Lock.acquire, except that without arguments it waits as long as this object's ``wait`` option
@@ -296,7 +297,7 @@ class Lock(BaseSyncLock[LockLease]):
 
     _lease_type = LockLease
 
-    def ticket(self, expires: float = 60.0) -> Ticket:
+    def ticket(self, expires: Seconds = 60.0) -> Ticket:
         """Return a ticket that hands the lock over to another process, as `LockLease.ticket` does.
 
         Raises NotHeld if the lock is not held by this object.

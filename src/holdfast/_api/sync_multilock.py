@@ -10,6 +10,7 @@ from holdfast._api import multilock as multilocks
 from holdfast._api.flow import InThreads, complete
 from holdfast._api.sync_lease import LostFlag, TellsLoss
 from holdfast._api.sync_lock import BaseSyncLock, Lock
+from holdfast._durations import Seconds
 from holdfast._runtime.drivers.sync import Runner
 from holdfast.errors import HoldfastError
 
@@ -23,7 +24,7 @@ class MultiLease(multilocks.BaseMultiLease):
         event: threading.Event = self._core.event
         return event
 
-    def renew(self, ttl: float | None = None) -> None:
+    def renew(self, ttl: Seconds | None = None) -> None:
         """Set all leases to expire ``ttl`` seconds from now (default: each one's last length). The remaining time is not added.
 
         Raises LeaseLost if a lease is lost, NotHeld if all were released, ServerError if a server cannot be reached.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast._api import options, redlock, sync_election_lock, sync_lease, sync_lock
 from holdfast._api.redlock import BaseQuorumCore, BaseRedlock
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.drivers.sync_quorum import Driver
 from holdfast._runtime.process import current
@@ -50,9 +51,9 @@ class ElectionLock(sync_election_lock.LeaderLock, Redlock):
 def declare_new(
     servers: object,
     *,
-    max_ttl: float = options.LONGEST_LEASE,
+    max_ttl: Seconds = options.LONGEST_LEASE,
     force: bool = False,
-    answer_within: float = 2.0,
+    answer_within: Seconds = 2.0,
     prefix: str = "hf:",
 ) -> dict[str, str]:
     """Declare servers new and return the outcome for each: they hold no locks, so they may vote or grant locks at once.

@@ -7,6 +7,7 @@ import threading
 
 from holdfast._api import permit, sync_lock
 from holdfast._api.sync_lease import Lease, LeaseCore
+from holdfast._durations import Seconds
 from holdfast.errors import HoldfastError
 
 
@@ -48,7 +49,7 @@ class Semaphore(permit.BaseSemaphore[Lease], sync_lock.BaseSyncLock[Lease]):
         """The lease of the latest acquisition by this object that is not released; None if there is none."""
         return super().lease
 
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Seconds | None = None) -> bool:
         """Acquire ``weight`` permits and return True; return False if too few became free in time. ``timeout`` is in seconds.
 
         Works like threading.Semaphore.acquire, except that without arguments it waits as long as this object's ``wait`` option

@@ -20,6 +20,7 @@ from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.ticket import Void
 from holdfast._core.names import lock_keys, name_of, raw_key, side_key, start
 from holdfast._core.requests import WireError
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import resolve
 from holdfast.errors import ConfigError, HoldfastError, TicketRefused
@@ -148,7 +149,7 @@ def _bad(why: str) -> ConfigError:
 class Issue:
     """The change of a lease into a ticket. Once it has begun, the holder has no lease, unless the server was never asked."""
 
-    def __init__(self, core: LeaseCore, expires: float, token: str = "") -> None:
+    def __init__(self, core: LeaseCore, expires: Seconds, token: str = "") -> None:
         self._core = core
         spec = core.held_lease.spec
         self._seconds = options.seconds(expires, "expires", options.MIN_TTL, spec.guard or options.MAX_TTL)
@@ -225,11 +226,11 @@ class BaseRedeem(lock.BaseLock[L]):
         *,
         prefix: str = "hf:",
         key: str | bytes | None = None,
-        ttl: float = 30.0,
+        ttl: Seconds = 30.0,
         renew: bool = True,
         on_lost: Callable[[L], object] | None = None,
-        max_hold: float | None = None,
-        progress_within: float | None = None,
+        max_hold: Seconds | None = None,
+        progress_within: Seconds | None = None,
         label: str | None = None,
         **mistaken: Never,
     ) -> None:

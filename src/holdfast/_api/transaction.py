@@ -21,6 +21,7 @@ from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.transaction_options import address_of, checked_keys, limits, no_coroutine, raw, server_of
 from holdfast._core.requests import CallClient, CallUser, Sleep
 from holdfast._core.transaction import TRIES, Changed, GivenUp, persist
+from holdfast._durations import Seconds
 from holdfast._net.client_pipeline import (
     CUT,
     LOST,
@@ -153,7 +154,7 @@ class BaseTransaction(Steps):
         if self._state != "over" and not isinstance(error, self._dropped):
             await self._operate(self._abandon())  # An interrupt has ended the driver between two steps.
 
-    async def _repeat(self, function: Callable[[Any], Any], tries: int, wait: float | None) -> Any:
+    async def _repeat(self, function: Callable[[Any], Any], tries: int, wait: Seconds | None) -> Any:
         """Run the function in new transactions until one succeeds. `run` runs this flow."""
         bounds = limits(tries, wait)
         one_try = self._as_function(self._try)
@@ -538,7 +539,7 @@ class Transaction(InThreads, BaseTransaction):
         """
         complete(self._exit(failed=kind is not None))
 
-    def run(self, function: Callable[[Transaction], T], *, tries: int = TRIES, wait: float | None = None) -> T:
+    def run(self, function: Callable[[Transaction], T], *, tries: int = TRIES, wait: Seconds | None = None) -> T:
         """Call a function with a transaction after WATCH, then send EXEC; repeat both after each conflict with another client.
 
         Args:
@@ -634,7 +635,7 @@ class AioTransaction(InTasks, BaseTransaction):
         await self._exit(failed=kind is not None)
 
     async def run(
-        self, function: Callable[[AioTransaction], Awaitable[T]], *, tries: int = TRIES, wait: float | None = None
+        self, function: Callable[[AioTransaction], Awaitable[T]], *, tries: int = TRIES, wait: Seconds | None = None
     ) -> T:
         """Call a function with a transaction after WATCH, then send EXEC; repeat both after each conflict with another client.
 

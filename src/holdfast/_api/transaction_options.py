@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Literal, NoReturn
 
 from holdfast._api.options import checked_wait, whole_number
+from holdfast._durations import Seconds
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.resolve import check_face, one_place, resolve
 from holdfast._net.slots import slot_of
 from holdfast.errors import ConfigError
 
 
-def limits(tries: int, wait: float | None) -> tuple[int, float | None]:
+def limits(tries: int, wait: Seconds | None) -> tuple[int, float | None]:
     """Return the ``tries`` and ``wait`` of `Transaction.run`. Raises ConfigError if one is out of range."""
     if whole_number(tries, "tries") < 1:
         raise ConfigError("tries must be at least 1", parameter="tries")

@@ -13,6 +13,7 @@ from holdfast._api.functions import is_async, named, refuse_generator, takes_opt
 from holdfast._api.templates import Filled
 from holdfast._api.transaction import AioTransaction, BaseTransaction, Transaction
 from holdfast._core.transaction import TRIES
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError
 
@@ -33,7 +34,7 @@ class Decorator(Protocol):
 
 @takes_options('@transactional(client, "stock:{sku}")')
 @hides_client()
-def transactional(client: object, *templates: str, tries: int = TRIES, wait: float | None = None) -> Decorator:
+def transactional(client: object, *templates: str, tries: int = TRIES, wait: Seconds | None = None) -> Decorator:
     """Run a function, plain or coroutine, in a transaction, and repeat it after each conflict with another client.
 
     ::

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import re
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ms|s|m|h|d)?")
+from holdfast._durations import parsed
+
 _LONGEST = 10**9  # seconds, about 31 years; longer times overflow the timers of some systems
 
 
 def duration(text: str) -> float:
     """Parse a duration of zero or more, and return its seconds. Raises ArgumentTypeError."""
-    match = _DURATION.fullmatch(text)
-    seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else -1.0
-    if not 0 <= seconds <= _LONGEST:
+    seconds = parsed(text if text[-1:].isalpha() else f"{text}s")
+    if seconds is None or seconds > _LONGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration: pass 30 (seconds), 0.5, 500ms, 5m, 2h or 1d")
     return seconds
 

@@ -11,6 +11,7 @@ from holdfast._api.lease import core_of
 from holdfast._api.options import refuse_mistaken
 from holdfast._clock import clock as local_clock
 from holdfast._core.names import raw_key
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 from holdfast.errors import LeaseLost
 from holdfast.legacy._shared import AioBase, Base, BaseLock, LegacyCore
@@ -153,8 +154,8 @@ class BaseMigrating(BaseLock[M]):
         key: str | bytes,
         *,
         name: str | bytes | None = None,
-        ttl: float = 30.0,
-        wait: float | None = None,
+        ttl: Seconds = 30.0,
+        wait: Seconds | None = None,
         unit: Unit = "s",
         clock: Clock = "own",
         prefix: str = "hf:",
@@ -178,7 +179,7 @@ class BaseMigrating(BaseLock[M]):
 class _BaseNew:
     """The new lock (`holdfast.Lock`) inside a `Migrating` lock."""
 
-    def __init__(self, client: object, name: str | bytes, ttl: float, prefix: str) -> None:
+    def __init__(self, client: object, name: str | bytes, ttl: Seconds, prefix: str) -> None:
         self._options = client, name, ttl, prefix
         self.lock(0)  # Checks the options.
 
@@ -256,7 +257,7 @@ class _AioOld(_BaseOld[AioTimestampLease], AioTimestampLock):
 class MigratingLease(BaseMigratingLease):
     """One acquisition of a `Migrating` lock, the target of ``with``."""
 
-    def renew(self, ttl: float | None = None) -> None:
+    def renew(self, ttl: Seconds | None = None) -> None:
         """Renew the leases of both locks for ``ttl`` seconds from now (None: the same as before). Raises LeaseLost, NotHeld or
         ServerError."""
         self._both.new.renew(ttl)
@@ -302,7 +303,7 @@ class Migrating(BaseMigrating[MigratingLease], Base[MigratingLease]):
 class AioMigratingLease(BaseMigratingLease):
     """One acquisition of a `Migrating` lock, the target of ``async with``."""
 
-    async def renew(self, ttl: float | None = None) -> None:
+    async def renew(self, ttl: Seconds | None = None) -> None:
         """Renew the leases of both locks for ``ttl`` seconds from now (None: the same as before). Raises LeaseLost, NotHeld or
         ServerError."""
         await self._both.new.renew(ttl)

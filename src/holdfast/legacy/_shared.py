@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.lease import Entered, core_of
 from holdfast._api.options import acquire_wait, checked_wait
+from holdfast._durations import Seconds
 from holdfast._log import of_the_user
 from holdfast.errors import HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 
@@ -78,7 +79,7 @@ class BaseLock(Steps, Generic[L]):
         """Acquire the lock within ``wait`` seconds (None: without limit), and return the lease. Raises LockTimeout."""
         raise NotImplementedError
 
-    async def _acquire(self, blocking: bool, timeout: float) -> bool:
+    async def _acquire(self, blocking: bool, timeout: Seconds) -> bool:
         try:
             self._taken(self._owner(), await self._take(acquire_wait(self._wait, blocking, timeout)))
         except LockTimeout:
@@ -137,7 +138,7 @@ class BaseLock(Steps, Generic[L]):
 class Base(InThreads, BaseLock[L]):
     """The methods of a threading.Lock, for locks of this package."""
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
         """Acquire the lock, as threading.Lock does. Return False if it stayed busy. Raises ServerError.
 
         Without arguments, the call waits as long as this object's ``wait`` allows.
@@ -166,7 +167,7 @@ class Base(InThreads, BaseLock[L]):
 class AioBase(InTasks, BaseLock[L]):
     """The methods of an asyncio.Lock, for locks of this package."""
 
-    async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+    async def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
         """Acquire the lock, as threading.Lock does. Return False if it stayed busy. Raises ServerError.
 
         Without arguments, the call waits as long as this object's ``wait`` allows.

@@ -15,6 +15,7 @@ from holdfast._core import timestamp
 from holdfast._core.lock.records import answer_within
 from holdfast._core.names import raw_key
 from holdfast._core.timestamp import Hold, Stamp, Strange, Theirs
+from holdfast._durations import Seconds
 from holdfast._log import of_the_user
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.flag import Flag
@@ -36,7 +37,7 @@ T = TypeVar("T")
 S = TypeVar("S", bound="BaseTimestampLease")
 
 
-def make_stamp(timeout: float, key: str | bytes, ttl: float, unit: object, clock: object) -> Stamp:
+def make_stamp(timeout: float, key: str | bytes, ttl: Seconds, unit: object, clock: object) -> Stamp:
     """Return the checked options of a timestamp lock. Raises ConfigError, which names the parameter."""
     raw = raw_key(key)
     ttl = seconds(ttl, "ttl", MIN_TTL)
@@ -114,7 +115,7 @@ class BaseTimestampLease:
         if not await _ask(self._caller, self._stamp, timestamp.release(self._stamp, self._hold)):
             raise self._lease_lost(self._lost or (_TAKEN if in_time else "its time had passed when it was released"))
 
-    async def _renew(self, ttl: float | None) -> None:
+    async def _renew(self, ttl: Seconds | None) -> None:
         self.check()
         ttl = self._ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL)
         if not await _ask(self._caller, self._stamp, timestamp.renew(self._stamp, self._hold, ttl)):
@@ -155,8 +156,8 @@ class BaseTimestampLock(BaseLock[S]):
         client: object,
         key: str | bytes,
         *,
-        ttl: float = 30.0,
-        wait: float | None = None,
+        ttl: Seconds = 30.0,
+        wait: Seconds | None = None,
         unit: Unit = "s",
         clock: Clock = "own",
         **mistaken: Never,
@@ -220,7 +221,7 @@ def called(stamp: Stamp) -> str:
 class TimestampLease(BaseTimestampLease):
     """One acquisition of a `TimestampLock`, the target of ``with``. It has no fence: the key has no room for one."""
 
-    def renew(self, ttl: float | None = None) -> None:
+    def renew(self, ttl: Seconds | None = None) -> None:
         """Renew the lease for ``ttl`` seconds from now (None: the same as before). The time left is replaced, not
         extended.
 
@@ -268,7 +269,7 @@ class TimestampLock(BaseTimestampLock[TimestampLease], Base[TimestampLease]):
 class AioTimestampLease(BaseTimestampLease):
     """One acquisition of a `TimestampLock`, the target of ``async with``. It has no fence: the key has no room for one."""
 
-    async def renew(self, ttl: float | None = None) -> None:
+    async def renew(self, ttl: Seconds | None = None) -> None:
         """Renew the lease for ``ttl`` seconds from now (None: the same as before). The time left is replaced, not
         extended.
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast._api.options import seconds
+from holdfast._durations import Seconds
 from holdfast._local.guardian import parent, program
 from holdfast.errors import ConfigError, HoldfastError, LeaseLost
 from holdfast.schedule.run import Cancelled
@@ -59,7 +60,7 @@ class Command:
         *,
         env: Mapping[str, str] | None = None,
         directory: str | None = None,
-        kill_after: float = 3.0,
+        kill_after: Seconds = 3.0,
         pass_url: bool = False,
         echo: Callable[[str], None] | None = None,
     ) -> None:

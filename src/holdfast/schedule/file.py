@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
-import re
 import sys
 import tomllib
 from collections.abc import Callable
@@ -18,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast._core.names import encoded
+from holdfast._durations import parsed
 from holdfast.errors import ConfigError
 from holdfast.schedule.command import Command
 from holdfast.schedule.definition import checked
 from holdfast.schedule.schedule import Options
 from holdfast.schedule.timetable import Cron, Every, Timetable
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _TIMES = {"ttl", "min_runtime", "grace", "max_runtime", "jitter", "kill_after", "every"}
 _OPTIONS = {field.name for field in dataclasses.fields(Options)}
 _OF_COMMANDS = {"shell", "env", "directory", "kill_after", "pass_url"}
@@ -117,10 +115,10 @@ class _Table:
         value = self.values[key]
         if isinstance(value, int | float) and not isinstance(value, bool):
             return value
-        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-        if match is None:
+        duration = parsed(value) if isinstance(value, str) else None
+        if duration is None:
             raise self.wrong(key, f'{value!r} is not a duration: write 30 (seconds), "500ms", "30s", "5m", "2h" or "1d"')
-        return float(match[1]) * _UNITS[match[2]]
+        return duration
 
     def option(self, key: str) -> Any:
         """Return the value of a job's option, converted to the type that the option needs."""

@@ -13,13 +13,14 @@ from typing import Any, Literal, Never, NoReturn, Self, TypeVar
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.functions import is_async, refuse_generator
-from holdfast._api.options import refuse_mistaken
+from holdfast._api.options import refuse_mistaken, seconds
 from holdfast._core.schedule import commands
 from holdfast._core.schedule.commands import Entry, JobFacts
 from holdfast._core.schedule.job import Full, Keys, Obeyed, Options, UnknownJob, Unusable
 from holdfast._core.schedule.misfire import following
 from holdfast._core.schedule.records import ServedJob
 from holdfast._core.schedule.state import ScheduleState
+from holdfast._durations import Seconds
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current, describe
 from holdfast.errors import ConfigError
@@ -204,7 +205,7 @@ class BaseSchedule(Steps):
         raise TypeError("a schedule cannot be pickled: create another one, with the same name, in the other process")
 
     def cron(
-        self, expression: str, *, tz: str = "UTC", name: str | None = None, jitter: float = 0.0, **options: Any
+        self, expression: str, *, tz: str = "UTC", name: str | None = None, jitter: Seconds = 0.0, **options: Any
     ) -> Callable[[F], F]:
         """Decorator: run the function at the times of a cron expression, by the clock of time zone ``tz``.
 
@@ -219,7 +220,7 @@ class BaseSchedule(Steps):
 
         return declare
 
-    def every(self, seconds: float, *, name: str | None = None, jitter: float = 0.0, **options: Any) -> Callable[[F], F]:
+    def every(self, seconds: Seconds, *, name: str | None = None, jitter: Seconds = 0.0, **options: Any) -> Callable[[F], F]:
         """Decorator: run the function at each multiple of ``seconds`` since 1970, by the server's clock. See `cron`."""
 
         def declare(function: F) -> F:
@@ -306,11 +307,12 @@ class BaseSchedule(Steps):
         finally:
             self._mutex.release()
 
-    async def _stop(self, finish_within: float) -> None:
+    async def _stop(self, finish_within: Seconds) -> None:
+        left = seconds(finish_within, "finish_within", 0.0)
         service = self._service
         if service is not None and service.here:
-            service.stop(finish_within)
-            if not await service.ended(finish_within + PATIENCE):
+            service.stop(left)
+            if not await service.ended(left + PATIENCE):
                 log.warning("schedule %r: some runs did not end when told to; they go on in this process", self.name)
 
     async def _overview(self) -> Overview:
@@ -420,15 +422,16 @@ class Schedule(InThreads, BaseSchedule):
         if is_async(function):
             raise ConfigError(f"job {name!r} is a coroutine function: use holdfast.aio.Schedule", parameter="function")
 
-    def run(self, finish_within: float = 10.0) -> None:
+    def run(self, finish_within: Seconds = 10.0) -> None:
         """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then stop as `stop` does with ``finish_within``.
 
         A second SIGTERM or SIGINT ends the runs at once.
         """
+        left = seconds(finish_within, "finish_within", 0.0)
         self.start()
         service = self._service
         assert service is not None
-        stopping = Stopping(service.stop, finish_within)
+        stopping = Stopping(service.stop, left)
         before = {}
         if threading.current_thread() is threading.main_thread():
             before = {number: signal.signal(number, stopping.heard) for number in stopping.signals()}
@@ -445,7 +448,7 @@ class Schedule(InThreads, BaseSchedule):
         unreachable."""
         complete(self._start())
 
-    def stop(self, finish_within: float = 10.0) -> None:
+    def stop(self, finish_within: Seconds = 10.0) -> None:
         """Start no more runs, and wait until the present runs of this process have ended.
 
         Runs have ``finish_within`` seconds to finish. After that they are cancelled. A run that goes on nevertheless keeps its
@@ -520,17 +523,18 @@ class AioSchedule(InTasks, BaseSchedule):
     _caller_type = AioCaller
     _service_type = AioService
 
-    async def run(self, finish_within: float = 10.0) -> None:
+    async def run(self, finish_within: Seconds = 10.0) -> None:
         """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then stop as `stop` does with ``finish_within``.
 
         A second SIGTERM or SIGINT ends the runs at once.
         """
         import asyncio  # Imported late: programs of threads need no asyncio.
 
+        left = seconds(finish_within, "finish_within", 0.0)
         await self.start()
         service = self._service
         assert service is not None
-        stopping = Stopping(service.stop, finish_within)
+        stopping = Stopping(service.stop, left)
         loop = asyncio.get_running_loop()
         numbers = stopping.signals() if threading.current_thread() is threading.main_thread() else ()
         for number in numbers:
@@ -538,7 +542,7 @@ class AioSchedule(InTasks, BaseSchedule):
         try:
             await service.over.wait()
         except asyncio.CancelledError:
-            await self.stop(finish_within)
+            await self.stop(left)
             raise
         finally:
             for number in numbers:
@@ -549,7 +553,7 @@ class AioSchedule(InTasks, BaseSchedule):
         unreachable."""
         await self._start()
 
-    async def stop(self, finish_within: float = 10.0) -> None:
+    async def stop(self, finish_within: Seconds = 10.0) -> None:
         """Start no more runs, and wait until the present runs of this process have ended.
 
         Runs have ``finish_within`` seconds to finish. After that they are cancelled. A run that goes on nevertheless keeps its

@@ -14,7 +14,9 @@ import math
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from holdfast._api import options
 from holdfast._core import control_records
+from holdfast._durations import Seconds
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,8 +55,8 @@ class Timetable:
 
     kind: ClassVar[str]
 
-    def __init__(self, *, jitter: float = 0.0, salt: str = "") -> None:
-        self.jitter = _seconds("jitter", jitter, 0.0)
+    def __init__(self, *, jitter: Seconds = 0.0, salt: str = "") -> None:
+        self.jitter = options.seconds(jitter, "jitter", 0.0, LONGEST)
         self.salt = salt
 
     def after(self, t: float) -> float:
@@ -112,9 +114,9 @@ class Every(Timetable):
 
     kind = "every"
 
-    def __init__(self, seconds: float, *, jitter: float = 0.0, salt: str = "") -> None:
+    def __init__(self, seconds: Seconds, *, jitter: Seconds = 0.0, salt: str = "") -> None:
         super().__init__(jitter=jitter, salt=salt)
-        self.seconds = _seconds("every", seconds, SHORTEST)
+        self.seconds = options.seconds(seconds, "every", SHORTEST, LONGEST)
         # the multiples must be computed in whole microseconds: as a float, 1000 * 0.1 may be off
         self._us = round(self.seconds * 1_000_000)
 
@@ -139,7 +141,7 @@ class Cron(Timetable):
 
     kind = "cron"
 
-    def __init__(self, expression: str, tz: str | tzinfo = "UTC", *, jitter: float = 0.0, salt: str = "") -> None:
+    def __init__(self, expression: str, tz: str | tzinfo = "UTC", *, jitter: Seconds = 0.0, salt: str = "") -> None:
         super().__init__(jitter=jitter, salt=salt)
         if not isinstance(expression, str):
             raise ConfigError(f"cron= is {expression!r}: write it as text, as in '0 3 * * *'", parameter="cron")
@@ -272,11 +274,3 @@ def _told(expression: str, plain: str, why: str) -> str:
         return f"cron {expression!r}: {why}"
     field = fields[list(_FIELDS).index(name) - 6 + len(fields)]
     return f"cron {expression!r}: {field!r} is not a valid {name}: {_FIELDS[name]}; lists (1,5), ranges (1-5), steps (*/10)"
-
-
-def _seconds(name: str, value: float, least: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{name}= is {value!r}: it must be a number of seconds", parameter=name)
-    if not least <= value <= LONGEST:
-        raise ConfigError(f"{name}= is {value:g}: it must be {least:g} to {LONGEST:g} seconds", parameter=name)
-    return float(value)

@@ -40,6 +40,7 @@ from holdfast._core.requests import WireError
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.entry import MAX_SIZE
 from holdfast._core.single_flight.flight import EntrySpec, Failed, Found, Load, Loading, LookupPolicy, Record
+from holdfast._durations import Seconds
 from holdfast._log import logger
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current, describe
@@ -97,16 +98,16 @@ class BaseCache(Steps):
         client: object,
         name: str,
         *,
-        ttl: float = 60.0,
-        stale: float = 0.0,
+        ttl: Seconds = 60.0,
+        stale: Seconds = 0.0,
         codec: object = "json",
-        wait: float | None = 30.0,
+        wait: Seconds | None = 30.0,
         busy: Literal["raise", "load"] = "raise",
         beta: float = 0.0,
         errors: type[Exception] | tuple[type[Exception], ...] = (),
-        error_ttl: float = 5.0,
-        load_ttl: float = 5.0,
-        max_hold: float | None = None,
+        error_ttl: Seconds = 5.0,
+        load_ttl: Seconds = 5.0,
+        max_hold: Seconds | None = None,
         down: Literal["load", "raise"] = "load",
         prefix: str = "hf:",
         max_size: int = MAX_SIZE,
@@ -149,11 +150,11 @@ class BaseCache(Steps):
 
     def _options(
         self,
-        ttl: float | None,
-        stale: float | None,
+        ttl: Seconds | None,
+        stale: Seconds | None,
         tags: Iterable[str],
         *,
-        wait: float | Unset | None = UNSET,
+        wait: Seconds | Unset | None = UNSET,
         busy: str | None = None,
         default: Any = UNSET,
     ) -> How:
@@ -513,10 +514,10 @@ class Cache(InThreads, BaseCache):
         key: str,
         loader: Callable[[], T],
         *,
-        ttl: float | None = None,
-        stale: float | None = None,
+        ttl: Seconds | None = None,
+        stale: Seconds | None = None,
         tags: Iterable[str] = (),
-        wait: float | Unset | None = UNSET,
+        wait: Seconds | Unset | None = UNSET,
         busy: Literal["raise", "load"] | None = None,
         default: Any = UNSET,
     ) -> T:
@@ -538,7 +539,7 @@ class Cache(InThreads, BaseCache):
         return complete(self._get(key, default))
 
     def set(
-        self, key: str, value: Any, *, ttl: float | None = None, stale: float | None = None, tags: Iterable[str] = ()
+        self, key: str, value: Any, *, ttl: Seconds | None = None, stale: Seconds | None = None, tags: Iterable[str] = ()
     ) -> None:
         """Store a value. A load that runs now and an earlier call whose request arrives late do not replace it.
 
@@ -566,11 +567,11 @@ class Cache(InThreads, BaseCache):
         self,
         template: str,
         *,
-        ttl: float | None = None,
-        stale: float | None = None,
+        ttl: Seconds | None = None,
+        stale: Seconds | None = None,
         tags: Iterable[str] = (),
         ignore: str | Iterable[str] = (),
-        wait: float | Unset | None = UNSET,
+        wait: Seconds | Unset | None = UNSET,
         busy: Literal["raise", "load"] | None = None,
         default: Any = UNSET,
     ) -> Callable[[Callable[P, T]], Memoized[P, T]]:
@@ -639,10 +640,10 @@ class AioCache(InTasks, BaseCache):
         key: str,
         loader: Callable[[], Awaitable[T]],
         *,
-        ttl: float | None = None,
-        stale: float | None = None,
+        ttl: Seconds | None = None,
+        stale: Seconds | None = None,
         tags: Iterable[str] = (),
-        wait: float | Unset | None = UNSET,
+        wait: Seconds | Unset | None = UNSET,
         busy: Literal["raise", "load"] | None = None,
         default: Any = UNSET,
     ) -> T:
@@ -665,7 +666,7 @@ class AioCache(InTasks, BaseCache):
         return await self._get(key, default)
 
     async def set(
-        self, key: str, value: Any, *, ttl: float | None = None, stale: float | None = None, tags: Iterable[str] = ()
+        self, key: str, value: Any, *, ttl: Seconds | None = None, stale: Seconds | None = None, tags: Iterable[str] = ()
     ) -> None:
         """Store a value. A load that runs now and an earlier call whose request arrives late do not replace it.
 
@@ -693,11 +694,11 @@ class AioCache(InTasks, BaseCache):
         self,
         template: str,
         *,
-        ttl: float | None = None,
-        stale: float | None = None,
+        ttl: Seconds | None = None,
+        stale: Seconds | None = None,
         tags: Iterable[str] = (),
         ignore: str | Iterable[str] = (),
-        wait: float | Unset | None = UNSET,
+        wait: Seconds | Unset | None = UNSET,
         busy: Literal["raise", "load"] | None = None,
         default: Any = UNSET,
     ) -> Callable[[Callable[P, Awaitable[T]]], AioMemoized[P, T]]:

@@ -18,6 +18,7 @@ from holdfast._api.options import MIN_TTL, seconds
 from holdfast._core.lock.records import milliseconds
 from holdfast._core.lock.replies import BLOCK
 from holdfast._core.names import home, lock_keys, public_part, record_key
+from holdfast._durations import Seconds
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.url import from_url
 from holdfast._runtime.process import describe
@@ -127,7 +128,7 @@ class Memory:
         self._do("DEL", _keys(lock)[0])
         self._noticed(notice)
 
-    def steal(self, lock: Named, *, ttl: float = 30.0, notice: bool = True) -> int:
+    def steal(self, lock: Named, *, ttl: Seconds = 30.0, notice: bool = True) -> int:
         """Let an imaginary process acquire the lock for ``ttl`` seconds, even if the lock is held. Return the new fence.
 
         The fence is higher than all earlier ones. If ``notice`` is True, a holder in this process has noticed the loss
@@ -179,10 +180,9 @@ class Memory:
         finally:
             self.start()
 
-    def slow(self, delay: float) -> None:
+    def slow(self, delay: Seconds) -> None:
         """Delay each reply of the server by ``delay`` seconds of real time from now on; 0: answer at once again."""
-        seconds(delay, "delay", 0)
-        self._serving.delay = delay
+        self._serving.delay = seconds(delay, "delay", 0)
 
     def drop_replies(self, count: int = 1) -> None:
         """Execute the next ``count`` scripts, but cut the connection before the reply to each of them is sent.

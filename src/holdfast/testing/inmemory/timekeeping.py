@@ -7,6 +7,7 @@ import math
 import threading
 
 from holdfast import _clock as local
+from holdfast._durations import Seconds, as_number
 from holdfast._runtime.process import close
 from holdfast.testing.inmemory import inside
 
@@ -27,7 +28,7 @@ class Clock:
     def __repr__(self) -> str:
         return f"<holdfast.testing.clock, {local.ahead:g} s ahead>"
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, seconds: Seconds) -> None:
         """Move the clock forward in one step, as if the whole machine had slept. No lease is renewed meanwhile.
 
         When the method returns, expired leases are lost, expired waits have timed out, and waiters hold the locks that
@@ -36,7 +37,7 @@ class Clock:
         with self._mutex:
             self._step(_checked(seconds))
 
-    def run(self, seconds: float) -> None:
+    def run(self, seconds: Seconds) -> None:
         """Move the clock forward in small steps, as if the machine were running. Leases are renewed meanwhile."""
         with self._mutex:
             end = local.clock() + _checked(seconds)
@@ -69,10 +70,11 @@ class Clock:
         return inside.when_idle(limit=patience)
 
 
-def _checked(seconds: float) -> float:
-    if not 0 <= seconds < math.inf:
+def _checked(seconds: Seconds) -> float:
+    number = as_number(seconds)
+    if not isinstance(number, int | float) or not 0 <= number < math.inf:
         raise ValueError(f"the clock moves forward by a number of seconds, zero or more, not by {seconds!r}")
-    return seconds
+    return number
 
 
 clock = Clock()
