@@ -44,7 +44,7 @@ HOLDING = (
         "shorter-lease-not-believed",
         "_core/lock/records.py",
         "HeldLease.note_request",
-        Nth("dropped", 2),
+        Nth("dropped", 3),
         "a holder that asks for a shorter lease goes on believing in the longer one until the reply",
     ),
     Mutation(

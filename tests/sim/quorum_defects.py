@@ -125,7 +125,7 @@ MAJORITY = (
         "shorter-votes-not-believed",
         "_core/quorum/lease.py",
         "QuorumLease.note_request",
-        Nth("dropped", 2),
+        Nth("dropped", 3),
         "a holder that asks for a shorter lease goes on believing in the longer one until the reply",
     ),
     _defect(

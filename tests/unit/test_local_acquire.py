@@ -14,7 +14,7 @@ from holdfast._core.lock.local_queue import MORE_FENCES, USEFUL_LEFT_S, LocalQue
 from holdfast._core.lock.multilock import PartLost
 from holdfast._core.lock.records import Attempt, Grant, HeldLease
 from holdfast._core.lock.replies import ACQUIRE, BLOCK, RELEASE, Busy
-from holdfast._core.requests import Answer, Gone, NotSent, Request, Run, TimedOut, Unknown, Wait, WaitLocally
+from holdfast._core.requests import Answer, Gone, NotSent, Refused, Request, Run, TimedOut, Unknown, Wait, WaitLocally
 from unit.driver import ME, OTHER, Driver, Fault, Slot, always, kind_of, slot_of, spec
 from unit.node import Node
 from unit.server import Server
@@ -575,6 +575,17 @@ def test_who_is_cancelled_while_he_renews_it_passes_it_on(process: Process, appl
     assert heir.commands == ["acquire"], "it is not his alone to give up"
     assert last.looks().grant.held_lease is held_lease
     assert held_lease.maybe_in_flight, "a late copy of the request would take the lock again"
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_request_for_more_may_have_extended_the_lease(process: Process, cancelled: bool) -> None:
+    _, heir, held_lease = nearly_over(process)
+    process.server.now += 10
+    if cancelled:
+        heir.is_cancelled()
+    else:
+        heir.goes(None, Refused("NOPERM"))
+    assert held_lease.latest > process.clock() + held_lease.ttl
 
 
 def test_a_late_copy_does_not_take_again_what_was_found_lost(process: Process) -> None:

@@ -664,6 +664,36 @@ def test_released_while_a_majority_is_silent(fate: Callable[[], Fate]) -> None:
     assert servers.clean(), "it is told again until it answers"
 
 
+@pytest.mark.parametrize("asks", ["shorter lease", "longer lease", "renewal by the keeper", "request for more"])
+def test_a_release_is_repeated_until_no_server_can_keep_its_vote(asks: str) -> None:
+    """Of a request without a reply, the holder believes the worse, and the keeper the worst."""
+    servers = Servers(3)
+    attempt = servers.attempt()
+    quorum_lease = servers.taken(attempt)
+    kept_until = servers.now + TTL
+    servers.fates = of(Lost, 0, 1, 2)
+    if asks in {"shorter lease", "longer lease"}:
+        ttl = {"shorter lease": 1.0, "longer lease": 50.0}[asks]
+        kept_until = max(kept_until, servers.now + ttl)
+        made = quorum_lease.note_request(servers.now, ttl)
+        with pytest.raises(TooFew):
+            servers.run(acquire.renew(attempt, quorum_lease, ttl, made))
+        assert quorum_lease.deadline < kept_until
+    elif asks == "renewal by the keeper":
+        servers.now += 10
+        quorum_lease.node_leases[1].note_request(servers.now, TTL)
+        kept_until = servers.now + TTL
+    else:
+        servers.now += 10
+        assert servers.run(acquire.again(attempt, quorum_lease, 33)) is None
+        kept_until = servers.now + TTL
+        servers.given_back.clear()
+    with pytest.raises(TooFew):
+        servers.release(quorum_lease)
+    assert {give.server for give in servers.given_back} == {0, 1, 2}
+    assert min(give.until for give in servers.given_back) >= kept_until
+
+
 def test_a_vote_for_more_that_was_not_waited_for_takes_nothing_later() -> None:
     """Who passes the lock on asks for more time and fences; the release may overtake that, on another connection."""
     servers = Servers(3, fates=lambda kind, nth, server: Slow() if (kind, nth, server) == ("vote", 1, 0) else None)

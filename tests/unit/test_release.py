@@ -364,6 +364,15 @@ def test_errors_from_inside_a_script_are_known_in_every_servers_words(said: str,
     assert (str(error), error.code) == (message, code)
 
 
+def test_a_lease_that_was_renewed_is_revoked_until_it_would_have_ended() -> None:
+    for latest, until in ((1100.0, 1100.0), (1001.0, 1000.0 + SPEC.timeout + SPEC.first_ttl)):
+        driver = holding()
+        driver.failing = always(LOST[1], "release")
+        driver.run(give_up(attempt(), latest))
+        (left,) = [request for request in driver.trace if isinstance(request, SendUntilAnswered)]
+        assert left.until == pytest.approx(until, abs=1)
+
+
 def test_what_is_given_up_without_waiting_is_revoked_until_its_lease_would_have_ended() -> None:
     trying = attempt()
     giving = give_up(trying)

@@ -278,6 +278,27 @@ def test_what_is_given_back_has_no_time_left_and_cannot_be_lost() -> None:
     assert this.lose("anything") is False
 
 
+@pytest.mark.parametrize("answered", [False, True])
+def test_the_server_may_keep_what_a_renewal_prolonged_whether_or_not_it_answers(answered: bool) -> None:
+    this = held_lease()
+    assert this.latest >= 100 + 30 + margin(30.0)
+    renewing = watched(this)
+    renewal = one(renewing.due(110.0)[0])
+    if answered:
+        renewing.on_answer(renewal, 1, 110.0, 110.1)
+    else:
+        renewing.on_failed(renewal, 110.1)
+    assert this.latest >= 110 + 30 + margin(30.0)
+
+
+def test_the_server_may_keep_a_lease_whose_shortening_was_lost() -> None:
+    """Its holder relies on the shorter one from the request on."""
+    this = held_lease()
+    this.note_request(101.0, 1.0)
+    assert this.deadline < 102
+    assert this.latest >= 100 + 30 + margin(30.0)
+
+
 # max_hold
 
 

@@ -297,6 +297,8 @@ class LeaseCore(UserLease, Owner):
             kept, sent = await renewal.renew(held_lease.spec, held_lease.token, ttl, made)
         except WireError as error:
             raise server_error(held_lease.spec, error) from cause(error)
+        finally:
+            held_lease.may_extend(self.process.clock(), ttl)  # the last of several requests counts
         if not self.note_renewal(kept, made, sent, ttl):
             raise self.lease_lost()
 
@@ -367,7 +369,7 @@ class LeaseCore(UserLease, Owner):
             return
         for where, part in self.parts if self.may_be_there() else ():
             self.process.keeper.send_until_answered(
-                where, part.giving_back(revoke=part.maybe_in_flight, timeout=part.spec.timeout), part.deadline
+                where, part.giving_back(revoke=part.maybe_in_flight, timeout=part.spec.timeout), part.latest
             )
         if held_lease.lost:
             if local_queue is not None:
@@ -386,16 +388,20 @@ class LeaseCore(UserLease, Owner):
         try:
             if begun or not self.hand_on():
                 await self.release_on_server()
-        except (ServerError, QuorumError):
-            for where, part in self.parts:
-                self.process.keeper.send_until_answered(
-                    where, part.giving_back(revoke=True, timeout=part.spec.timeout), part.deadline
-                )
+        except (ServerError, QuorumError, LeaseLost):  # of a lost lease, the server may have got a late renewal
+            self.insist()
         except HoldfastError:
-            pass  # The lease was lost meanwhile.
+            pass  # It was released meanwhile.
         except BaseException:
             await self.finish_release()
             raise
+
+    def insist(self) -> None:
+        """Have the keeper release the lease: it repeats the request until the server replies or the lease has ended there."""
+        for where, part in self.parts:
+            self.process.keeper.send_until_answered(
+                where, part.giving_back(revoke=True, timeout=part.spec.timeout), part.latest
+            )
 
     async def finish_release(self) -> None:
         """Finish a release that was interrupted at an unknown point: leave nothing of the lease here or on the server."""
@@ -414,7 +420,9 @@ class LeaseCore(UserLease, Owner):
 
     async def give_up(self) -> None:
         """Revoke the token of this lease, so that the server keeps nothing under it."""
-        await release.give_up(Attempt(self.held_lease.spec, self.held_lease.token, may_be_on_server=True, maybe_in_flight=True))
+        held_lease = self.held_lease
+        given_up = Attempt(held_lease.spec, held_lease.token, may_be_on_server=True, maybe_in_flight=True)
+        await release.give_up(given_up, held_lease.latest)
 
     def count_time(self, now: float) -> None:
         """Add the time from the acquisition to local time ``now`` (seconds) to the statistics of the lock object."""

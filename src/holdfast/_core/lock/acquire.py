@@ -411,6 +411,7 @@ async def again(attempt: Attempt, held_lease: HeldLease, more: int) -> Answer[He
         answer = await ask(asking, await Now(), patient=attempt.waited, more=more)
     finally:
         held_lease.maybe_in_flight = asking.maybe_in_flight
+        held_lease.may_extend(local_queue_of(attempt).clock(), asking.spec.first_ttl)  # the last of several requests counts
     if isinstance(answer.value, Held) and not held_lease.lost:
         return Answer(answer.value, answer.sent, answer.came)
     await give_up(asking)  # lost, as the keeper may have found meanwhile; and a late copy must not acquire the lock again

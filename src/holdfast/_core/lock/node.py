@@ -272,7 +272,7 @@ class Node:
         self.renewing.forget(held_lease.token)
         timeout = held_lease.spec.timeout
         give, revoke = (held_lease.giving_back(revoke=how, timeout=timeout) for how in (held_lease.maybe_in_flight, True))
-        self.keeper.call(lambda: self._give_back(PendingUndo(self.clock(), give, revoke, held_lease.deadline, local_queue)))
+        self.keeper.call(lambda: self._give_back(PendingUndo(self.clock(), give, revoke, held_lease.latest, local_queue)))
 
     def revoke(self, local_queue: Queue, attempt: Attempt) -> None:
         spec = attempt.spec

@@ -610,6 +610,7 @@ class HeldLease:
         "fence",
         "hint",
         "label",
+        "latest",
         "local_queue",
         "lost",
         "maybe_in_flight",
@@ -635,6 +636,8 @@ class HeldLease:
     """Monotonic time, in seconds, of the grant."""
     asked_at: float
     """Monotonic time, in seconds, at which the last renewal was requested (by the user or the keeper); also its number."""
+    latest: float
+    """Latest monotonic time, in seconds, at which a server may still keep the lease: a release is repeated until then."""
     stalled_at: float
     """Monotonic time, in seconds, at which the holder counts as hung unless it reports progress before."""
     local_queue: Queue | None
@@ -642,10 +645,7 @@ class HeldLease:
     label: str | None
     """Label of the lock object that holds the lease now; handing the lease on may change it."""
     hint: str
-    """Name of the person that broke the lock, according to a message; used once the server confirms the loss.
-
-    Empty: none.
-    """
+    """Name of the person that broke the lock, according to a message, or empty; used once the server confirms the loss."""
     question_at: float
     """Monotonic time, in seconds, at which to ask the server whether the lease still exists; infinity: never."""
     questioned_at: float
@@ -671,7 +671,8 @@ class HeldLease:
             self.renew_at = int((grant.taken + after) * spec.renew_grid) / spec.renew_grid  # as `due_at`
         self.local_queue, self.owner, self.over = None, nobody, False
         self.hint = self.lost = ""
-        self.question_at, self.questioned_at = INFINITY, -INFINITY
+        self.question_at, self.questioned_at, self.latest = INFINITY, -INFINITY, -INFINITY
+        self.may_extend(grant.taken, max(spec.ttl, grant.deadline - grant.taken))
 
     def remaining(self, now: float) -> float:
         """Return the seconds for which the holder may still rely on the lease; 0 if the lease has ended."""
@@ -686,11 +687,6 @@ class HeldLease:
     def good_until(self) -> float:
         """Return the monotonic time, in seconds, at which the lease ends without a renewal or report of progress."""
         return min(self.deadline, self.ends_at, self.stalled_at)
-
-    @property
-    def latest(self) -> float:
-        """Return the latest monotonic time, in seconds, at which the lease is known to expire on the server."""
-        return self.deadline
 
     @property
     def wants_at(self) -> float:
@@ -764,6 +760,10 @@ class HeldLease:
         how = "bury" if revoke else "release"
         return Run(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
 
+    def may_extend(self, now: float, ttl: float) -> None:
+        """Note that a request sent at ``now`` may extend the lease to ``ttl`` seconds, whether or not its reply arrives."""
+        self.latest = max(self.latest, now + self.spec.timeout + ttl + margin(ttl))
+
     def note_request(self, now: float, ttl: float) -> float:
         """Note that a lease of ``ttl`` seconds is about to be requested. Return the monotonic time of the request.
 
@@ -771,6 +771,7 @@ class HeldLease:
         the request, the deadline is brought forward at once, because the reply may get lost.
         """
         self.asked_at = max(now, self.asked_at + 2e-6)
+        self.may_extend(now, ttl)
         self.deadline = min(self.deadline, now + ttl - margin(ttl))
         return self.asked_at
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from holdfast._core.lock.records import Attempt, Spec, scripts
+from holdfast._core.lock.records import INFINITY, Attempt, Spec, scripts
 from holdfast._core.operation import Dropped
 from holdfast._core.requests import Answer, NotSent, Now, Refused, Run, SendUntilAnswered, Sleep, Unknown, WireError
 
 
-async def give_up(attempt: Attempt) -> None:
+async def give_up(attempt: Attempt, latest: float = -INFINITY) -> None:
     """Remove the lock or the queue position that the server stores for an attempt. Never raises a WireError.
 
     If a copy of the attempt's request may still arrive, the attempt's token is revoked, so that the server refuses the copy.
     If the server does not reply for a moment, or refuses the revocation, for example for lack of a permission, the keeper
     (background thread) repeats it until the lease has ended.
+
+    ``latest``: `HeldLease.latest` of the lease that this attempt has got, if any: the keeper repeats the request until then, as
+    a renewal may have made the lease longer.
     """
     if not attempt.may_be_on_server:
         return
@@ -26,25 +29,25 @@ async def give_up(attempt: Attempt) -> None:
             except Refused as error:
                 if not error.transient:
                     if attempt.maybe_in_flight:
-                        await _leave_to_keeper(attempt)
+                        await _leave_to_keeper(attempt, latest)
                     break
             else:
                 break
             await Sleep(0.02)
         else:
-            await _leave_to_keeper(attempt)
+            await _leave_to_keeper(attempt, latest)
     except Dropped:
-        await _leave_to_keeper(attempt)
+        await _leave_to_keeper(attempt, latest)
         attempt.may_be_on_server = False
         raise
     attempt.may_be_on_server = False
 
 
-async def _leave_to_keeper(attempt: Attempt) -> None:
+async def _leave_to_keeper(attempt: Attempt, latest: float) -> None:
     """Have the keeper (background thread) revoke an attempt's token: send the request until the server replies or the lease has
     ended."""
     spec = attempt.spec
-    await SendUntilAnswered(revocation(attempt), await Now() + spec.timeout + spec.first_ttl)
+    await SendUntilAnswered(revocation(attempt), max(latest, await Now() + spec.timeout + spec.first_ttl))
 
 
 def revocation(attempt: Attempt) -> Run[int]:

@@ -240,8 +240,10 @@ async def again(attempt: Attempt, quorum_lease: HeldLease, more: int) -> Answer[
     assert isinstance(attempt, QuorumAttempt)
     assert isinstance(quorum_lease, QuorumLease)
     asking = attempt.asking_again(quorum_lease.token)
+    started = await Now()
+    quorum_lease.may_extend(started, asking.spec.first_ttl)
     try:
-        vote_round = await _vote(asking, await Now(), more)
+        vote_round = await _vote(asking, started, more)
     finally:
         # A late copy of the request could acquire again, over another connection, what was released meanwhile. A server that
         # refused before may have granted now.

@@ -14,8 +14,8 @@ class NodeLease(HeldLease):
     __slots__ = ("answered_at", "believed", "number", "server", "whole")
 
     def __init__(self, grant: Grant, whole: QuorumLease, number: int, server: str, believed: bool) -> None:
-        super().__init__(grant)
         self.whole = whole
+        super().__init__(grant)
         self.local_queue = grant.attempt.local_queue
         self.number = number
         self.server = server
@@ -37,6 +37,10 @@ class NodeLease(HeldLease):
     @property
     def counts(self) -> bool:
         return self.believed and not self.lost and not self.over
+
+    def may_extend(self, now: float, ttl: float) -> None:
+        super().may_extend(now, ttl)
+        self.whole.may_extend(now, ttl)
 
     def renewed(self, made: float, sent: float, ttl: float) -> None:
         super().renewed(made, sent, ttl)
@@ -93,6 +97,7 @@ class QuorumLease(HeldLease):
         self.asked_at = made = max(now, *(at.asked_at + 2e-6 for at in (self, *self.node_leases.values())))
         for node_lease in self.node_leases.values():
             node_lease.asked_at = made
+            node_lease.may_extend(now, ttl)
             node_lease.deadline = min(node_lease.deadline, now + ttl - margin(ttl))
             if node_lease.spec.renew:  # the reply may be lost
                 node_lease.renew_at = min(node_lease.renew_at, node_lease.due_at(now + ttl * node_lease.spec.renew_part))
@@ -128,11 +133,6 @@ class QuorumLease(HeldLease):
         repeated.
         """
         return self.giving_back_at(server, revoke=True, timeout=self.spec.timeout), server, self.latest
-
-    @property
-    def latest(self) -> float:
-        """Latest monotonic time, in seconds, at which one of the votes is known to expire."""
-        return max(node_lease.deadline for node_lease in self.node_leases.values())
 
     def servers(self) -> set[int]:
         """Return the indices of the servers that may store anything of this lease: a vote, or a subscription."""

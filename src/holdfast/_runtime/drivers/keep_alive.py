@@ -46,5 +46,5 @@ def _dropped(keeper: Keeper, endpoint: Endpoint, held_lease: HeldLease) -> None:
     keeper.send_until_answered(
         endpoint,
         held_lease.giving_back(revoke=held_lease.maybe_in_flight, timeout=held_lease.spec.timeout),
-        held_lease.deadline,
+        held_lease.latest,
     )
