@@ -6,7 +6,7 @@
     python tests/sim/mutate.py --show NAME .. tell what each changes, as a diff
     python tests/sim/mutate.py --medians      measure how many histories each usually takes, and write it down
     python tests/sim/mutate.py --rotate       search anew those whose turn it is, by a digest of the sources: JSON lines
-    python tests/sim/mutate.py --replay       do each recorded case again, for the tests: JSON lines
+    python tests/sim/mutate.py --replay       do each recorded case again, for the tests: JSON lines; with names: theirs
 
 A defect is put into a copy of the packages, and that copy is imported anew, or what is imported of it changed. So this runs in
 a process of its own, which must not have imported the package before.
@@ -385,10 +385,10 @@ def again(copy: Copy, case: Caught) -> str:
     return str(found[0].rule) if found else ""
 
 
-def replay() -> Iterator[dict[str, str]]:
-    """Recorded cases, without their defects and with them."""
+def replay(names: list[str]) -> Iterator[dict[str, str]]:
+    """Do recorded cases again, without their defects and with them: those of the names, or all if there are none."""
     by_name = {mutation.name: mutation for mutation in MUTATIONS}
-    cases = [case for case in recorded() if case.name in by_name]
+    cases = [case for case in recorded() if case.name in by_name and (case.name in names or not names)]
     with copied() as copy:
         with copy.mutated(None):
             clean = {history(case): again(copy, case) for case in {history(case): case for case in cases}.values()}
@@ -453,7 +453,7 @@ def main() -> int:
             print(json.dumps(found), flush=True)
         return 0
     if args.replay:
-        for answer in replay():
+        for answer in replay(args.names):
             print(json.dumps(answer), flush=True)
         return 0
     caughts = missed = 0

@@ -18,27 +18,40 @@ from holdfast_lab.judge.safety_rules import Violation
 from mutants.defects import Mutation
 from sim import mutate
 from sim.mutations import MUTATIONS
+from sim.searches import in_full
 from sources import PACKAGE
 
 HERE = Path(__file__).parent
 AGAIN = "the simulator has changed? python tests/sim/mutate.py --record"
 
 
-@pytest.fixture(scope="module")
-def replayed() -> dict[str, dict[str, str]]:
-    """What each recorded case violates, without its defect and with it."""
-    command = [sys.executable, str(HERE / "mutate.py"), "--replay"]
+SLOW = {
+    *("barrier-acts-for-ever", "barrier-dead-wait", "fence-is-the-lowest", "waiting-keeps-no-latch"),
+    *("withdrawn-pass-dropped", "tick-claimed-twice", "never-given-back", "several-in-the-order-given", "kept-for-ever"),
+    *("waiter-for-too-many-stays", "refreshed-too-rarely"),
+}
+"""Defects whose recorded histories take half of the CPU time of all. Most of these histories go on for ever, until a limit ends
+them. They are replayed in turn, see `searches`; in the soak, each time."""
+
+
+def replayed(cases: list[mutate.Caught]) -> dict[str, tuple[str, str]]:
+    """Return what each recorded case violates now, without its defect and with it."""
+    command = [sys.executable, str(HERE / "mutate.py"), "--replay", *(case.name for case in cases)]
     lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-    answers = [json.loads(line) for line in lines]
-    return {answer["name"]: answer for answer in answers}
+    return {answer["name"]: (answer["clean"], answer["mutated"]) for answer in map(json.loads, lines)}
 
 
-def test_each_defect_is_caught_again(replayed: dict[str, dict[str, str]]) -> None:
-    cases = mutate.recorded()
-    mutated = {case.name: (case.rule, replayed[case.name]["mutated"]) for case in cases}
-    assert {name: rules for name, rules in mutated.items() if rules[0] != rules[1]} == {}, AGAIN
-    clean = {case.name: replayed[case.name]["clean"] for case in cases}
-    assert {name: rule for name, rule in clean.items() if rule} == {}
+def test_each_defect_is_caught_again() -> None:
+    cases = [case for case in mutate.recorded() if in_full(case.name, SLOW)]
+    assert len(cases) >= len(MUTATIONS) - len(SLOW)
+    assert replayed(cases) == {case.name: ("", case.rule) for case in cases}, AGAIN
+
+
+@pytest.mark.soak
+def test_each_slow_one_is_caught_again() -> None:
+    cases = [case for case in mutate.recorded() if case.name in SLOW]
+    assert len(cases) == len(SLOW)
+    assert replayed(cases) == {case.name: ("", case.rule) for case in cases}, AGAIN
 
 
 def test_all_defects_are_recorded() -> None:
