@@ -1,4 +1,5 @@
-# make demo [SHOW=ladder] | test | uvloop | bench | soak | mutants | cron | pythons | dist | release-check | api | models | docs. Each sets up what it needs in .venv, once.
+# make demo [SHOW=ladder] | test | uvloop | bench | soak | mutants | cron | pythons | dist | release-check | api | models | site | docs.
+# Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 # Processes that run tests: more than processors, as many tests wait more than they compute.
 JOBS ?= 8
@@ -11,10 +12,11 @@ export PATH := $(CURDIR)/$(VENV)/server:$(PATH)
 endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SITE := .venv-docs
 # Where Python may write no bytecode, each process that runs tests compiles hundreds of modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test uvloop lint types bench soak mutants cron pythons dist release-check api models docs clean
+.PHONY: demo test uvloop lint types bench soak mutants cron pythons dist release-check api models site docs clean
 
 demo: $(READY)
 	$(BIN)/holdfast demo $(SHOW)
@@ -77,7 +79,13 @@ api: $(READY)
 models:
 	$(PYTHON) models/check.py
 
-docs: $(READY)
+# The documentation as a site in .site/html, which needs neither a server nor a network. The reference comes from the docstrings.
+site: $(SITE)/.ready
+	$(SITE)/bin/python website/build.py
+
+# The site and its tests, then the examples of all pages.
+docs: site $(READY)
+	$(SITE)/bin/pytest website
 	$(BIN)/pytest tests/docs
 
 $(READY): pyproject.toml lab/pyproject.toml
@@ -88,5 +96,11 @@ $(READY): pyproject.toml lab/pyproject.toml
 	$(if $(SERVER),packaging/server.sh $(SERVER) $(VENV)/server)
 	touch $@
 
+$(SITE)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --group docs
+	touch $@
+
 clean:
-	rm -rf .venv .venv-* dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .site .cache .venv .venv-* dist .mypy_cache .ruff_cache .pytest_cache

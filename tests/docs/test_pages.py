@@ -82,6 +82,7 @@ def test_every_dependency_has_its_reason() -> None:
         *project["project"]["dependencies"],
         *(each for extra in project["project"]["optional-dependencies"].values() for each in extra),
         *project["dependency-groups"]["dev"],
+        *project["dependency-groups"]["docs"],
         *project["build-system"]["requires"],
     ]
     text = (ROOT / "docs" / "design" / "dependencies.md").read_text(encoding="utf-8")

@@ -52,7 +52,12 @@ def locked(
         busy: what happens if the lock is busy. "wait": wait, and raise LockTimeout after ``wait`` seconds. "raise": raise
             LockTimeout. "skip": return None without running the function.
         wait: seconds to wait for a busy lock. None: without limit for "wait", not at all for "raise" and "skip".
-        ttl, renew, max_hold, on_lost, label, prefix: as for `Lock`.
+        ttl: as for `Lock`.
+        renew: as for `Lock`.
+        max_hold: as for `Lock`.
+        on_lost: as for `Lock`.
+        label: as for `Lock`.
+        prefix: as for `Lock`.
         reentrant: True if the function may call itself, or other functions under the same lock: it then runs under an `RLock`.
 
     Raises:

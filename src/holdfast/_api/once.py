@@ -87,7 +87,10 @@ class Running:
         """The thread or task that makes the call."""
         self.outer = _running.get()
         """The running call of a `once` function around this one, or None."""
-        self.job, self.load = job, load
+        self.job = job
+        """The key of the call, and its entry on the server."""
+        self.load = load
+        """The lease of the call, as the server knows it."""
         self.attempt = attempt
         """The attempt that holds the lease; on the server until the outcome of the call is stored there."""
         self._process = process

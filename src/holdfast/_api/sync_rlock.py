@@ -32,8 +32,9 @@ class RLock(Reentrant[LockLease], Lock):
 
     Args:
         client: as for `Lock`; or a list or dictionary of several servers, as for `Redlock`.
-        max_ttl, answer_within: as for `Redlock`, with several servers only. ``linger``, ``replicas``, ``quarantine`` and
-            ``deadlock`` work with one server only. All other options are as for `Lock`.
+        max_ttl: as for `Redlock`, with several servers only.
+        answer_within: as for `Redlock`, with several servers only. ``linger``, ``replicas``, ``quarantine`` and ``deadlock``
+            work with one server only. All other options are as for `Lock`.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent to the server.

@@ -576,8 +576,6 @@ class Transaction(InThreads, BaseTransaction):
 def transaction(client: object, *keys: str | bytes) -> Transaction:
     """Return a transaction on ``keys``: it is carried out only if no other client changes one of the keys before EXEC.
 
-    ::
-
         with holdfast.transaction(client, "stock:7") as tx:
             left = int(tx.read.get("stock:7") or 0)
             if left > 0:
@@ -675,8 +673,6 @@ class AioTransaction(InTasks, BaseTransaction):
 @of_asyncio
 def aio_transaction(client: object, *keys: str | bytes) -> AioTransaction:
     """Return a transaction on ``keys``: it is carried out only if no other client changes one of the keys before EXEC.
-
-    ::
 
         async with holdfast.aio.transaction(client, "stock:7") as tx:
             left = int(await tx.read.get("stock:7") or 0)

@@ -37,8 +37,6 @@ class Decorator(Protocol):
 def transactional(client: object, *templates: str, tries: int = TRIES, wait: Seconds | None = None) -> Decorator:
     """Run a function, plain or coroutine, in a transaction, and repeat it after each conflict with another client.
 
-    ::
-
         @holdfast.transactional(client, "stock:{sku}")
         def sell(tx: holdfast.Transaction, sku: str) -> bool:
             left = int(tx.read.get(f"stock:{sku}") or 0)
@@ -55,7 +53,8 @@ def transactional(client: object, *templates: str, tries: int = TRIES, wait: Sec
         client: as for `transaction`; for a coroutine function, an asyncio client or a URL.
         templates: the keys to watch, filled from the function's arguments, including defaults. They may contain names of
             arguments, but no attributes or indexes. Write ``{{`` for a brace.
-        tries, wait: as for `Transaction.run`.
+        tries: as for `Transaction.run`.
+        wait: as for `Transaction.run`.
 
     Raises ConfigError at decoration if an option or a template is invalid. Calls return and raise what `Transaction.run` does.
     """

@@ -403,9 +403,9 @@ class Schedule(InThreads, BaseSchedule):
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
         name: the name of the schedule. Processes that serve the same name share its jobs, so each application needs its own
-        name.
+            name.
         features: names of what this process offers, such as "gpu". A job declared with ``on=`` runs only in processes that have
-        one of its features.
+            one of its features.
         concurrency: maximum number of runs at the same time in this process.
         prefix: start of the keys on the server.
         strict: refuse to start if another process serves a different function under the name of one of the jobs. Otherwise a
@@ -508,9 +508,9 @@ class AioSchedule(InTasks, BaseSchedule):
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
         name: the name of the schedule. Processes that serve the same name share its jobs, so each application needs its own
-        name.
+            name.
         features: names of what this process offers, such as "gpu". A job declared with ``on=`` runs only in processes that have
-        one of its features.
+            one of its features.
         concurrency: maximum number of runs at the same time in this process.
         prefix: start of the keys on the server.
         strict: refuse to start if another process serves a different function under the name of one of the jobs. Otherwise a
