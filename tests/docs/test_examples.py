@@ -4,7 +4,9 @@
 ``--local`` for that of his machine: here they are made to mean the page's; ``redis://lock-1:6379`` to ``lock-3`` for three
 more. The blocks of a page run in the order in which they stand, python in one namespace, in a directory in which there is a
 ``backup.sh``. A line of a console block that starts with ``$`` is a command, given to bash (all commands of a block to the
-same one); what follows is its output, if it says anything, where ``...`` stands for anything. A toml block that begins with the
+same one); what follows is its output, if it says anything, where ``...`` stands for anything. If the output ends with ``^C``,
+the command gets Ctrl-C when it has said all of that. The next command waits for what a command in the background says, if it
+is told. A toml block that begins with the
 name of a file in a comment is that file. ``pip install`` is not run, but what it installs must exist in pyproject.toml.
 The commands of CONTRIBUTING.md run in the repository, as if its environment were activated.
 """
@@ -13,11 +15,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import redis
@@ -113,7 +117,7 @@ def test_console(page: Path, here: Callable[[str], str], environment: dict[str, 
 def run_console(block: Block, here: Callable[[str], str], environment: dict[str, str], directory: Path) -> None:
     """Run the commands of a block, and compare what they say."""
     steps = list(parse(block))
-    script = "".join(f"{here(command)}\necho; echo '{MARK}' $?\n" for command, _ in steps) + "wait\n"
+    script = "".join(f"{typed(step, here)}\necho; echo '{MARK}' $?\n" for step in steps) + "wait\n"
     done = subprocess.run(
         ["bash"],
         input=script,
@@ -126,21 +130,43 @@ def run_console(block: Block, here: Callable[[str], str], environment: dict[str,
         check=False,
     )
     said = re.split(rf"\n{MARK} (\d+)\n", done.stdout)
-    for (command, expected), output, code in zip(steps, said[::2], said[1::2], strict=False):
-        where = f"{name(block.page)}:{block.line}: $ {command}\n{output}"
+    for step, output, code in zip(steps, said[::2], said[1::2], strict=False):
+        where = f"{name(block.page)}:{block.line}: $ {step.command}\n{output}"
         assert code == "0", f"{where}\nexit code {code}"
-        assert not expected or re.fullmatch(pattern(expected), output.strip(), re.DOTALL), f"{where}\nis not\n{expected}"
+        matches = re.fullmatch(pattern(step.expected), output.strip(), re.DOTALL)
+        assert matches or not step.expected, f"{where}\nis not\n{step.expected}"
     assert len(said) // 2 == len(steps), done.stdout
 
 
-def parse(block: Block) -> Iterator[tuple[str, str]]:
+class Step(NamedTuple):
+    """A command, and what it should say."""
+
+    command: str
+    expected: str
+    interrupted: bool
+    """Whether Ctrl-C ends it when it has said that."""
+
+
+def parse(block: Block) -> Iterator[Step]:
     """Commands and what they should say."""
     for step in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         command, _, expected = step.partition("\n")
         if command.startswith("pip install "):
             check_pip(command)
         else:
-            yield command, expected.strip()
+            said = expected.strip()
+            yield Step(command, said.removesuffix("^C").strip(), said.endswith("^C"))
+
+
+def typed(step: Step, here: Callable[[str], str]) -> str:
+    """Return what bash is given for a command. What a busy machine takes to start it makes no difference."""
+    command = here(step.command)
+    if not step.expected or not (step.interrupted or command.endswith("&")):
+        return command
+    until = shlex.join([sys.executable, str(Path(__file__).with_name("until.py")), "said", pattern(step.expected)])
+    # `set -m` gives the command a process group of its own, in which SIGINT is not ignored.
+    background = f"set -m; {command.removesuffix('&')} >said 2>&1 & set +m\n{until}"
+    return f"{background}\nkill -INT -- -$!; wait $!" if step.interrupted else background
 
 
 def check_pip(command: str) -> None:
