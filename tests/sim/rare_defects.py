@@ -11,7 +11,7 @@ RARE = (
         "_lua/rendezvous/barrier.lua",
         "begin",
         Instead("if not broken then destroy('lost', '') end", ""),
-        "a party that waits at a barrier that the server has lost is not told so, and waits on",
+        "a participant that waits at a barrier that the server has lost is not told so, and waits on",
         "meetings+forgetful",
     ),
     Mutation(

@@ -190,7 +190,7 @@ def in_the_way(raw: object, what: str = " that something else has written") -> C
 
 
 class Down(NamedTuple):
-    """The result of a wait that ended with an error: the server was unreachable for too long, or another party ended the
+    """The result of a wait that ended with an error: the server was unreachable for too long, or another client ended the
     wait."""
 
     error: Exception

@@ -1,11 +1,11 @@
 """Rules of barriers, latches and events, checked in histories with and without faults.
 
-- B1: no party passes a barrier before all parties have arrived, and each party gets a different number.
-- B2: when a barrier opens, all its parties pass, except those whose wait was ended by a timeout, a cancellation or a
+- B1: no participant passes a barrier before all participants have arrived, and each participant gets a different number.
+- B2: when a barrier opens, all its participants pass, except those whose wait was ended by a timeout, a cancellation or a
   fault.
-- B3: the barrier's action runs exactly once, and has ended before the parties pass.
-- B4: when a party dies, the parties that wait with it get an error.
-- B5: when the server loses the state of a barrier, the parties that wait at the barrier get an error.
+- B3: the barrier's action runs exactly once, and has ended before the participants pass.
+- B4: when a participant dies, the participants that wait with it get an error.
+- B5: when the server loses the state of a barrier, the participants that wait at the barrier get an error.
 - L1: each call of ``count_down`` is counted once, and the count of a latch never falls below zero.
 - L2: a waiter is released only if the latch or event was open at some time during its wait.
 - L3: no waiter misses that the latch or event opens.
@@ -33,10 +33,10 @@ class RendezvousHistory:
 
     history: list[Event]
     count: int
-    """Number of parties of the barrier, or the initial count of the latch."""
+    """Number of participants of the barrier, or the initial count of the latch."""
     ttl: float = 0.0
     acts: bool = False
-    """True if all parties of the barrier have an action to run before they pass."""
+    """True if all participants of the barrier have an action to run before they pass."""
     calm: bool = False
     """True if no fault happens."""
     only: set[str] = field(default_factory=set)
@@ -96,7 +96,7 @@ def _outcomes(case: RendezvousHistory) -> Iterator[Violation]:
 
 def _the_gone(case: RendezvousHistory, met: dict[str, Event]) -> Iterator[Violation]:
     faults = [event.note for event in case.of("fault")]
-    # A party that was cancelled may have been unable to tell the server that it leaves.
+    # A participant that was cancelled may have been unable to tell the server that it leaves.
     excused = case.acts or not set(faults) <= {"cancel", "duplicate", "slow"} or ("slow" in faults and len(faults) > 2)
     for event in case.of("parted"):
         if event.note != "cancelled" or case.docket.decide("B1 left", excused):
@@ -123,7 +123,7 @@ def _the_dead(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Viola
 
 
 def _the_forgotten(case: RendezvousHistory, came: dict[str, Event]) -> Iterator[Violation]:
-    """B5: a party that waits at a barrier whose state the server has lost gets an error. Without the error, it might wait
+    """B5: a participant that waits at a barrier whose state the server has lost gets an error. Without the error, it might wait
     forever."""
     if not case.only <= {"amnesia", "flush"}:
         return

@@ -99,7 +99,7 @@ class RendezvousScenario:
 
     @property
     def number(self) -> int:
-        """Number of parties of the barrier, or the initial count of the latch or event."""
+        """Number of participants of the barrier, or the initial count of the latch or event."""
         return len(self.programs) if self.what == "barrier" else 2 if self.what == "latch" else 1
 
     def build(self, *, trace: bool = False) -> Stepwise:
@@ -165,18 +165,18 @@ ACTING: Any = (meet(3.0, 0.1), meet(3.0, 0.1))
 RENDEZVOUS_SCENARIOS: dict[str, RendezvousScenario] = {
     gathering.name: gathering
     for gathering in (
-        RendezvousScenario("meet-two", "two parties of a barrier", "barrier", (meet(), meet())),
-        RendezvousScenario("meet-three", "three parties of a barrier", "barrier", (meet(), meet(), meet())),
+        RendezvousScenario("meet-two", "two participants of a barrier", "barrier", (meet(), meet())),
+        RendezvousScenario("meet-three", "three participants of a barrier", "barrier", (meet(), meet(), meet())),
         RendezvousScenario("meet-acting", "a barrier with an action", "barrier", (meet(takes=0.1), meet(takes=0.1)), acts=True),
         *(
-            RendezvousScenario(f"meet-{fault}", f"two parties of a barrier; {fault}", "barrier", LIMITED, (fault,))
+            RendezvousScenario(f"meet-{fault}", f"two participants of a barrier; {fault}", "barrier", LIMITED, (fault,))
             for fault in FAULTS
         ),
         *(
             RendezvousScenario(f"meet-acting-{f}", f"a barrier with an action; {f}", "barrier", ACTING, (f,), acts=True)
             for f in FAULTS
         ),
-        RendezvousScenario("meet-late", "one party comes late, one may leave", "barrier", LEFT, ("cancel", "slow"), 2),
+        RendezvousScenario("meet-late", "one participant comes late, one may leave", "barrier", LEFT, ("cancel", "slow"), 2),
         RendezvousScenario(
             "latch",
             "two count down, one waits",

@@ -1,11 +1,11 @@
 """Barriers, latches and events in the simulation: workers run production's operations, and each step is recorded.
 
-Each call by a worker has a name (field ``attempt``). At a barrier, a worker (party) records:
+Each call by a worker has a name (field ``attempt``). At a barrier, a worker (participant) records:
 
 - ``come``: it arrives; then ``through`` (``fence``: its number) if it passes, or ``parted`` (``note``: the reason) if not
 - ``acting`` and ``acted``: the barrier's action begins and ends
 
-The server records ``together`` for each party that passes (``fence``: its number; ``last``: how often parties have
+The server records ``together`` for each participant that passes (``fence``: its number; ``last``: how often participants have
 passed).
 
 At a latch or an event, a worker records:
@@ -52,11 +52,10 @@ def flag(kind: str, count: int, timeout: float, keep_ms: int = KEEP_MS) -> Latch
 
 
 class Rendezvous(Server):
-    """A simulated server that records in the history which parties pass a barrier together, and when a latch or event opens
-    or closes."""
+    """A simulated server that records which participants pass a barrier together, and when a latch or event opens or closes."""
 
     together = 0
-    """Number of times that parties have passed the barrier together so far."""
+    """Number of times that participants have passed the barrier together so far."""
     is_open = False
     flag = b""
     """The key of the latch or event; empty until a script has used a latch or event."""
@@ -134,7 +133,7 @@ class RendezvousClient:
     async def meet(
         self, where: BarrierSpec, wait: float | None = None, takes: float | None = None, *, fails: bool = False
     ) -> bool:
-        """Wait at the barrier ``where``, as the public API does. Return True if all parties passed it.
+        """Wait at the barrier ``where``, as the public API does. Return True if all participants passed it.
 
         ``takes`` is the duration of the barrier's action, in seconds; None: the barrier has no action. If ``fails`` is
         True, the action fails.

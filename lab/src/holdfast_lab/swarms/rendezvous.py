@@ -33,7 +33,7 @@ every 20 seconds."""
 KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"})
 """Kinds of faults that a history may have.
 
-Losses of data and set clocks are left out, because a party's position at a barrier expires by the server's clock.
+Losses of data and set clocks are left out, because a participant's position at a barrier expires by the server's clock.
 """
 
 FACES: tuple[Face, ...] = ("threads", "asyncio")

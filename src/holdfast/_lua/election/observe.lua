@@ -24,7 +24,7 @@ if type(listed) == 'table' then return refused(observers, listed) end
 if listener ~= '' then
   local now_ms = math.floor(now_us() / 1000)
   if listed >= MAX_LISTENERS then listed = listed - redis.call('ZREMRANGEBYSCORE', observers, 0, now_ms) end
-  if listed < MAX_LISTENERS then redis.pcall('ZADD', observers, now_ms + ms, listener) end  -- if memory is full, the observer polls
+  if listed < MAX_LISTENERS then redis.pcall('ZADD', observers, now_ms + ms, listener) end  -- if memory is full, this fails and the observer polls
   if redis.call('PTTL', observers) < ms then redis.call('PEXPIRE', observers, ms) end
 end
 if not holder then return {0} end

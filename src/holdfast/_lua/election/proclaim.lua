@@ -20,7 +20,7 @@ if type(listed) == 'table' then return refused(observers, listed) end
 if holder ~= token then return {0} end
 
 keep_alive(state, queue, fields[4], ttl, now_us())
-if not fields[1] then redis.call('HSET', state, 'fence', term + BLOCK - 1) end  -- the state was lost; the term is all that is known of it
+if not fields[1] then redis.call('HSET', state, 'fence', term + BLOCK - 1) end  -- the state was lost; only the term is known
 redis.call('HSET', state, 'leader', token, 'term', term, 'name', ARGV[4], 'value', ARGV[5])
 if ttl > 0 then extend(lock, ttl) end
 tell(observers)

@@ -11,7 +11,8 @@
 -- MODEL    models/lock_handover.pml
 --
 -- The former holder is notified: 'BROKEN <token> <by whom>' in its inbox. Its token is revoked, or a late copy of the
--- request that acquired it might do so again. The first write is DEL: when memory is full, a script may go on if that frees some.
+-- request that acquired it might do so again. The first write is DEL: when memory is full, a script may go on if that frees
+-- some.
 -- CODES    NO_CLAIM BROKEN
 -- INCLUDE  shared/_parse
 -- INCLUDE  shared/_state
@@ -39,7 +40,7 @@ if process then revoke(state, fields[2], holder) end
 keep_alive(state, queue, fields[4], 0, now)
 local heard = process and publish(inbox_of(lock, holder), BROKEN .. ' ' .. holder .. ' ' .. ARGV[2])
 local heir
--- In a quarantine nothing is handed over; waiters know when it ends.
+-- In a quarantine nothing is handed over, and waiters know when it ends.
 if waiters > 0 and not (marker and redis.call('EXISTS', marker) == 1) then
   heir = hand_over(lock, state, queue, now, false, fence)
 end

@@ -4,10 +4,8 @@
 -- INCLUDE  shared/_marker
 
 -- Return the ms for which nothing is granted, or nil; and a reply that replaces all others, or nil. In a quarantine a free
--- lock is
--- reported as held by process 'guard' until the end, so that waiters join the queue. `marker`: its key. `longest`: the
--- greatest
--- lease (ms). `now`: server us.
+-- lock is reported as held by process 'guard' until the end, so that waiters join the queue.
+-- `marker`: its key. `longest`: the longest lease (ms). `now`: server time (us).
 local function lock_quarantine(marker, longest, now)
   local _, answer = quarantine(marker, longest, '', now)
   if not answer then return nil, nil end

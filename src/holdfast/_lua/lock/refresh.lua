@@ -41,7 +41,7 @@ local function refresh(lock, state, queue, token, ttl)
   redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)
   if not (holder or pause) then
     holder, last = hand_over(lock, state, queue, now, token, last)
-    if not holder or holder == token then  -- if those in front do not listen, the caller, which is alive, gets it
+    if not holder or holder == token then  -- the caller is alive, and gets it if those in front do not listen
       leave(state, queue, token)
       return {1, take(lock, state, token, ttl, now, last)}
     end

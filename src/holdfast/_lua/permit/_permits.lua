@@ -1,8 +1,7 @@
--- Shared by the scripts of permits (semaphores and read-write locks): a limited number, of which each holder has
--- some.
--- The records of holders, and the direct hand-over to waiters.
+-- Shared by the scripts of semaphores and read-write locks: the records of holders, and the direct hand-over to waiters. There
+-- is a limited number of permits, and each holder has one or more.
 --
--- holders (zset):  token -> until when (server ms) its permits count. A token ends in '*' and the number of permits wanted.
+-- holders (zset):  token -> end of its lease (server ms). A token ends in '*' and the number of permits wanted.
 -- state (hash):    as a lock's, but v = 'semaphore 1' or 'rwlock 1', and besides: limit = number of permits,
 --                  was = all limits so far, used = number of permits held,
 --                  h:<token> = fence, number of permits and number of the last renewal of a holder
@@ -36,8 +35,7 @@ local function note(p, token, fence, permits, number)
 end
 
 -- Remove holders and free their permits. The first write frees memory, so that a full server lets the script go on. Many
--- holders
--- at once cost hardly more than one.
+-- holders at once cost hardly more than one.
 local function remove(p, tokens)
   local fields = {}
   for i, token in ipairs(tokens) do fields[i] = 'h:' .. token end
@@ -52,11 +50,9 @@ local function remove(p, tokens)
   if p.v then redis.call('HSET', p.state, 'used', p.used) end
 end
 
--- Remove the holders whose leases have expired. All of them: otherwise a client that asks only once would be told that nothing
--- is
--- free. There may be thousands, if many crashed at the same time. One run removes some nine thousand at most, since the server
--- has
--- other clients.
+-- Remove all holders whose leases have expired. If some were left for a later run, a client that asks only once could be told
+-- that nothing is free. There may be thousands, if many crashed at the same time. One run removes about nine thousand at most,
+-- since the server has other clients.
 local function expire(p)
   local page = 100
   for _ = 1, 10 do
@@ -71,11 +67,9 @@ local function expire(p)
   end
 end
 
--- Read the holders, and remove those whose leases have expired. Return {holders, state, queue, now (us), and the fields of the
--- state},
--- or nil and the refusal to return. Return both if the state has malformed numbers: then held permits can be renewed and
--- released,
--- but nothing is granted.
+-- Read the holders, and remove those whose leases have expired. Return {holders, state, queue, now (us), and the fields of
+-- the state}, or nil and the refusal to return. Return both if the state has malformed numbers: then held permits can be
+-- renewed and released, but nothing is granted.
 local function open_permits(holders, state, queue, token)
   local count = redis.pcall('ZCARD', holders)
   if type(count) == 'table' then return nil, refused(holders, count) end
@@ -126,9 +120,8 @@ local function admit(p, token, ttl)
   return p.fence
 end
 
--- Renew a holder's lease to `ttl` and return its fence; nil if it is no holder. The lease is never shortened: the request may
--- be a
--- late copy.
+-- Renew a holder's lease to `ttl` and return its fence; nil if it is no holder. The lease is never shortened: the request
+-- may be a late copy.
 local function confirm(p, token, ttl)
   local until_ms = redis.call('ZSCORE', p.holders, token)
   if not until_ms then return nil end
@@ -157,12 +150,11 @@ local function leave_all(p, tokens)
   redis.call('HDEL', p.state, unpack(fields))
 end
 
--- Grant free permits to waiters, in order. Return the fence of `me` (the caller, or false), granted for `ttl`, if its turn has
--- come;
--- and whether a waiter is left that nobody may overtake. A waiter is passed over, but keeps its place until that expires, if
--- its process
--- is not listening, or has given no sign of life for as long as a claim lasts. One run reads a thousand places, and removes
--- or serves a hundred at most, since the server has other clients.
+-- Grant free permits to waiters, in order. Return the fence of `me` (the token of the caller, or false) if it was granted its
+-- permits, for `ttl`; and whether a waiter is left that nobody may overtake.
+-- A waiter is passed over if its process does not listen, or was not refreshed for the time of a claim window. It keeps its
+-- place until that expires. One run reads at most a thousand places, and removes or serves at most a hundred, since the server
+-- has other clients.
 local function serve(p, me, ttl)
   local listening, done, from, mine, blocked = {}, 0, 0, nil, false
   while from < 1000 and p.waiters > 0 and not blocked do
@@ -175,7 +167,7 @@ local function serve(p, me, ttl)
       if listening[process] == nil then listening[process] = token == me or listens(inbox) end
       blocked = done == 100
       if blocked then break end
-      if at <= p.now_ms or not many or many > p.limit then  -- the last: the limit was lowered since
+      if at <= p.now_ms or not many or many > p.limit then  -- the limit may have been lowered since
         leaving[#leaving + 1] = token
         done = done + 1
       elseif token ~= me and (at - p.now_ms < PLACE - CLAIM or not listening[process]) then
@@ -217,7 +209,8 @@ local function waiting_for(p)
 end
 
 local function keep_permits(p, ttl)
-  -- Abandoned before the first grant: the next client decides the kind. No late copy arrives after this time.
+  -- Nothing was granted before the attempt was given up, so the next client decides the kind. By the end of this time, no late
+  -- copy arrives any more.
   if not p.v then return redis.call('PEXPIRE', p.state, 120000) end
   keep_alive(p.state, p.queue, p.keep, ttl, p.now, p.v)
 end

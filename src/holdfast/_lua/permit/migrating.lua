@@ -9,8 +9,8 @@
 -- The number held is stored in another key. So released permits are marked as expired long ago: the first script that runs
 -- after all keys have been moved frees them, and serves the waiters, which ask within a second.
 --
--- The first write is PEXPIRE: a script may go on writing when memory is full if its first write needs none. The time is at least a
--- second: zero would delete the key with all holders, and it would be created again without an expiry.
+-- The first write is PEXPIRE: a script may go on writing when memory is full if its first write needs none. The time is at
+-- least a second: zero would delete the key with all holders, and it would be created again without an expiry.
 local holders, token, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local until_ms, t = redis.pcall('ZSCORE', holders, token), redis.call('TIME')
 local now_ms = t[1] * 1000 + math.floor(t[2] / 1000)

@@ -26,7 +26,7 @@ local function refresh(holders, state, queue, token, ttl)
   redis.call('HSET', state, 'at:' .. token, p.now_ms + PLACE)
   keep_permits(p, ttl)
   local fence, blocked = serve(p, token, ttl)
-  if not fence and not blocked and p.used + wanted(token) <= p.limit then  -- the caller is alive, even if those in front are not
+  if not fence and not blocked and p.used + wanted(token) <= p.limit then  -- the caller is alive, and is served if those in front do not listen
     leave(state, queue, token)
     fence = admit(p, token, ttl)
   end

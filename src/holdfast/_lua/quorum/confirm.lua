@@ -1,6 +1,6 @@
 -- Confirm a fence: raise this server's counter to the last of the agreed fences, if the token still holds the lock and
--- the counter is not higher. With a majority of confirmations the fences are the holder's. The highest fence granted,
--- written back to any majority, would not be enough (see the model).
+-- the counter is not higher. With a majority of confirmations the fences are the holder's. Writing the
+-- highest fence granted to any majority would not be enough (see the model).
 -- KEYS     lock, state
 -- ARGV     token; last fence
 -- RETURNS  1 confirmed | 0 the token does not hold the lock any more, or the stored fence is higher or not a number

@@ -1,6 +1,7 @@
 -- Operate a barrier: arrive, refresh a place, pass together with all participants, break, abort, reset, or look.
 -- KEYS     state, places, done, waiters, action
--- ARGV     number of parties; ms for which a place lasts after a refresh; ms to keep all keys after their last use; token; then:
+-- ARGV     number of participants; ms for which a place lasts after a refresh; ms to keep all keys after their last use;
+--          token; then:
 --          'come', '1' if an action has to be run before all go on, else '0'
 --          'wait', server time (us) in the last reply
 --          'pass': the action is done
@@ -16,13 +17,13 @@
 --          {OCCUPIED, ms}                 the action of the round before is running: come again when notified, or when its lease ends
 --          {WRONG_TYPE, key, type}        the key has other data; nothing was written
 --          {OTHER_FORMAT, format}         another kind of object, or written by an incompatible release
---          {OTHER_COUNT, parties}         created with another number of parties
+--          {OTHER_COUNT, parties}         created with another number of participants
 --          {NO_NUMBER, key, field, text}  the field is not a number; nothing was written
 -- SINCE    Redis 5
 -- MODEL    models/rendezvous_barrier.pml
 --
--- state (hash):    v = format, parties, broken = reason and process, actor = token of the participant that runs the action,
---                  <token> = 'waiting', or its outcome: 'passed' and its number, or the reason of failure
+-- state (hash):    v = format, parties = number of participants, broken = reason and process,
+--                  actor = token of the participant that runs the action, <token> = 'waiting', or its outcome: 'passed' and its number, or the reason of failure
 -- places (zset):   token of a waiting participant -> end of its place (server ms)
 -- done (zset):     token that does not wait any more -> end of its outcome's storage (server ms)
 -- waiters (zset):  id of a listener to notify when the action is over -> end of its subscription (server ms)

@@ -1,8 +1,8 @@
 -- Shared by the scripts of a schedule: its keys, its history, and the notification of its processes.
 -- MODEL    models/schedule.pml
 --
--- base (hash):     v = format version, changes = a number that changes with each change by hand,
---                  of the process that listens under this id: seq:<listener> = number of its last request to serve.lua,
+-- base (hash):     v = format version, changes = a number that rises with each change by hand;
+--                  of each process, by its listener id: seq:<listener> = number of its last request to serve.lua,
 --                  reg:<listener> = number of its last registration, who:<listener> = "<since (server us)> <name>"
 -- serving (zset):  listener id of each process that serves the schedule -> end of its registration (server ms)
 -- job (hash):      v, def = definition, origin = name of the code that it runs, rev = last change of these (server us),
@@ -25,7 +25,7 @@ local QUEUE = 100  -- maximum number of waiting runs of one job
 local FORGET = 60000  -- ms after which the record of a process that stopped serving is deleted
 local SET_RIGHT = 10800000000  -- us: if the clock goes back by more than three hours, it was wrong before
 
--- Write an entry, over the oldest. Consecutive ticks that were not run for the same reason share one entry.
+-- Write an entry to the log, in place of the oldest. Consecutive ticks that were not run for the same reason share an entry.
 local function write(log, size, status, scheduled, count, last, rest)
   local n = whole(redis.call('HGET', log, 'n'), 0)
   if n > 0 and (status == 'skipped' or status == 'missed') then
@@ -42,8 +42,7 @@ local function write(log, size, status, scheduled, count, last, rest)
 end
 
 -- Delete the records of processes that stopped serving. The next process that starts does so; otherwise a schedule that is
--- never
--- changed would keep them all.
+-- never changed would keep them all.
 local function forget(base, serving, now_ms)
   local line = redis.call('ZRANGE', serving, 0, 99, 'WITHSCORES')
   for i = 1, #line, 2 do
@@ -71,8 +70,7 @@ local function record_runner(base, listener, host, now)
 end
 
 -- Return the last tick that was dealt with. After a small step back of the clock, no tick runs twice. After a correction by
--- hours,
--- it is the present time, so that the job need not wait until the clock reaches the old time again.
+-- hours, it is the present time, so that the job need not wait until the clock reaches the old time again.
 local function set_right(last, now)
   if tonumber(last) <= now + SET_RIGHT then return last end
   return integer(now)
@@ -83,8 +81,8 @@ local function stay(base, serving)
   redis.call('PEXPIRE', serving, KEEP_JOB)
 end
 
--- Change the number of changes. If it is missing, it begins at the clock, so that numbers from before a loss of data do not
--- recur.
+-- Increase the number of changes. If it is missing, it begins at the clock, so that no number from before a loss of data
+-- comes again.
 local function changed(base, count)
   count = whole(count)
   redis.call('HSET', base, 'v', '1', 'changes', integer(count and count + 1 or now_us()))

@@ -1,5 +1,5 @@
--- Report and claim for jobs of a schedule: a process reports runs that have ended and ticks that are due, and asks whether there
--- is a run for it. The first process that claims a tick gets it; the clocks of processes do not matter.
+-- Report and claim for jobs of a schedule: a process reports runs that have ended and ticks that are due, and asks whether
+-- there is a run for it. The first process that claims a tick gets it; the clocks of processes do not matter.
 -- KEYS     base, serving; then of each job: job, log, and of each of its slots: run, state, queue (which is never there)
 -- ARGV     listener id; number of this request, rising; end of its validity (server ms); ms for which the process
 --          can be notified from now on; its name; then of each job:
@@ -92,11 +92,10 @@ local function slots_of(at, count, job)
   return slots
 end
 
--- Carry out a process's claim on a job: of the due ticks at most the latest is queued to run, or all with misfire 'all'. So
--- after a
--- pause of any length one run starts late, and not one for each tick. `due`: the due ticks, at least one; `each`: each of them
--- is
--- wanted; `queue`: the waiting runs; `room`: number of runs that may begin now; `skip`: function that records ticks not run.
+-- Carry out a process's claim on a job. Of the due ticks only the latest is queued to run, or all of them with misfire 'all'.
+-- So after a pause of any length one run starts late, and not one for each tick.
+-- `due`: the due ticks, at least one; `each`: true with misfire 'all'; `queue`: the waiting runs; `room`: number of runs that
+-- may begin now; `skip`: function that records ticks that are not run.
 local function claim(due, before, policy, each, queue, room, asleep, skip)
   local latest, all = due[#due], policy.misfire == 'all'
   local why = OVERTAKEN
@@ -211,7 +210,8 @@ local function serve(at, a, count)
     notify = notify or left_over  -- processes that know the new definition may run it
     return {REDEFINED, tonumber(fields[2]), short(fields[8]), tonumber(last), short(fields[10])}
   end
-  -- Only here, since the caller's options decide whether a crashed run begins again: they must be those of the present definition.
+  -- Not before this check: the caller's options decide whether a crashed run begins again, so they must be those of the
+  -- present definition.
   for i = 0, count - 1 do
     if slots[i].token and slots[i].token ~= slots[i].holder then close(i, 'crashed', '') end
   end
@@ -254,7 +254,7 @@ local function serve(at, a, count)
   end
   local head = queue[1]
   while head and policy.misfire == 'skip' and policy.overlap ~= 'queue' and first_of_tick(head)
-    and now - head.scheduled > policy.grace do  -- no process had room for it in time
+    and now - head.scheduled > policy.grace do  -- the run waited for too long, because no process had room for it
     skip('missed', head.scheduled, 1, head.scheduled, TOO_LATE)
     table.remove(queue, 1)
     head = queue[1]

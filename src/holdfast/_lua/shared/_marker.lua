@@ -1,5 +1,5 @@
--- Shared by the scripts that grant nothing on a server that may have lost its data (quarantine): the delayed restart of
--- Redlock, made automatic. A lost lease has expired by its end.
+-- Shared by the scripts that grant nothing on a server that may have lost its data (quarantine). This is the delayed restart
+-- of Redlock, made automatic: by the end of the quarantine, every lost lease has expired.
 --
 -- marker (hash, without expiry):  run = run id of the server, since = start of its quarantine (server ms; 0: it was
 --                declared new), lease = the longest lease (ms), servers = digest of the servers that vote together, if any
@@ -15,8 +15,7 @@ local function run_id()
 end
 
 -- Return the server's run id, and the reply that refuses a grant; nil if the server may grant. A restart, a flushed or
--- replaced data
--- set and a promoted replica are all noticed, whatever happened to the caller's connection.
+-- replaced data set and a promoted replica are all noticed, whatever happened to the caller's connection.
 local function quarantine(marker, longest, servers, now)
   local run = run_id()
   local fields = redis.pcall('HMGET', marker, 'run', 'since', 'lease', 'servers')

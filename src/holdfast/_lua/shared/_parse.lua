@@ -1,10 +1,10 @@
--- Parse stored texts and numbers, which any client that may write there could have forged. Most runs use checks
--- in place instead, since one more function costs them a tenth of their time.
+-- Parse stored texts and numbers, which any client that may write there could have forged. The fast paths check in place
+-- instead, since one more function costs them a tenth of their time.
 -- MODEL    models/lock_handover.pml
 -- INCLUDE  shared/_constants
 local LONGEST = 4096  -- maximum length, in bytes, of a text that a script returns and that is not a user's value
 
--- Cut a text to a length at which it can still be told apart; a client that can forge one must not make others read megabytes.
+-- Shorten a text, because a client that can forge one must not make others read megabytes.
 local function short(text)
   return string.sub(text or '', 1, LONGEST)
 end

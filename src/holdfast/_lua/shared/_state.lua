@@ -3,15 +3,15 @@
 -- state (hash):  v = format version, fence = last fence issued, dead = revoked tokens (newest last),
 --                renewed = token and number of the last renewal,
 --                keep = least time (server ms) at which state and queue expire,
---                at:<token> = until when (server ms) the place of that waiter counts,
---                as:<token> = its name as a candidate; leader, term, name, value = token and term of the holder that last
---                proclaimed itself, its name, and its value; given = token that handed over last
+--                at:<token> = end of the place of that waiter (server ms),
+--                as:<token> = its name as a candidate; leader, term, name, value = token, term, name and value of the
+--                holder that last proclaimed itself; given = token of the leader that last handed over
 -- MODEL    models/lock_handover.pml
 -- CODES    WRONG_TYPE OTHER_FORMAT NO_NUMBER
 -- INCLUDE  shared/_constants
 -- INCLUDE  shared/_parse
---
--- Return a number as text with all its digits, where text is built; redis.call writes numbers with all digits by itself.
+
+-- Return a number as text with all its digits, for texts that a script builds; redis.call writes all digits by itself.
 local function integer(n)
   return string.format('%.0f', n)  -- tostring(1.7e15) is '1.7e+15'
 end
@@ -53,9 +53,8 @@ local function read_lock(state, token)
   return fields
 end
 
--- Keep state and queue alive for KEEP, or twice the lease, from now. The expiry is set to twice that, and its time stored, so
--- that
--- most runs need not set it again. `version`: format of the state; default: a lock's.
+-- Keep state and queue alive for KEEP, or twice the lease, from now. The expiry is set to twice that, and its time stored,
+-- so that most runs need not set it again. `version`: format of the state; default: a lock's.
 local function keep_alive(state, queue, kept, ttl, now, version)
   local ms = math.max(KEEP, 2 * ttl)
   local now_ms = math.floor(now / 1000)
@@ -67,8 +66,7 @@ local function keep_alive(state, queue, kept, ttl, now, version)
 end
 
 -- Revoke a token, since a late copy of a request with it may still arrive. Return the list of revoked tokens with this one
--- added. The
--- list is capped: the newest hundred, 46 characters each. The caller keeps the state alive.
+-- added. The list is capped: the newest hundred, 46 characters each. The caller keeps the state alive.
 local function revoke(state, dead, token)
   dead = string.sub((dead or '') .. token .. ' ', -100 * (#token + 1))
   redis.call('HSET', state, 'dead', dead)

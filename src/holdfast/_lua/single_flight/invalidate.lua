@@ -17,7 +17,7 @@ if type(count) == 'table' then return refused(floors, count) end
 local life = math.max(KEEP, whole(redis.call('HGET', state, 'life'), 0))
 local now = now_us()
 local mark = math.max(now, whole(fields[1], 0))  -- at least the last fence issued, so that later loads are above it
--- There are no floors of tags, perhaps because they were evicted: all that may have been invalidated before is void.
+-- There are no floors of tags, perhaps because they were evicted: each value that may have been invalidated before is void.
 local before = count == 0 and whole(redis.call('HGET', state, 'floor'), mark)
 redis.call('HSET', state, 'fence', mark, 'floor', mark)
 keep_alive(state, floors, whole(fields[4]), life, now)

@@ -27,7 +27,7 @@ local fields, refusal = read_state(state, token)
 if not fields then return refusal end
 local _, before = parts(found)
 
--- A put that was refused, because a later put, load or invalidation came in between, still ends what was there before it.
+-- A `set` that was refused, because a later set, load or invalidation came in between, still ends an older value.
 local function drop_older()
   if ARGV[10] == 'delete' and not (before and before >= fence) then redis.call('DEL', value, fresh) end
 end
@@ -39,7 +39,7 @@ if holder ~= token or whole(redis.call('HGET', state, 'of:' .. load)) ~= fence t
     tell(waiters)
   end
   drop_older()
-  return before == fence and {1, fence} or {0}  -- a repetition of the same request
+  return before == fence and {1, fence} or {0}  -- the request was sent again
 end
 if fields[2] and string.find(fields[2], token, 1, true) then return {0} end
 if kind == 'mark' then redis.call('DEL', load) end

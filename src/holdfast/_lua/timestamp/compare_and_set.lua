@@ -5,8 +5,8 @@
 -- SINCE    Redis 5
 -- MODEL    models/timestamp.pml
 --
--- GETSET is used as by clients that only look at its reply, but a value that has changed since it was read is kept. The first
--- write of a release is DEL: a script may go on writing when memory is full if its first write needs none.
+-- Other clients send a plain GETSET and look at its reply. This script does the same, but keeps a value that has changed since
+-- it was read. The first write of a release is DEL: a script may go on writing when memory is full if its first write needs none.
 local found = redis.call('GET', KEYS[1])
 for i = 2, #ARGV do
   if found == ARGV[i] then

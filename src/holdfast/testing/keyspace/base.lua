@@ -2,8 +2,8 @@
 -- All files except the first two are in blocks of their own, so the local names at the top of this file are visible in all.
 --
 -- A keyspace is a table: db (key -> entry), channels (channel -> listeners), scripts (sha -> true), publish (a function),
--- versions, writes, flushed and watched (for WATCH). An entry is {kind, value, at}: `at` is its expiry in ms of server time (INF:
--- never). Hashes and sets have the number of their members in `n`, sorted sets their members in order in `line`.
+-- versions, writes, flushed and watched (for WATCH). An entry is {kind, value, at}: `at` is its expiry in ms of server time
+-- (INF: never). Hashes and sets have the number of their members in `n`, sorted sets their members in order in `line`.
 --
 -- A command is a function of its arguments, which are all strings. It returns its reply as a script sees it (false for nil), or
 -- nil and the text of an error.

@@ -37,8 +37,8 @@ local function spell(reply, out, n)
   return n + 2
 end
 
--- Returns a reply as values for Python: an integer, a string or nil unchanged; a flat array as true and its items; anything else
--- as false and a list of tags and values.
+-- Returns a reply as values for Python: an integer, a string or nil unchanged; a flat array as true and its items; anything
+-- else as false and a list of tags and values.
 local function give(reply)
   local kind = type(reply)
   if kind == 'string' then return reply end
@@ -146,8 +146,8 @@ function K.clear(ks)
   flush()
 end
 
--- Returns the content: for each key its name, kind, expiry (false: none), number of items, and items. Few values are returned one
--- by one, many as a table.
+-- Returns the content: for each key its name, kind, expiry (false: none), number of items, and items. Few values are
+-- returned one by one, many as a table.
 function K.dump(ks, time)
   enter(ks, time, false)
   local out, n = {}, 0
