@@ -1,4 +1,4 @@
-# make demo [SHOW=ladder] | test | uvloop | bench | soak | mutants | cron | pythons | dist | release-check | api | models | site | docs.
+# make demo [SHOW=ladder] | test | pytest | uvloop | bench | soak | mutants | cron | pythons | dist | release-check | api | models | site | docs.
 # Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 # Processes that run tests: more than processors, as many tests wait more than they compute.
@@ -16,12 +16,17 @@ SITE := .venv-docs
 # Where Python may write no bytecode, each process that runs tests compiles hundreds of modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test uvloop lint types bench soak mutants cron pythons dist release-check api models site docs clean
+.PHONY: demo test pytest uvloop lint types bench soak mutants cron pythons dist release-check api models site docs clean
 
 demo: $(READY)
 	$(BIN)/holdfast demo $(SHOW)
 
-test: $(READY) lint types
+# mypy runs while one process collects the tests, and the other processors have nothing to do.
+test: $(READY) lint
+	$(MAKE) --no-print-directory -j2 types pytest
+
+# The tests alone, without ruff and mypy.
+pytest: $(READY)
 	$(BIN)/pytest -m "not soak and not cron" --processes $(JOBS)
 
 # The asyncio tests once more, in the loops of uvloop.

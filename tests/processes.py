@@ -4,6 +4,11 @@ The tests are imported and collected once, and then the process forks. (pytest-x
 collects all tests: with six of them that takes 30 CPU seconds before the first test.) A process that has nothing to do gets the
 tests of the next file, so the order of the files says which begin first. It sends the reports to the first process, which
 shows and counts them as if it had run the tests.
+
+There are two queues of files. Most tests of `WAITING` wait for servers and processes most of the time. Those of `COMPUTING`
+need a processor all the time. One process for each processor, up to half of all, takes files of the second queue, with a lower
+priority. The other processes take files of the first queue. So a test that waits goes on at once, and no processor is idle
+meanwhile. When a queue is empty, its processes take files of the other one.
 """
 
 from __future__ import annotations
@@ -23,43 +28,33 @@ if TYPE_CHECKING:
     from _pytest.capture import CaptureManager
     from _pytest.terminal import TerminalReporter
 
+NICE = 5
+"""Nice value of the processes that take tests which compute."""
+
 Message = tuple[str, Any]
 """From a child: ("begins", the number of a test), ("report", what pytest makes of it), ("next", None), ("failed", a text)."""
 
 
-LONGEST = (
-    *("sim/test_exhaustive.py::test_every_schedule_of_two", "sim/test_mutations.py::test_each_defect", "docs/test_types."),
-    *("cli/test_bench_command.", "sim/test_mutations.py::test_some", "sim/test_lock_swarm.", "sim/test_wired.py::test_each"),
-    *(
-        "cli/test_run.",
-        "docs/test_examples.py::test_console",
-        "chaos/test_chaos.",
-        "docs/test_examples.",
-        "cli/test_run_start.",
-    ),
-    *("faults/test_handler_points.", "sim/test_ticket_swarm.py::test_hundreds", "sim/test_ladder.", "sim/test_timestamp."),
-    *("cli/test_first_contact.", "cli/test_run_descendants.", "sim/test_quorum_swarm.", "cli/test_schedule_command."),
-    *(
-        "sim/test_ticket_swarm.",
-        "sim/test_election_swarm.",
-        "sim/test_rare.",
-        "cli/test_matrix.",
-        "conformance/test_keyspace_traces.",
-    ),
-    *(
-        "faults/test_redlock_faults.",
-        "sim/",
-        "faults/test_handlers.",
-        "cli/",
-        "faults/",
-        "docs/",
-        "live/",
-        "test_",
-        "conformance/",
-    ),
+COMPUTING = (
+    *("sim/test_mutations.py::test_each_defect", "sim/test_exhaustive.", "sim/test_ladder.", "sim/test_quorum_swarm."),
+    *("sim/test_mutations.py::test_some", "sim/test_rare.", "sim/test_single_flight_swarm.", "sim/test_lock_swarm."),
+    *("sim/test_rendezvous_swarm.", "sim/test_timestamp.", "sim/test_wired.py::test_each", "docs/test_types."),
+    *("sim/test_election_swarm.", "sim/test_ticket_swarm.", "sim/test_odd_fields.", "sim/test_simulator.", "sim/"),
+    *("conformance/test_keyspace_traces.", "test_", "api/", "conformance/", "unit/"),
 )
-"""How the names of tests begin that are begun first: those of long files, or long tests of a file, which are then given out
-without the rest of it. Last are the many small files of tests/unit."""
+"""How the names of tests begin that keep a processor busy. Those that take longest come first; the small ones at the end fill
+the time until all processes are done."""
+
+WAITING = (
+    *("cli/test_matrix.", "cli/test_bench_command.", "chaos/", "cli/test_run.", "cli/test_run_descendants."),
+    *("docs/test_examples.py::test_console", "docs/test_examples.", "cli/test_run_start.", "cli/test_first_contact."),
+    *("cli/test_schedule_command.", "faults/test_handler_points.", "faults/test_redlock_faults.", "cli/", "faults/", "live/"),
+    *("docs/",),
+)
+"""How the names of tests begin that wait for servers, processes and time more than they compute. Those that take longest come
+first. A name of one test of a file gives this test out without the rest of the file."""
+
+ORDER = (*COMPUTING, *WAITING)
 
 
 def named(item: pytest.Item) -> str:
@@ -68,9 +63,9 @@ def named(item: pytest.Item) -> str:
 
 
 def place(item: pytest.Item) -> int:
-    """Return the number of a test's place among `LONGEST`."""
+    """Return the number of a test's place in `ORDER`."""
     name = named(item)
-    return next((number for number, start in enumerate(LONGEST) if name.startswith(start)), len(LONGEST))
+    return next((number for number, start in enumerate(ORDER) if name.startswith(start)), len(ORDER))
 
 
 class BetweenFiles(pytest.Item):
@@ -86,7 +81,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The fast ones first; or last, where there are several processes, which then end at about the same time."""
+    """The fast ones first; in `ORDER`, where there are several processes."""
     items.sort(key=place if config.option.processes else lambda item: not named(item).startswith("unit/"))
 
 
@@ -110,8 +105,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 class Child:
     """What the first process knows of another one."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, computes: bool) -> None:
         self.pid = pid
+        self.computes = computes
         self.todo: deque[int] = deque()
         """Numbers of the tests of its file that it has not begun."""
         self.running: int | None = None
@@ -126,13 +122,17 @@ class Parent:
         self.session = session
         items = session.items
         numbers = groupby(range(len(items)), lambda number: (items[number].path, place(items[number])))
-        self.files = deque(deque(group) for _, group in numbers)
+        files = [deque(group) for _, group in numbers]
+        self.computing = deque(file for file in files if place(items[file[0]]) < len(COMPUTING))
+        self.waiting = deque(file for file in files if place(items[file[0]]) >= len(COMPUTING))
         self.children: dict[Connection, Child] = {}
 
     def run(self, count: int) -> None:
+        computing = min(os.cpu_count() or 1, count // 2, len(self.computing))
+        count = min(count, len(self.waiting) + len(self.computing))
         try:
-            for _ in range(min(count, len(self.files))):
-                self.fork()
+            for number in range(count):
+                self.fork(computes=number < computing)
             while self.children and not (self.session.shouldfail or self.session.shouldstop):
                 for connection in wait(list(self.children)):
                     assert isinstance(connection, Connection)
@@ -143,7 +143,7 @@ class Parent:
             for child in self.children.values():
                 os.waitpid(child.pid, 0)
 
-    def fork(self) -> None:
+    def fork(self, *, computes: bool) -> None:
         ours, theirs = Pipe()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -151,9 +151,17 @@ class Parent:
         if pid == 0:
             for connection in (ours, *self.children):
                 connection.close()
+            if computes:
+                os.nice(NICE)
             work(self.session, theirs)
         theirs.close()
-        self.children[ours] = Child(pid)
+        self.children[ours] = Child(pid, computes=computes)
+
+    def following(self, child: Child) -> deque[int]:
+        """Take the next file for a process. A process of lower priority gets none whose tests wait: they are about time."""
+        if self.computing and (child.computes or not self.waiting):
+            return self.computing.popleft()
+        return self.waiting.popleft() if self.waiting and not child.computes else deque()
 
     def receive(self, connection: Connection, child: Child) -> None:
         hook = self.session.config.hook
@@ -171,7 +179,7 @@ class Parent:
             self.fail(f"process {child.pid}", what, when="teardown")
         else:
             child.running = None
-            child.todo = self.files.popleft() if self.files else deque()
+            child.todo = self.following(child)
             child.dismissed = not child.todo
             connection.send(list(child.todo))
 
@@ -181,13 +189,15 @@ class Parent:
         connection.close()
         code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
         if child.dismissed and code == 0:
+            if child.computes and self.waiting:
+                self.fork(computes=False)
             return
         where = f"process {child.pid}" if child.running is None else self.session.items[child.running].nodeid
         self.fail(where, f"The process that ran the test has ended, with exit code {code}.", when="call")
         if child.todo:
-            self.files.appendleft(child.todo)
-        if self.files:
-            self.fork()
+            (self.computing if child.computes else self.waiting).appendleft(child.todo)
+        if self.computing or self.waiting:
+            self.fork(computes=child.computes and bool(self.computing))
 
     def fail(self, nodeid: str, text: str, *, when: str) -> None:
         report = pytest.TestReport(nodeid, ("", None, nodeid), {}, "failed", text, cast("Any", when))
