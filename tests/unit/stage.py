@@ -41,6 +41,13 @@ class StageNode(Node):
             local_queue.on_released()
 
 
+class NoForeignLocks:
+    """Of a keeper that looks for no locks of other libraries."""
+
+    def note(self, endpoint: Endpoint, spec: Spec) -> None:
+        pass
+
+
 class Keeper:
     """The books of a keeper, without its thread."""
 
@@ -50,6 +57,7 @@ class Keeper:
         self.node = StageNode(script)
         self.renewing: Renewing = self.node.renewing
         self._local_queues: dict[bytes, LocalQueue] = {}
+        self.foreign_locks = NoForeignLocks()
 
     def local_queue(self, _endpoint: Endpoint, spec: Spec) -> LocalQueue:
         return self._local_queues.setdefault(spec.keys[0], LocalQueue(self.node, spec.prefix))

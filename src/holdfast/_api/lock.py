@@ -306,6 +306,8 @@ class BaseLock(ForeignMethods, Generic[L]):
         plain = alone and spec.permits is None and not spec.replicas
         direct = driver.is_direct and plain
         self._node = keeper.node(self._endpoint) if direct else None
+        if alone and spec.permits is None:
+            keeper.foreign_locks.note(self._endpoint, spec)
         self._keeper = keeper
 
     def _moved(self, attempt: Attempt, driver: Any, wait: float | None) -> float | None:

@@ -30,6 +30,7 @@ from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._net.system import SYSTEM, System
 from holdfast._runtime.closed_loops import Loops
 from holdfast._runtime.keeper import lines
+from holdfast._runtime.keeper.foreign_locks import ForeignLocks
 from holdfast._runtime.keeper.long_leases import LongLeases
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Keeper:
         """True while a check for long leases is scheduled."""
         self._long_leases = LongLeases(self, self._nodes.values())
         self.loops = Loops(self)
+        self.foreign_locks = ForeignLocks(self)
         self.closing = False
         """True once `stop` was called, or the process was forked: this keeper may renew no further lease."""
         self._stopping = False

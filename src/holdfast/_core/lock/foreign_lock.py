@@ -1,0 +1,38 @@
+"""Recognise a lock of another library, such as redis-py's, under the name of one of ours.
+
+Their key is the name itself, so they and our lock of that name do not exclude each other.
+"""
+
+from __future__ import annotations
+
+from holdfast._core import names
+from holdfast._core.lock.records import Spec
+
+LONGEST = 64
+"""Length in bytes of the longest value that a lock of another library is expected to have."""
+
+_TOKEN = 32
+"""Number of hex digits of a token that is a UUID, as redis-py's and valkey-py's locks have it."""
+
+
+_NO_EXPIRY = -1
+"""Reply to PTTL for a key without an expiry. redis-py's lock has none by default. -2: the key is gone."""
+
+
+def key_of(spec: Spec) -> bytes | None:
+    """Return the key that a lock of another library has under the name of this lock; None if there is no reason to look at it.
+
+    A program that passes ``prefix=`` or ``key=`` has chosen its keys on purpose.
+    """
+    return None if spec.home or spec.prefix != names.PREFIX else names.name_of(spec.keys[0], names.PREFIX)
+
+
+def may_be_lock(value: bytes) -> bool:
+    """Return True if a key with this value may be a lock, which only its expiry shows."""
+    return 0 < len(value) <= LONGEST
+
+
+def is_lock(value: bytes, left_ms: int) -> bool:
+    """Return True if a key with this value looks like a lock. ``left_ms``: the reply to PTTL; negative: it does not expire."""
+    is_token = len(value) == _TOKEN and all(digit in b"0123456789abcdef" for digit in value)
+    return left_ms >= 0 or (is_token and left_ms == _NO_EXPIRY)
