@@ -42,7 +42,7 @@ ROOMS = {
     "legacy": "_api _clock _core _durations _lazy _log _net _runtime errors",
     "django": "_api errors",
     "sqlalchemy": "_api aio",
-    "holdfast": "_api _connection _lazy _runtime aio errors fencing legacy schedule",
+    "holdfast": "_api _connection _durations _lazy _net _runtime aio errors fencing legacy schedule",
     # Test tools, the command line.
     "testing": "_api _clock _core _durations _local _lua _net _runtime errors",
     "cli": "_api _core _durations _local _net _runtime doctor errors fencing holdfast schedule",

@@ -55,24 +55,28 @@ if TYPE_CHECKING:
     from holdfast._api.transaction import Transaction, transaction
     from holdfast._api.transactional import transactional
     from holdfast._connection import Connection, connect
+    from holdfast._durations import Seconds
+    from holdfast._net.clients import AsyncClient, SyncClient
     from holdfast._runtime.process import close
     from holdfast.schedule import Schedule
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Barrier", "BoundedSemaphore", "Broken", "BrokenBarrier", "Cache", "CacheStatistics", "CommandFailed", "ConfigError",
-    "Connection", "CountDownLatch", "Cycle", "CycleWaiter", "Deadlock", "Elected", "Election", "Event", "FairLock", "Holder",
-    "HolderChanged", "HoldfastError", "HoldfastWarning", "InProgress", "Inspector", "Lease", "LeaseLost", "Lock", "LockInfo",
-    "LockLease", "LockStatistics", "LockTimeout", "Memoized", "MultiLease", "MultiLock", "NoCandidate", "NotHeld", "Once",
-    "Outcome", "QuorumError", "RLock", "RWLock", "ReadSide", "RedeemedLock", "Redlock", "ReleasedTooOften", "ResultNotKept",
-    "Running", "Schedule", "Semaphore", "ServerError", "Term", "Ticket", "TicketRefused", "Transaction", "TransactionConflict",
-    "Waiter", "WriteLease", "WriteSide", "aio", "close", "connect", "declare_new", "fencing", "find_deadlocks", "legacy",
-    "locked", "once", "redeem", "transaction", "transactional",
+    "AsyncClient", "Barrier", "BoundedSemaphore", "Broken", "BrokenBarrier", "Cache", "CacheStatistics", "CommandFailed",
+    "ConfigError", "Connection", "CountDownLatch", "Cycle", "CycleWaiter", "Deadlock", "Elected", "Election", "Event",
+    "FairLock", "Holder", "HolderChanged", "HoldfastError", "HoldfastWarning", "InProgress", "Inspector", "Lease",
+    "LeaseLost", "Lock", "LockInfo", "LockLease", "LockStatistics", "LockTimeout", "Memoized", "MultiLease", "MultiLock",
+    "NoCandidate", "NotHeld", "Once", "Outcome", "QuorumError", "RLock", "RWLock", "ReadSide", "RedeemedLock", "Redlock",
+    "ReleasedTooOften", "ResultNotKept", "Running", "Schedule", "Seconds", "Semaphore", "ServerError", "SyncClient", "Term",
+    "Ticket", "TicketRefused", "Transaction", "TransactionConflict", "Waiter", "WriteLease", "WriteSide", "aio", "close",
+    "connect", "declare_new", "fencing", "find_deadlocks", "legacy", "locked", "once", "redeem", "transaction",
+    "transactional",
 ]  # fmt: skip
 
 _LATER = {
     "aio": "holdfast.aio",
+    "AsyncClient": "holdfast._net.clients",
     "Barrier": "holdfast._api.barrier",
     "BoundedSemaphore": "holdfast._api.sync_semaphore",
     "Broken": "holdfast._api.inspect",
@@ -115,7 +119,9 @@ _LATER = {
     "Running": "holdfast._api.once",
     "RWLock": "holdfast._api.sync_rwlock",
     "Schedule": "holdfast.schedule",
+    "Seconds": "holdfast._durations",
     "Semaphore": "holdfast._api.sync_semaphore",
+    "SyncClient": "holdfast._net.clients",
     "Term": "holdfast._api.sync_lease",
     "Ticket": "holdfast._api.ticket",
     "Transaction": "holdfast._api.transaction",

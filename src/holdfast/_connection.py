@@ -19,6 +19,7 @@ from holdfast._api.options import MIN_TTL, checked_wait, seconds
 from holdfast._core.names import start
 from holdfast._durations import Seconds
 from holdfast._lazy import later
+from holdfast._net.clients import AsyncClient, Servers, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import are_several, resolve
 from holdfast._runtime.process import current
@@ -433,7 +434,13 @@ class AioConnection(BaseConnection):
 
 
 @hides_client()
-def connect(client: object = None, *, prefix: str = "hf:", ttl: Seconds = 30.0, wait: Seconds | None = None) -> Connection:
+def connect(
+    client: SyncClient | Servers[SyncClient] | None = None,
+    *,
+    prefix: str = "hf:",
+    ttl: Seconds = 30.0,
+    wait: Seconds | None = None,
+) -> Connection:
     """Return an object that has a client and defaults: its methods make locks and all else. Nothing is sent yet.
 
     Args:
@@ -452,7 +459,11 @@ def connect(client: object = None, *, prefix: str = "hf:", ttl: Seconds = 30.0, 
 @of_asyncio
 @hides_client("connect")
 def aio_connect(
-    client: object = None, *, prefix: str = "hf:", ttl: Seconds = 30.0, wait: Seconds | None = None
+    client: AsyncClient | Servers[AsyncClient] | None = None,
+    *,
+    prefix: str = "hf:",
+    ttl: Seconds = 30.0,
+    wait: Seconds | None = None,
 ) -> AioConnection:
     """Return an object that has a client and defaults: its methods make locks and all else. Nothing is sent yet.
 

@@ -20,12 +20,12 @@ WANTED = 'a number of seconds, a text such as "500ms", "30s", "5m", "2h" or "1d"
 """Description of `Seconds` for error messages."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ms|s|m|h|d)")
+_DURATION = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ms|s|m|h|d)"  # compiled at its first use, which most programs do not reach
 
 
 def parsed(text: str) -> float | None:
     """Return the seconds of a duration with a unit, zero or more, such as ``"1.5s"``; None if ``text`` is anything else."""
-    match = _DURATION.fullmatch(text)
+    match = re.fullmatch(_DURATION, text)
     return float(match[1]) * _UNITS[match[2]] if match else None
 
 

@@ -16,7 +16,7 @@ import io
 import re
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from holdfast import _connection, cli
 from holdfast._api import flow, foreign_words
@@ -51,6 +51,9 @@ GIVEN = {
     "TimestampLease", "Waiter", "WriteLease", "WriteSide",
 }  # fmt: skip
 """Classes whose objects users get, and do not make."""
+
+ALIASES = {"AsyncClient", "Seconds", "SyncClient"}
+"""Types for annotations. `tests/typed` checks what type checkers know of them; when the program runs, they mean little."""
 
 SPECIAL = {
     "__aenter__", "__aexit__", "__aiter__", "__await__", "__call__", "__contains__", "__enter__", "__exit__", "__iter__",
@@ -171,7 +174,7 @@ def members(cls: type) -> Iterator[str]:
 
 def class_lines(name: str, cls: type) -> Iterator[str]:
     """Yield a class: its bases, how it is made, its members."""
-    inner = {object, flow.Steps, flow.InThreads, flow.InTasks, foreign_words.ForeignMethods}
+    inner = {object, Generic, flow.Steps, flow.InThreads, flow.InTasks, foreign_words.ForeignMethods}
     bases = [base.__name__ for base in cls.__mro__[1:] if base not in inner and not base.__name__.startswith(("_", "Base"))]
     yield f"class {name}({', '.join(bases)})"
     if name not in GIVEN and not issubclass(cls, BaseException):
@@ -200,7 +203,9 @@ def names() -> str:
         lines += ["", f"## {module.__name__}", ""]
         for name in public(module):
             thing = getattr(module, name)
-            if inspect.isclass(thing) and id(thing) in written_before:
+            if name in ALIASES:
+                lines.append(f"type {name}")
+            elif inspect.isclass(thing) and id(thing) in written_before:
                 lines.append(f"class {name}: as {written_before[id(thing)]}")
             else:
                 lines += thing_lines(name, thing)

@@ -22,7 +22,7 @@ from holdfast.schedule import Cron, Every, Run
 from holdfast.schedule.schedule import BaseSchedule
 
 
-def declare(schedule: BaseSchedule, jobs: list[dict[str, Any]], told: Callable[[str], object], *, tasks: bool) -> None:
+def declare(schedule: BaseSchedule[Any], jobs: list[dict[str, Any]], told: Callable[[str], object], *, tasks: bool) -> None:
     for facts in jobs:
         name, takes = facts.pop("name"), facts.pop("takes", 0.0)
         when = Every(facts.pop("every")) if "every" in facts else Cron(facts.pop("cron"))

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 def breaks(request: pytest.FixtureRequest) -> Callable[..., Broken | None]:
     """`break_lock` of either face."""
 
-    def threads(client: object, *args: Any, **kwargs: Any) -> Broken | None:
+    def threads(client: Any, *args: Any, **kwargs: Any) -> Broken | None:
         return holdfast.Inspector(client).break_lock(*args, **kwargs)
 
-    def tasks(client: object, *args: Any, **kwargs: Any) -> Broken | None:
+    def tasks(client: Any, *args: Any, **kwargs: Any) -> Broken | None:
         async def awaited() -> Broken | None:
             return await aio.Inspector(client).break_lock(*args, **kwargs)
 

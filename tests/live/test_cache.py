@@ -608,7 +608,7 @@ def test_clients(server: PrivateServer, name: str) -> None:
         holdfast.Cache(text, name).set("a", "ä")
         assert holdfast.Cache(plain, name).get("a") == "ä"
     with pytest.raises(ConfigError):
-        aio.Cache(redis.Redis(), name)
+        aio.Cache(redis.Redis(), name)  # type: ignore[arg-type]
 
 
 def test_a_server_that_is_away_is_done_without(

@@ -70,7 +70,7 @@ def test_clients_are_looked_at_as_they_are_set(server: PrivateServer) -> None:
         assert facts.connection.timeout == 0.01  # too short to rely on answers; what is said of it, tests/unit knows
     assert not found(examine(redis.asyncio.Redis.from_url(server.url)), "problem", "")
     with pytest.raises(holdfast.ConfigError, match="client must be"):
-        examine(None)
+        examine(None)  # type: ignore[arg-type]
 
 
 def test_what_evicts_forgets_and_never_ends(new_server: NewServer) -> None:

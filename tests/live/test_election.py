@@ -90,7 +90,7 @@ def candidates(server: PrivateServer, name: str) -> Iterator[Candidates]:
 
 
 @contextmanager
-def observed(client: object, name: str) -> Iterator[Callable[[], Elected | None]]:
+def observed(client: str, name: str) -> Iterator[Callable[[], Elected | None]]:
     """What an observer sees, one change after the other."""
     seen: Queue[Elected | None] = Queue()
 

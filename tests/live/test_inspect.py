@@ -32,7 +32,7 @@ FACES = ["threads", "asyncio"]
 class Seeing:
     """`inspect` of either face."""
 
-    def __init__(self, face: str, client: object, **options: Any) -> None:
+    def __init__(self, face: str, client: Any, **options: Any) -> None:
         self._asyncio = face == "asyncio"
         self.it: Any = (aio.Inspector if self._asyncio else holdfast.Inspector)(client, **options)
 

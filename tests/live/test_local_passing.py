@@ -29,7 +29,7 @@ short_lease = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.Ho
 # In one process
 
 
-def lined_up(lock: BaseLock[Any], count: int) -> bool:
+def lined_up(lock: BaseLock[Any, Any], count: int) -> bool:
     """So many stand in line, and the lock can be passed on to them: those outside could say that they want it."""
     return waiting_here(lock) == count and local_queue(lock).reachable
 

@@ -271,9 +271,9 @@ def test_options_that_are_refused(make: Callable[..., object], options: dict[str
 def test_a_synchronous_client_is_refused_in_asyncio() -> None:
     clients = [redis.Redis(port=port) for port in (1, 2, 3)]
     with pytest.raises(ConfigError, match="needs an asyncio client"):
-        aio.Redlock(clients, "x")
+        aio.Redlock(clients, "x")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"holdfast\.aio"):
-        Redlock([redis.asyncio.Redis(port=port) for port in (1, 2, 3)], "x")
+        Redlock([redis.asyncio.Redis(port=port) for port in (1, 2, 3)], "x")  # type: ignore[misc]
 
 
 def test_the_same_server_under_two_addresses(five: Group, face: Face, name: str) -> None:

@@ -146,7 +146,7 @@ def test_two_programs_with_strict(own: PrivateServer) -> None:
 
 
 def test_a_name_is_required() -> None:
-    faces: tuple[type[BaseSchedule], ...] = (holdfast.Schedule, holdfast.aio.Schedule)
+    faces: tuple[type[BaseSchedule[Any]], ...] = (holdfast.Schedule, holdfast.aio.Schedule)
     for face in faces:
         with pytest.raises(TypeError, match="required positional argument: 'name'"):
             face("redis://nobody.is.asked")  # type: ignore[call-arg]

@@ -102,7 +102,7 @@ def test_a_slot_that_moves_before_the_first_read_and_a_key_of_another_slot(nodes
 
 def test_faces(nodes: Cluster) -> None:
     with pytest.raises(ConfigError, match=r"holdfast\.aio needs an asyncio client"):
-        aio.transaction(redis.RedisCluster(*nodes.address), "x")
+        aio.transaction(redis.RedisCluster(*nodes.address), "x")  # type: ignore[arg-type]
 
 
 def add_one(tx: holdfast.Transaction) -> None:

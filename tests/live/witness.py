@@ -122,12 +122,12 @@ def queue_length(look: redis.Redis, name: str) -> int:
     return int(look.zcard(f"hf:{{{name}}}:queue"))
 
 
-def local_queue(lock: BaseLock[Any]) -> LocalQueue:
+def local_queue(lock: BaseLock[Any, Any]) -> LocalQueue:
     """Where those of this process line up who want a lock."""
     return current().keeper.local_queue(lock._endpoint, lock._spec)
 
 
-def waiting_here(lock: BaseLock[Any]) -> int:
+def waiting_here(lock: BaseLock[Any, Any]) -> int:
     """How many stand in line for a lock in this process."""
     return len(local_queue(lock).queue)
 

@@ -170,8 +170,8 @@ def test_no_server(api: ModuleType, environment: pytest.MonkeyPatch, terminal: b
 
 MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: holdfast.connect("localhost:6379"), "'redis://localhost:6379'"),
-    (lambda: holdfast.connect(redis.asyncio.Redis(port=1)), "needs a synchronous client; for this one use holdfast.aio"),
-    (lambda: aio.connect(redis.Redis(port=1)), "needs an asyncio client; for this one use holdfast$"),
+    (lambda: holdfast.connect(redis.asyncio.Redis(port=1)), "needs a synchronous client; for this one use holdfast.aio"),  # type: ignore[arg-type]
+    (lambda: aio.connect(redis.Redis(port=1)), "needs an asyncio client; for this one use holdfast$"),  # type: ignore[arg-type]
     (lambda: holdfast.connect(URL, ttl=0), "^ttl must be between"),
     (lambda: holdfast.connect(URL, wait=-1), "^wait must be between"),
     (lambda: holdfast.connect(URL, prefix=""), "^prefix must have"),

@@ -278,7 +278,7 @@ def test_the_guard_wants_a_synchronous_client() -> None:
     import redis.asyncio
 
     with pytest.raises(ConfigError, match="client"):
-        fencing.accept(redis.asyncio.Redis(), "k", 7)
+        fencing.accept(redis.asyncio.Redis(), "k", 7)  # type: ignore[arg-type]
 
 
 def test_a_lock_whose_options_were_refused_can_be_shown() -> None:

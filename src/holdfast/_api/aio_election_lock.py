@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast._api import election
 from holdfast._api.aio_lease import LeaseCore, Term
 from holdfast._api.aio_lock import BaseAioLock
+from holdfast._net.clients import AsyncClient
 
 
 class LeaderLock(BaseAioLock[Term]):
@@ -26,7 +27,7 @@ class TermCore(election.BaseTermCore, LeaseCore):
     """The internal object of a term, for an election on one server."""
 
 
-class ElectionLock(election.BaseElectionLock[Term], LeaderLock):
+class ElectionLock(election.BaseElectionLock[Term, AsyncClient], LeaderLock):
     """The lock of an election on one server."""
 
     _core_type = TermCore

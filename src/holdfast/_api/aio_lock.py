@@ -22,6 +22,7 @@ from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
 from holdfast._durations import Seconds
+from holdfast._net.clients import AsyncClient
 from holdfast._runtime.drivers.aio import Runner
 from holdfast._runtime.drivers.aio_choice import aio_driver_for
 from holdfast._runtime.process import current
@@ -36,7 +37,7 @@ __all__ = ["FairLock", "Lease", "Lock", "LockLease"]
 T = TypeVar("T")
 
 
-class BaseAioLock(lock.BaseLock[L]):
+class BaseAioLock(lock.BaseLock[L, AsyncClient]):
     """The locks of asyncio: acquire, release, and the ``async with`` statement."""
 
     _face = "asyncio"
@@ -345,7 +346,7 @@ class Lock(BaseAioLock[LockLease]):
         return ticket
 
 
-class FairLock(BaseFairLock[LockLease], Lock):
+class FairLock(BaseFairLock[LockLease, AsyncClient], Lock):
     """A `Lock` that is granted in the strict order of arrival, across all processes.
 
     Each waiting thread or task has its own place in the server's queue, and each hand-over costs a round trip. Options, errors

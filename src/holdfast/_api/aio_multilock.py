@@ -11,6 +11,7 @@ from holdfast._api import multilock as multilocks
 from holdfast._api.aio_lease import LostEvent, TellsLoss
 from holdfast._api.flow import InTasks
 from holdfast._durations import Seconds
+from holdfast._net.clients import AsyncClient
 from holdfast._runtime.drivers.aio import Runner
 
 
@@ -63,7 +64,7 @@ class MultiCore(TellsLoss, multilocks.BaseMultiCore):
         await self.driver.run(self.release_on_server())
 
 
-class MultiLock(InTasks, multilocks.BaseMultiLock[MultiLease], aio_lock.BaseAioLock[MultiLease]):  # type: ignore[misc, type-var]
+class MultiLock(InTasks, multilocks.BaseMultiLock[MultiLease, AsyncClient], aio_lock.BaseAioLock[MultiLease]):  # type: ignore[misc, type-var]
     """Several locks, held together: all of them or none.
 
     The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a

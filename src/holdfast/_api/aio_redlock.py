@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast._api import aio_election_lock, aio_lease, aio_lock, options, redlock
 from holdfast._api.redlock import BaseQuorumCore, BaseRedlock
 from holdfast._durations import Seconds
+from holdfast._net.clients import AsyncClient, Servers
 from holdfast._runtime.drivers.aio_quorum import Driver
 from holdfast._runtime.process import current
 
@@ -13,7 +14,7 @@ class QuorumCore(BaseQuorumCore, aio_lease.LeaseCore):
     """The internal object of a lease over several servers."""
 
 
-class Redlock(BaseRedlock[aio_lease.Lease], aio_lock.BaseAioLock[aio_lease.Lease]):
+class Redlock(BaseRedlock[aio_lease.Lease, AsyncClient], aio_lock.BaseAioLock[aio_lease.Lease]):
     """A `Lock` that a majority of several independent servers grants. It works while a minority of them is unreachable.
 
     All servers are asked at the same time, without waiting for slow ones once a majority has decided (the Redlock algorithm,
@@ -47,7 +48,7 @@ class ElectionLock(aio_election_lock.LeaderLock, Redlock):
 
 
 async def declare_new(
-    servers: object,
+    servers: AsyncClient | Servers[AsyncClient],
     *,
     max_ttl: Seconds = options.LONGEST_LEASE,
     force: bool = False,

@@ -12,6 +12,7 @@ from holdfast._api.aio_lock import Lock
 from holdfast._api.options import acquire_wait
 from holdfast._api.rlock import BaseOwnedCore, Reentrant, holdings
 from holdfast._durations import Seconds
+from holdfast._net.clients import AsyncClient
 from holdfast._net.resolve import are_several
 from holdfast.errors import NotHeld
 
@@ -22,7 +23,7 @@ class _OwnedCore(BaseOwnedCore, LeaseCore):
     """The internal object of the lease of an RLock."""
 
 
-class RLock(Reentrant[LockLease], Lock):
+class RLock(Reentrant[LockLease, AsyncClient], Lock):
     """A `Lock` that its owner can acquire again, and releases as often: for functions that call each other.
 
     Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees

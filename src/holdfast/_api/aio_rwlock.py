@@ -7,6 +7,7 @@ import asyncio
 from holdfast._api import aio_lock, rwlock
 from holdfast._api.aio_lease import Lease, LeaseCore
 from holdfast._api.lock import L
+from holdfast._net.clients import AsyncClient
 
 
 class WriteLease(Lease):
@@ -31,7 +32,7 @@ class _WriteCore(rwlock.BaseWriteCore, LeaseCore):
     """The internal object of a writer's lease."""
 
 
-class _Side(rwlock.Side[L], aio_lock.BaseAioLock[L]):
+class _Side(rwlock.Side[L, AsyncClient], aio_lock.BaseAioLock[L]):
     @staticmethod
     def _me() -> object:
         return asyncio.current_task()
@@ -65,7 +66,7 @@ class WriteSide(_Side[WriteLease]):
         return await super().__aenter__()
 
 
-class RWLock(rwlock.BaseRWLock[Lease]):
+class RWLock(rwlock.BaseRWLock[Lease, AsyncClient]):
     """A named lock that many readers hold at the same time, or one writer, anywhere.
 
     Use ``async with lock.read:`` and ``async with lock.write:``; each side works like a `Lock`. The lock is granted in the

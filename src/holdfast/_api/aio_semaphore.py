@@ -8,9 +8,10 @@ import functools
 from holdfast._api import aio_lock, permit
 from holdfast._api.aio_lease import Lease
 from holdfast._durations import Seconds
+from holdfast._net.clients import AsyncClient
 
 
-class Semaphore(permit.BaseSemaphore[Lease], aio_lock.BaseAioLock[Lease]):
+class Semaphore(permit.BaseSemaphore[Lease, AsyncClient], aio_lock.BaseAioLock[Lease]):
     """A semaphore: at most ``limit`` permits are held at the same time, across all processes.
 
     A permit is held under a lease, so the permits of a crashed holder become free when its lease expires. Each acquisition gets

@@ -10,10 +10,11 @@ from holdfast._api.aio_lock import BaseAioLock
 from holdfast._api.options import refuse_mistaken
 from holdfast._api.ticket import BaseRedeem
 from holdfast._durations import Seconds
+from holdfast._net.clients import AsyncClient
 from holdfast._net.redaction import hides_client
 
 
-class RedeemedLock(BaseRedeem[LockLease], BaseAioLock[LockLease]):
+class RedeemedLock(BaseRedeem[LockLease, AsyncClient], BaseAioLock[LockLease]):
     """The lock of a ticket, as `redeem` returns it. Acquiring it redeems the ticket."""
 
     _lease_type = LockLease
@@ -21,7 +22,7 @@ class RedeemedLock(BaseRedeem[LockLease], BaseAioLock[LockLease]):
 
 @hides_client()
 def redeem(
-    client: object,
+    client: AsyncClient,
     ticket: str | bytes,
     *,
     prefix: str = "hf:",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdfast._api import error_map, options
 from holdfast._api.broken_barrier import BROKEN_BY, BrokenBarrier
@@ -16,6 +16,7 @@ from holdfast._core.lock.records import Spec, answer_within, milliseconds
 from holdfast._core.rendezvous import barrier
 from holdfast._core.rendezvous.barrier import BarrierSpec, Broken, Participant
 from holdfast._durations import Seconds
+from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import describe
 from holdfast.errors import ConfigError, ServerError
@@ -30,7 +31,7 @@ MOST = 10_000
 """Most parties of a barrier: one run of a script notifies all of them."""
 
 
-class BaseBarrier(Named, Steps):
+class BaseBarrier(Named, Steps, Generic[Client]):
     """A barrier: the part that the sync and the asyncio API share."""
 
     _error: Any
@@ -39,7 +40,7 @@ class BaseBarrier(Named, Steps):
     @hides_client("Barrier.__init__")
     def __init__(
         self,
-        client: object,
+        client: Client,
         name: str | bytes,
         parties: int,
         action: Callable[[], object] | None = None,
@@ -106,7 +107,7 @@ class BaseBarrier(Named, Steps):
         raise self._broken(found, await self._caller.run(error_map.record_of(found.process, key), key, self._what))
 
 
-class Barrier(InThreads, BaseBarrier):
+class Barrier(InThreads, BaseBarrier[SyncClient]):
     """A barrier between processes: ``parties`` participants wait for each other, then all go on, as at `threading.Barrier`.
 
     It can be used again and again. If a participant dies while it waits, this breaks the barrier at most ``ttl`` seconds later.
@@ -167,7 +168,7 @@ class Barrier(InThreads, BaseBarrier):
 
 
 @of_asyncio
-class AioBarrier(InTasks, BaseBarrier):
+class AioBarrier(InTasks, BaseBarrier[AsyncClient]):
     """A barrier between processes: ``parties`` participants wait for each other, then all go on, as at `threading.Barrier`.
 
     It can be used again and again. If a participant dies while it waits, this breaks the barrier at most ``ttl`` seconds later.

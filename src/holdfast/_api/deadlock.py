@@ -7,13 +7,14 @@ from holdfast._api.flow import complete, of_asyncio
 from holdfast._core.deadlock import cycles
 from holdfast._core.deadlock.cycles import Cycle, CycleWaiter, Link
 from holdfast._core.names import records, start
+from holdfast._net.clients import AsyncClient, Connected, SyncClient
 from holdfast._net.redaction import hides_client
 
 __all__ = ["Cycle", "CycleWaiter", "aio_find_deadlocks", "find_deadlocks"]
 
 
 @hides_client()
-def find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:
+def find_deadlocks(client: SyncClient | Connected, *, prefix: str = "hf:") -> list[Cycle]:
     """Return the cycles of clients that wait for each other's locks on a server or Cluster, and so would wait forever.
 
     The list is empty if there are none. A holder reports to the server that it waits for another lock once it has waited half a
@@ -34,7 +35,7 @@ def find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:
 
 @of_asyncio
 @resolves_client
-async def aio_find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:
+async def aio_find_deadlocks(client: AsyncClient | Connected, *, prefix: str = "hf:") -> list[Cycle]:
     """Return the cycles of clients that wait for each other's locks on a server or Cluster, and so would wait forever.
 
     The list is empty if there are none. A holder reports to the server that it waits for another lock once it has waited half a

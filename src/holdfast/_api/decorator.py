@@ -14,6 +14,7 @@ from holdfast._api.options import refuse_mistaken
 from holdfast._api.rlock import depth, unfinished
 from holdfast._api.templates import Filled
 from holdfast._durations import Seconds, as_number
+from holdfast._net.clients import AsyncClient, Connected, Servers, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import are_several
 from holdfast.errors import ConfigError, LockTimeout
@@ -28,7 +29,7 @@ _held: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_held", d
 @takes_options('@locked(client, "report:{user_id}")')
 @hides_client()
 def locked(
-    client: object,
+    client: SyncClient | AsyncClient | Servers[SyncClient | AsyncClient] | Connected,
     template: str,
     *,
     busy: Literal["wait", "raise", "skip"] = "wait",

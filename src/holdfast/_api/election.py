@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, Generic, Never, NoReturn
 
 from holdfast._api import error_map, lock
@@ -20,6 +20,7 @@ from holdfast._core.lock.replies import NO_ANSWER, PAUSED, Busy
 from holdfast._core.names import side_key
 from holdfast._core.requests import Unknown, WireError
 from holdfast._durations import Seconds
+from holdfast._net.clients import Client, Servers
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import are_several, on_one_server
 from holdfast._runtime.process import describe
@@ -28,13 +29,13 @@ from holdfast.errors import ConfigError, LockTimeout, NoCandidate, NotHeld
 LONGEST_NAME, LONGEST_VALUE = 200, 65536
 
 
-class BaseElectionLock(lock.BaseLock[L]):
+class BaseElectionLock(lock.BaseLock[L, Client]):
     """The lock of an election on one server, as one candidate sees it. Each candidate has its own place in the
     server's queue."""
 
     _shared = False
     _strategy = election.FOR_A_CANDIDATE
-    election: BaseElection[Any]
+    election: BaseElection[Any, Any]
 
     @property
     def election_keys(self) -> ElectionKeys:
@@ -128,7 +129,7 @@ class BaseTermCore(leases.LeaseCore):
         raise self.lease_lost()
 
 
-class BaseElection(Generic[L]):
+class BaseElection(Generic[L, Client]):
     """The options and the state of one candidate: the part that the sync and the asyncio API share."""
 
     _lock: Any
@@ -146,7 +147,7 @@ class BaseElection(Generic[L]):
     @hides_client("Election.__init__")
     def __init__(
         self,
-        client: object | Sequence[object] | Mapping[str, object],
+        client: Client | Servers[Client],
         name: str | bytes,
         *,
         candidate: str | None = None,
@@ -259,7 +260,9 @@ class BaseElection(Generic[L]):
         return found
 
 
-def not_elected(ours: BaseElection[Any], holder: bytes | None, waited: float, remaining: float | None = None) -> LockTimeout:
+def not_elected(
+    ours: BaseElection[Any, Any], holder: bytes | None, waited: float, remaining: float | None = None
+) -> LockTimeout:
     """Return the error for a candidate that was not elected in time."""
     who = holder.decode(errors="replace") if holder else None
     return LockTimeout(

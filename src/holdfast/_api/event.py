@@ -15,6 +15,7 @@ from holdfast._core.names import encoded, start
 from holdfast._core.rendezvous import latch
 from holdfast._core.rendezvous.latch import CountMismatch, Forgotten, LatchSpec
 from holdfast._durations import Seconds
+from holdfast._net.clients import AsyncClient, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import one_place
 from holdfast.errors import ConfigError, ServerError
@@ -123,7 +124,7 @@ class Event(BaseLatch):
     _caller_type = Caller
 
     @hides_client()
-    def __init__(self, client: object, name: str | bytes, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
+    def __init__(self, client: SyncClient, name: str | bytes, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
         super().__init__(client, name, "event 1", count=1, keep=keep, prefix=prefix)
 
     def is_set(self) -> bool:
@@ -165,7 +166,7 @@ class AioEvent(BaseLatch):
     _caller_type = AioCaller
 
     @hides_client("Event.__init__")
-    def __init__(self, client: object, name: str | bytes, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
+    def __init__(self, client: AsyncClient, name: str | bytes, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
         super().__init__(client, name, "event 1", count=1, keep=keep, prefix=prefix)
 
     async def is_set(self) -> bool:
@@ -206,7 +207,7 @@ class CountDownLatch(BaseLatch):
     _caller_type = Caller
 
     @hides_client()
-    def __init__(self, client: object, name: str | bytes, count: int, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
+    def __init__(self, client: SyncClient, name: str | bytes, count: int, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
         super().__init__(client, name, "latch 1", count=count, keep=keep, prefix=prefix)
 
     @property
@@ -259,7 +260,9 @@ class AioCountDownLatch(BaseLatch):
     _caller_type = AioCaller
 
     @hides_client("CountDownLatch.__init__")
-    def __init__(self, client: object, name: str | bytes, count: int, *, keep: Seconds = KEEP, prefix: str = "hf:") -> None:
+    def __init__(
+        self, client: AsyncClient, name: str | bytes, count: int, *, keep: Seconds = KEEP, prefix: str = "hf:"
+    ) -> None:
         super().__init__(client, name, "latch 1", count=count, keep=keep, prefix=prefix)
 
     @property

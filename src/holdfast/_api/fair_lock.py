@@ -8,10 +8,11 @@ from typing import Literal, Never
 from holdfast._api.lock import BaseLock, L
 from holdfast._api.options import refuse_mistaken
 from holdfast._durations import Seconds
+from holdfast._net.clients import Client
 from holdfast._net.redaction import hides_client
 
 
-class BaseFairLock(BaseLock[L]):
+class BaseFairLock(BaseLock[L, Client]):
     """The options of a lock whose release always asks the server, which grants it in order of arrival."""
 
     _shared = False
@@ -19,7 +20,7 @@ class BaseFairLock(BaseLock[L]):
     @hides_client("FairLock.__init__")
     def __init__(
         self,
-        client: object,
+        client: Client,
         name: str | bytes,
         *,
         ttl: Seconds = 30.0,

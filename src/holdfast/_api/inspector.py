@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.error_map import cause
@@ -18,6 +18,7 @@ from holdfast._core.inspect.scan import LINE, Field, Survey
 from holdfast._core.requests import Answer, AskPlace, Call, Conflict, RunOn, WireError
 from holdfast._durations import Seconds
 from holdfast._log import logger
+from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.slots import slot_of
@@ -48,13 +49,13 @@ def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool
     return scan.scan_pattern(prefix, pieces), test
 
 
-class BaseInspector(Steps):
+class BaseInspector(Steps, Generic[Client]):
     """The state and the flows of an `Inspector`: the part that the sync and the asyncio API share."""
 
     _caller_type: type[BaseCaller]
 
     @hides_client("Inspector.__init__")
-    def __init__(self, client: object, *, prefix: str = "hf:") -> None:
+    def __init__(self, client: Client | Sequence[Client], *, prefix: str = "hf:") -> None:
         self._prefix = names.start(prefix)
         several = client if isinstance(client, list | tuple) else [client]
         self._callers = [self._caller_type(one) for one in several]
@@ -168,7 +169,7 @@ class BaseInspector(Steps):
         return told(error, what, text(key))
 
 
-class Inspector(InThreads, BaseInspector):
+class Inspector(InThreads, BaseInspector[SyncClient]):
     """A view of the locks on a server: who holds them, and who waits. It can also break a lock. Looking changes nothing.
 
     Tokens are never shown.
@@ -236,7 +237,7 @@ class Inspector(InThreads, BaseInspector):
 
 
 @of_asyncio
-class AioInspector(InTasks, BaseInspector):
+class AioInspector(InTasks, BaseInspector[AsyncClient]):
     """A view of the locks on a server: who holds them, and who waits. It can also break a lock. Looking changes nothing.
 
     Tokens are never shown.

@@ -17,6 +17,7 @@ from holdfast._core.lock.replies import PAUSED, Busy
 from holdfast._core.requests import Command, WireError
 from holdfast._core.retry import retry_idempotent
 from holdfast._durations import Seconds
+from holdfast._net.clients import Client
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import one_place, resolve
 from holdfast._runtime.keeper.thread import Keeper
@@ -34,7 +35,7 @@ L = TypeVar("L", bound="BaseLease")
 class Member(NamedTuple):
     """The internals of a lock that other internal code uses, such as a `MultiLock`: a lock reveals nothing else."""
 
-    lock: BaseLock[Any]
+    lock: BaseLock[Any, Any]
     """The lock object, as the user holds it."""
     spec: Spec
     tally: Tally
@@ -66,7 +67,7 @@ def member_of(lock: Any) -> Member:
     return member
 
 
-class BaseLock(ForeignMethods, Generic[L]):
+class BaseLock(ForeignMethods, Generic[L, Client]):
     """The options and the state of a lock object: the part that the sync and the asyncio API share."""
 
     _face: Literal["sync", "asyncio"]
@@ -89,7 +90,7 @@ class BaseLock(ForeignMethods, Generic[L]):
     @hides_client("Lock.__init__")
     def __init__(
         self,
-        client: object,
+        client: Client,
         name: str | bytes,
         *,
         ttl: Seconds = 30.0,

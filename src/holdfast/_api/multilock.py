@@ -23,16 +23,17 @@ from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
 from holdfast._durations import Seconds
+from holdfast._net.clients import Client
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current
 from holdfast.errors import ConfigError, HoldfastError, LeaseLost, LockTimeout, NotHeld
 
 M = TypeVar("M", bound="BaseMultiLease")
-K = TypeVar("K", bound=lock_base.BaseLock[Any])
+K = TypeVar("K", bound=lock_base.BaseLock[Any, Any])
 
 
 def find(
-    client: object, locks: object, make: type[K], kind: type[lock_base.BaseLock[Any]], options: dict[str, Any]
+    client: object, locks: object, make: type[K], kind: type[lock_base.BaseLock[Any, Any]], options: dict[str, Any]
 ) -> list[Member]:
     """Return the locks to be acquired, sorted by server and key, the one order that all clients use. Raises ConfigError."""
     if locks is None:
@@ -213,12 +214,12 @@ def _group(member: Member) -> Hashable:
     return id(endpoint), slot_of(spec.keys[0])
 
 
-class BaseMultiLock(Steps, Generic[M]):
+class BaseMultiLock(Steps, Generic[M, Client]):
     """The options, the state and the flow of a `MultiLock`: the part that the sync and the asyncio API share."""
 
-    _kind: type[lock_base.BaseLock[Any]]
+    _kind: type[lock_base.BaseLock[Any, Any]]
     """Class that lock objects passed by the user must have: that of the locks of this API."""
-    _makes: type[lock_base.BaseLock[Any]]
+    _makes: type[lock_base.BaseLock[Any, Any]]
     """Class of the locks that are created for names."""
     name: Any
     _makes_core: Callable[..., BaseMultiCore]
@@ -232,8 +233,8 @@ class BaseMultiLock(Steps, Generic[M]):
     @hides_client("MultiLock.__init__")
     def __init__(
         self,
-        client: object,
-        locks: Iterable[object] | None = None,
+        client: Client | Iterable[lock_base.BaseLock[Any, Client]] | None,
+        locks: Iterable[str | bytes | lock_base.BaseLock[Any, Client]] | None = None,
         *,
         ttl: Seconds = 30.0,
         wait: Seconds | None = None,

@@ -29,6 +29,7 @@ from holdfast._core.single_flight.entry import MAX_SIZE
 from holdfast._core.single_flight.flight import EntrySpec, Found, Load, Loading, LookupPolicy, Record
 from holdfast._durations import Seconds
 from holdfast._log import of_the_user
+from holdfast._net.clients import AsyncClient, Connected, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import Process, describe
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, InProgress, LeaseLost, NotHeld, ResultNotKept
@@ -509,7 +510,7 @@ class Once(InThreads, BaseOnce):
 @takes_options('@once(client, "copy:{question_id}", keep=86400)')
 @hides_client()
 def once(
-    client: object,
+    client: SyncClient | Connected,
     template: str,
     *,
     keep: Seconds,
@@ -656,7 +657,7 @@ class AioOnce(InTasks, BaseOnce):
 @takes_options('@once(client, "copy:{question_id}", keep=86400)')
 @hides_client("once")
 def aio_once(
-    client: object,
+    client: AsyncClient | Connected,
     template: str,
     *,
     keep: Seconds,

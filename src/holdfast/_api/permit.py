@@ -18,6 +18,7 @@ from holdfast._core.lock.records import Permits
 from holdfast._core.permit import ALL, Count
 from holdfast._core.requests import Conflict, WireError
 from holdfast._durations import Seconds
+from holdfast._net.clients import Client
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import are_several, on_one_server
 from holdfast.errors import ConfigError, HoldfastError, ReleasedTooOften
@@ -98,7 +99,7 @@ class HeldPermits:
         return True
 
 
-class PermitsLock(lock.BaseLock[L]):
+class PermitsLock(lock.BaseLock[L, Client]):
     """A lock whose permits several holders can have at the same time. Each waiter has its own place in the server's queue,
     since a permit is not handed on inside a process."""
 
@@ -109,7 +110,7 @@ class PermitsLock(lock.BaseLock[L]):
 
     @hides_client()
     def __init__(
-        self, client: object, name: str | bytes, wanted: Permits, held: HeldPermits | None = None, **options: Any
+        self, client: Client, name: str | bytes, wanted: Permits, held: HeldPermits | None = None, **options: Any
     ) -> None:
         if are_several(client):
             raise on_one_server(f"a {self._what}", NO_MAJORITIES, "use a Redlock there, if one holder at a time is enough")
@@ -203,7 +204,7 @@ class PermitsLock(lock.BaseLock[L]):
         return count.waiting > 0 or count.used + self._permits.wanted > count.limit
 
 
-class BaseSemaphore(PermitsLock[L]):
+class BaseSemaphore(PermitsLock[L, Client]):
     """The options of a semaphore: the part that the sync and the asyncio API share."""
 
     def _acquire_wait(self, blocking: bool, timeout: Seconds | None) -> float | None:
@@ -212,7 +213,7 @@ class BaseSemaphore(PermitsLock[L]):
     @hides_client("Semaphore.__init__")
     def __init__(
         self,
-        client: object,
+        client: Client,
         name: str | bytes,
         limit: int | None = None,
         *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Literal, Never, TypeVar
 
 from holdfast._api import error_map, lease, options
@@ -22,6 +22,7 @@ from holdfast._core.quorum.votes import DECLARE_NEW, AllAnswered, QuorumAttempt,
 from holdfast._core.requests import Answer, Command, ConfigMismatch, Poll, Run, TooFew, WireError, in_the_way
 from holdfast._durations import Seconds
 from holdfast._lua import codes
+from holdfast._net.clients import Client, Servers
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import on_one_server, resolve
@@ -101,7 +102,7 @@ def _check_number(number: int) -> None:
         )
 
 
-class BaseRedlock(lock_base.BaseLock[L]):
+class BaseRedlock(lock_base.BaseLock[L, Client]):
     """The options and the state of a lock over several servers: the part that the sync and the asyncio API share."""
 
     _strategy = acquire.ON_SEVERAL_SERVERS
@@ -109,7 +110,7 @@ class BaseRedlock(lock_base.BaseLock[L]):
     @hides_client("Redlock.__init__")
     def __init__(
         self,
-        servers: Sequence[object] | Mapping[str, object],
+        servers: Servers[Client],
         name: str | bytes,
         *,
         ttl: Seconds = 30.0,

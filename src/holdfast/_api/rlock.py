@@ -16,6 +16,7 @@ from holdfast._api.lease import BaseLease, Entered, LeaseCore, core_of
 from holdfast._api.lock import BaseLock, L
 from holdfast._api.options import refuse_mistaken
 from holdfast._durations import Seconds
+from holdfast._net.clients import Client, Servers
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError, LeaseLost, NotHeld
 
@@ -187,7 +188,7 @@ class Unlisted(Entered[Any]):
         core.owner = owner
 
 
-class Reentrant(BaseLock[L]):
+class Reentrant(BaseLock[L, Client]):
     """A mixin with the options and state that make a lock reentrant, for both APIs."""
 
     _several = False
@@ -195,7 +196,7 @@ class Reentrant(BaseLock[L]):
     @hides_client("RLock.__init__")
     def __init__(
         self,
-        client: object,
+        client: Client | Servers[Client],
         name: str | bytes,
         *,
         ttl: Seconds = 30.0,
@@ -224,7 +225,7 @@ class Reentrant(BaseLock[L]):
             "quarantine": quarantine, "replicas": replicas, "max_ttl": max_ttl, "answer_within": answer_within,
             "progress_within": progress_within, "deadlock": deadlock,
         }  # fmt: skip
-        super().__init__(client, name, **self._fitting(options))
+        super().__init__(client, name, **self._fitting(options))  # type: ignore[arg-type]  # several: a Redlock is next
 
     def _start(self) -> None:
         super()._start()

@@ -13,6 +13,7 @@ from holdfast._core import permit
 from holdfast._core.lock.records import Attempt
 from holdfast._core.requests import WireError
 from holdfast._durations import Seconds
+from holdfast._net.clients import Client
 from holdfast._net.redaction import hides_client
 
 
@@ -39,13 +40,13 @@ class BaseWriteCore(lease.LeaseCore):
         self.check()
 
 
-class Side(PermitsLock[L]):
+class Side(PermitsLock[L, Client]):
     """One side of a read-write lock: the read side, which many hold, or the write side."""
 
     _what = "read-write lock"
 
     def __init__(
-        self, client: object, name: str | bytes, *, readers: HeldPermits, writers: HeldPermits, writes: bool, **options: Any
+        self, client: Client, name: str | bytes, *, readers: HeldPermits, writers: HeldPermits, writes: bool, **options: Any
     ) -> None:
         self._readers, self._writers, self._writes = readers, writers, writes
         wanted, held = (permit.WRITING, writers) if writes else (permit.READING, readers)
@@ -70,16 +71,16 @@ class Side(PermitsLock[L]):
         return super()._new_attempt(driver)
 
 
-class BaseRWLock(Generic[L]):
+class BaseRWLock(Generic[L, Client]):
     """The options of a read-write lock: the part that the sync and the asyncio API share."""
 
-    _side_types: tuple[type[Side[Any]], type[Side[Any]]]
+    _side_types: tuple[type[Side[Any, Any]], type[Side[Any, Any]]]
     """The classes of the read side and of the write side."""
 
     @hides_client("RWLock.__init__")
     def __init__(
         self,
-        client: object,
+        client: Client,
         name: str | bytes,
         *,
         ttl: Seconds = 30.0,

@@ -14,12 +14,13 @@ from holdfast._api.sync_lease import Term
 from holdfast._clock import clock
 from holdfast._core.election import Elected, LeaderWatch
 from holdfast._durations import Seconds
+from holdfast._net.clients import SyncClient
 from holdfast.errors import HoldfastError, HoldfastWarning
 
 __all__ = ["Elected", "Election", "Term"]
 
 
-class Election(election.BaseElection[Term]):
+class Election(election.BaseElection[Term, SyncClient]):
     """A candidate in an election: at most one candidate leads at a time, and the others wait in strict order of arrival.
 
     If the leader crashes, the next candidate is elected at most ``ttl`` seconds after the leader's last renewal. Each term has

@@ -7,6 +7,7 @@ import threading
 from holdfast._api import election
 from holdfast._api.sync_lease import LeaseCore, Term
 from holdfast._api.sync_lock import BaseSyncLock
+from holdfast._net.clients import SyncClient
 
 
 class LeaderLock(BaseSyncLock[Term]):
@@ -44,7 +45,7 @@ class TermCore(election.BaseTermCore, LeaseCore):
     """The internal object of a term, for an election on one server."""
 
 
-class ElectionLock(election.BaseElectionLock[Term], LeaderLock):
+class ElectionLock(election.BaseElectionLock[Term, SyncClient], LeaderLock):
     """The lock of an election on one server."""
 
     _core_type = TermCore

@@ -22,6 +22,7 @@ from holdfast._core.lock.replies import Busy
 from holdfast._core.lock.server_queue import SlotMoved
 from holdfast._core.requests import ConfigMismatch, TooFew, WireError
 from holdfast._durations import Seconds
+from holdfast._net.clients import SyncClient
 from holdfast._runtime.drivers.choice import driver_for
 from holdfast._runtime.drivers.sync import Runner
 from holdfast._runtime.process import current
@@ -36,7 +37,7 @@ __all__ = ["FairLock", "Lease", "Lock", "LockLease"]
 T = TypeVar("T")
 
 
-class BaseSyncLock(lock.BaseLock[L]):
+class BaseSyncLock(lock.BaseLock[L, SyncClient]):
     """The locks of threads: acquire, release, and the ``with`` statement."""
 
     _face = "sync"
@@ -309,7 +310,7 @@ class Lock(BaseSyncLock[LockLease]):
         return ticket
 
 
-class FairLock(BaseFairLock[LockLease], Lock):
+class FairLock(BaseFairLock[LockLease, SyncClient], Lock):
     """A `Lock` that is granted in the strict order of arrival, across all processes.
 
     Each waiting thread or task has its own place in the server's queue, and each hand-over costs a round trip. Options, errors

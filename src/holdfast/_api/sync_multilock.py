@@ -11,6 +11,7 @@ from holdfast._api.flow import InThreads, complete
 from holdfast._api.sync_lease import LostFlag, TellsLoss
 from holdfast._api.sync_lock import BaseSyncLock, Lock
 from holdfast._durations import Seconds
+from holdfast._net.clients import SyncClient
 from holdfast._runtime.drivers.sync import Runner
 from holdfast.errors import HoldfastError
 
@@ -72,7 +73,7 @@ class MultiCore(TellsLoss, multilocks.BaseMultiCore):
         self.driver.run(self.finish_release())
 
 
-class MultiLock(InThreads, multilocks.BaseMultiLock[MultiLease], BaseSyncLock[MultiLease]):  # type: ignore[misc, type-var]
+class MultiLock(InThreads, multilocks.BaseMultiLock[MultiLease, SyncClient], BaseSyncLock[MultiLease]):  # type: ignore[misc, type-var]
     """Several locks, held together: all of them or none.
 
     The locks are acquired in a fixed order, whatever the order of the list, so two MultiLocks never wait for each other in a

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast._api import options, redlock, sync_election_lock, sync_lease, sync_lock
 from holdfast._api.redlock import BaseQuorumCore, BaseRedlock
 from holdfast._durations import Seconds
+from holdfast._net.clients import Servers, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.drivers.sync_quorum import Driver
 from holdfast._runtime.process import current
@@ -14,7 +15,7 @@ class QuorumCore(BaseQuorumCore, sync_lease.LeaseCore):
     """The internal object of a lease over several servers."""
 
 
-class Redlock(BaseRedlock[sync_lease.Lease], sync_lock.BaseSyncLock[sync_lease.Lease]):
+class Redlock(BaseRedlock[sync_lease.Lease, SyncClient], sync_lock.BaseSyncLock[sync_lease.Lease]):
     """A `Lock` that a majority of several independent servers grants. It works while a minority of them is unreachable.
 
     All servers are asked at the same time, without waiting for slow ones once a majority has decided (the Redlock algorithm,
@@ -49,7 +50,7 @@ class ElectionLock(sync_election_lock.LeaderLock, Redlock):
 
 @hides_client()
 def declare_new(
-    servers: object,
+    servers: SyncClient | Servers[SyncClient],
     *,
     max_ttl: Seconds = options.LONGEST_LEASE,
     force: bool = False,

@@ -12,6 +12,7 @@ from holdfast._api.rlock import BaseOwnedCore, Holding, Holdings, Reentrant, hol
 from holdfast._api.sync_lease import Lease, LeaseCore, LockLease
 from holdfast._api.sync_lock import Lock
 from holdfast._durations import Seconds
+from holdfast._net.clients import SyncClient
 from holdfast._net.resolve import are_several
 from holdfast.errors import HoldfastError, HoldfastWarning, NotHeld
 
@@ -22,7 +23,7 @@ class _OwnedCore(BaseOwnedCore, LeaseCore):
     """The internal object of the lease of an RLock."""
 
 
-class RLock(Reentrant[LockLease], Lock):
+class RLock(Reentrant[LockLease, SyncClient], Lock):
     """A `Lock` that its owner can acquire again, and releases as often: for functions that call each other.
 
     Acquiring the lock again needs no round trip and returns the same lease, with the same fence. Only the last release frees

@@ -7,6 +7,7 @@ import threading
 from holdfast._api import rwlock, sync_lock
 from holdfast._api.lock import L
 from holdfast._api.sync_lease import Lease, LeaseCore
+from holdfast._net.clients import SyncClient
 from holdfast.errors import HoldfastError
 
 
@@ -31,7 +32,7 @@ class _WriteCore(rwlock.BaseWriteCore, LeaseCore):
     """The internal object of a writer's lease."""
 
 
-class _Side(rwlock.Side[L], sync_lock.BaseSyncLock[L]):
+class _Side(rwlock.Side[L, SyncClient], sync_lock.BaseSyncLock[L]):
     @staticmethod
     def _me() -> object:
         return threading.current_thread()
@@ -72,7 +73,7 @@ class WriteSide(_Side[WriteLease]):
         return super().__enter__()
 
 
-class RWLock(rwlock.BaseRWLock[Lease]):
+class RWLock(rwlock.BaseRWLock[Lease, SyncClient]):
     """A named lock that many readers hold at the same time, or one writer, anywhere.
 
     Use ``with lock.read:`` and ``with lock.write:``; each side works like a `Lock`. The lock is granted in the order of

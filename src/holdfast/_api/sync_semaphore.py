@@ -8,10 +8,11 @@ import threading
 from holdfast._api import permit, sync_lock
 from holdfast._api.sync_lease import Lease, LeaseCore
 from holdfast._durations import Seconds
+from holdfast._net.clients import SyncClient
 from holdfast.errors import HoldfastError
 
 
-class Semaphore(permit.BaseSemaphore[Lease], sync_lock.BaseSyncLock[Lease]):
+class Semaphore(permit.BaseSemaphore[Lease, SyncClient], sync_lock.BaseSyncLock[Lease]):
     """A semaphore: at most ``limit`` permits are held at the same time, across all processes.
 
     A permit is held under a lease, so the permits of a crashed holder become free when its lease expires. Each acquisition gets

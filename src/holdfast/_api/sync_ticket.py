@@ -11,10 +11,11 @@ from holdfast._api.sync_lease import LockLease
 from holdfast._api.sync_lock import BaseSyncLock
 from holdfast._api.ticket import BaseRedeem
 from holdfast._durations import Seconds
+from holdfast._net.clients import SyncClient
 from holdfast._net.redaction import hides_client
 
 
-class RedeemedLock(BaseRedeem[LockLease], BaseSyncLock[LockLease]):
+class RedeemedLock(BaseRedeem[LockLease, SyncClient], BaseSyncLock[LockLease]):
     """The lock of a ticket, as `redeem` returns it. Acquiring it redeems the ticket."""
 
     _lease_type = LockLease
@@ -22,7 +23,7 @@ class RedeemedLock(BaseRedeem[LockLease], BaseSyncLock[LockLease]):
 
 @hides_client()
 def redeem(
-    client: object,
+    client: SyncClient,
     ticket: str | bytes,
     *,
     prefix: str = "hf:",

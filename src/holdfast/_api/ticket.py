@@ -21,6 +21,7 @@ from holdfast._core.lock.ticket import Void
 from holdfast._core.names import lock_keys, name_of, raw_key, side_key, start
 from holdfast._core.requests import WireError
 from holdfast._durations import Seconds
+from holdfast._net.clients import Client
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import resolve
 from holdfast.errors import ConfigError, HoldfastError, TicketRefused
@@ -213,7 +214,7 @@ class Issue:
         return core.lease_lost()
 
 
-class BaseRedeem(lock.BaseLock[L]):
+class BaseRedeem(lock.BaseLock[L, Client]):
     """A lock that is acquired by redeeming a ticket: the part that the sync and the asyncio API share."""
 
     _shared = False  # The holder of a ticket has the lock already, and must not queue with the waiters of this process.
@@ -221,7 +222,7 @@ class BaseRedeem(lock.BaseLock[L]):
     @hides_client("redeem.__init__")
     def __init__(
         self,
-        client: object,
+        client: Client,
         ticket: str | bytes,
         *,
         prefix: str = "hf:",

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
 from holdfast._api.transaction_options import address_of, checked_keys, limits, no_coroutine, raw, server_of
@@ -38,6 +38,7 @@ from holdfast._net.client_pipeline import (
     unread,
     verdict,
 )
+from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.cluster import REFRESH_EVERY_S
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.own_clients import open_client
@@ -62,11 +63,11 @@ _watched: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_watch
 """Keys that the current call stack watches, each as (thread or task, server, key)."""
 
 
-class BaseTransaction(Steps):
+class BaseTransaction(Steps, Generic[Client]):
     """A transaction: one try, or the object whose `run` makes as many tries as needed; the part that both APIs share."""
 
     @hides_client("Transaction.__init__")
-    def __init__(self, client: object, *keys: str | bytes) -> None:
+    def __init__(self, client: Client, *keys: str | bytes) -> None:
         self._client: Any = client
         self._home = server_of(client, self._face)
         """The server, if holdfast opens a client for it; None if the user's client sends the commands."""
@@ -485,7 +486,7 @@ class BaseTransaction(Steps):
 class _Block:
     """The ``with`` statement of a transaction in a flow, in either API."""
 
-    def __init__(self, transaction: BaseTransaction) -> None:
+    def __init__(self, transaction: BaseTransaction[Any]) -> None:
         self._transaction = transaction
 
     async def __aenter__(self) -> None:
@@ -497,7 +498,7 @@ class _Block:
         await self._transaction._exit(failed=kind is not None)  # noqa: SLF001 - a part of the transaction
 
 
-class Transaction(InThreads, BaseTransaction):
+class Transaction(InThreads, BaseTransaction[SyncClient]):
     """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
 
     Each ``with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. The object can be used
@@ -573,7 +574,7 @@ class Transaction(InThreads, BaseTransaction):
         return current().client(key, make)
 
 
-def transaction(client: object, *keys: str | bytes) -> Transaction:
+def transaction(client: SyncClient, *keys: str | bytes) -> Transaction:
     """Return a transaction on ``keys``: it is carried out only if no other client changes one of the keys before EXEC.
 
         with holdfast.transaction(client, "stock:7") as tx:
@@ -592,7 +593,7 @@ def transaction(client: object, *keys: str | bytes) -> Transaction:
 
 
 @of_asyncio
-class AioTransaction(InTasks, BaseTransaction):
+class AioTransaction(InTasks, BaseTransaction[AsyncClient]):
     """A transaction: reads are sent at once, then commands are queued, and EXEC carries out all of them or none.
 
     Each ``async with`` statement makes one try: EXEC is sent at the end of the block, unless the block raises. The object can
@@ -671,7 +672,7 @@ class AioTransaction(InTasks, BaseTransaction):
 
 
 @of_asyncio
-def aio_transaction(client: object, *keys: str | bytes) -> AioTransaction:
+def aio_transaction(client: AsyncClient, *keys: str | bytes) -> AioTransaction:
     """Return a transaction on ``keys``: it is carried out only if no other client changes one of the keys before EXEC.
 
         async with holdfast.aio.transaction(client, "stock:7") as tx:

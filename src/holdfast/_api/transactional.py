@@ -14,13 +14,14 @@ from holdfast._api.templates import Filled
 from holdfast._api.transaction import AioTransaction, BaseTransaction, Transaction
 from holdfast._core.transaction import TRIES
 from holdfast._durations import Seconds
+from holdfast._net.clients import AsyncClient, Connected, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError
 
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
-Tx_contra = TypeVar("Tx_contra", bound=BaseTransaction, contravariant=True)
+Tx_contra = TypeVar("Tx_contra", bound=BaseTransaction[Any], contravariant=True)
 
 
 class Decorator(Protocol):
@@ -34,7 +35,9 @@ class Decorator(Protocol):
 
 @takes_options('@transactional(client, "stock:{sku}")')
 @hides_client()
-def transactional(client: object, *templates: str, tries: int = TRIES, wait: Seconds | None = None) -> Decorator:
+def transactional(
+    client: SyncClient | AsyncClient | Connected, *templates: str, tries: int = TRIES, wait: Seconds | None = None
+) -> Decorator:
     """Run a function, plain or coroutine, in a transaction, and repeat it after each conflict with another client.
 
         @holdfast.transactional(client, "stock:{sku}")

@@ -117,7 +117,7 @@ def _of_file(args: argparse.Namespace) -> Schedule:
     return schedule
 
 
-def _of_module(args: argparse.Namespace) -> BaseSchedule:
+def _of_module(args: argparse.Namespace) -> BaseSchedule[Any]:
     from holdfast.schedule.file import imported
     from holdfast.schedule.schedule import BaseSchedule
 
@@ -130,7 +130,7 @@ def _of_module(args: argparse.Namespace) -> BaseSchedule:
     return found
 
 
-def _check(schedule: BaseSchedule, args: argparse.Namespace) -> int:
+def _check(schedule: BaseSchedule[Any], args: argparse.Namespace) -> int:
     now = time.time()
     found = [(job.name, str(job.when), _due(job.when, now)) for job in schedule.jobs]
     if args.json:
@@ -192,7 +192,7 @@ def told(name: str, function: Callable[..., Any], *, as_json: bool = False) -> C
     return told_function
 
 
-def _serve(schedule: BaseSchedule, args: argparse.Namespace) -> int:
+def _serve(schedule: BaseSchedule[Any], args: argparse.Namespace) -> int:
     from holdfast.schedule.schedule import AioSchedule, Schedule
 
     logging.getLogger("holdfast").addHandler(_Lines(logging.WARNING))

@@ -18,6 +18,7 @@ from typing import Any
 
 from holdfast._api import options
 from holdfast._durations import Seconds
+from holdfast._net.clients import AsyncClient, SyncClient
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import from_client
@@ -54,7 +55,13 @@ class Report:
 
 
 @hides_client()
-def examine(client: object, *, ttl: Seconds = 30.0, replicas: int = 0, prefix: str = "hf:") -> Report:
+def examine(
+    client: SyncClient | AsyncClient | Sequence[SyncClient | AsyncClient],
+    *,
+    ttl: Seconds = 30.0,
+    replicas: int = 0,
+    prefix: str = "hf:",
+) -> Report:
     """Check whether a server is fit for locks, or whether several servers are fit for locks that a majority of them grants.
 
     ``client``: a client, a URL, or a list of these, one for each server. For a Cluster, all primaries are checked. ``ttl``: the

@@ -12,6 +12,7 @@ from holdfast._api.options import refuse_mistaken
 from holdfast._clock import clock as local_clock
 from holdfast._core.names import raw_key
 from holdfast._durations import Seconds
+from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast.errors import LeaseLost
 from holdfast.legacy._shared import AioBase, Base, BaseLock, LegacyCore
@@ -140,7 +141,7 @@ class BaseMigratingLease:
         self._both.new.check()
 
 
-class BaseMigrating(BaseLock[M]):
+class BaseMigrating(BaseLock[M], Generic[M, Client]):
     """The options and the flows of a migrating lock: the part that the sync and the asyncio API share."""
 
     _old_type: Callable[..., Any]
@@ -150,7 +151,7 @@ class BaseMigrating(BaseLock[M]):
     @hides_client("Migrating.__init__")
     def __init__(
         self,
-        client: object,
+        client: Client,
         key: str | bytes,
         *,
         name: str | bytes | None = None,
@@ -196,7 +197,7 @@ class _BaseNew:
         return bool(lease.remaining())
 
 
-class _BaseOld(BaseTimestampLock[S]):
+class _BaseOld(BaseTimestampLock[S, Client]):
     """The old (timestamp) lock inside a `Migrating` lock. It does not warn of the dangers of timestamp locks, because its user
     is migrating."""
 
@@ -229,7 +230,7 @@ class _New(_BaseNew):
         lease.release()
 
 
-class _Old(_BaseOld[TimestampLease], TimestampLock):
+class _Old(_BaseOld[TimestampLease, SyncClient], TimestampLock):
     pass
 
 
@@ -250,7 +251,7 @@ class _AioNew(_BaseNew):
         await lease.release()
 
 
-class _AioOld(_BaseOld[AioTimestampLease], AioTimestampLock):
+class _AioOld(_BaseOld[AioTimestampLease, AsyncClient], AioTimestampLock):
     pass
 
 
@@ -269,7 +270,7 @@ class MigratingLease(BaseMigratingLease):
         complete(self._core.release())
 
 
-class Migrating(BaseMigrating[MigratingLease], Base[MigratingLease]):
+class Migrating(BaseMigrating[MigratingLease, SyncClient], Base[MigratingLease]):
     """The lock for a migration: a `TimestampLock` and a `holdfast.Lock` in one.
 
     Its holder excludes clients that use only one of the two. It acquires the new lock first, then the key of the old one, and
@@ -316,7 +317,7 @@ class AioMigratingLease(BaseMigratingLease):
 
 
 @of_asyncio
-class AioMigrating(BaseMigrating[AioMigratingLease], AioBase[AioMigratingLease]):
+class AioMigrating(BaseMigrating[AioMigratingLease, AsyncClient], AioBase[AioMigratingLease]):
     """The lock for a migration: a `TimestampLock` and a `holdfast.Lock` in one.
 
     Its holder excludes clients that use only one of the two. It acquires the new lock first, then the key of the old one, and

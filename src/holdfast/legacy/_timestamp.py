@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal, Never, NoReturn, TypeVar
+from typing import Any, Generic, Literal, Never, NoReturn, TypeVar
 
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.flow import complete, of_asyncio
@@ -17,6 +17,7 @@ from holdfast._core.names import raw_key
 from holdfast._core.timestamp import Hold, Stamp, Strange, Theirs
 from holdfast._durations import Seconds
 from holdfast._log import of_the_user
+from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.flag import Flag
 from holdfast._runtime.process import current
@@ -143,7 +144,7 @@ _TAKEN = (
 )
 
 
-class BaseTimestampLock(BaseLock[S]):
+class BaseTimestampLock(BaseLock[S], Generic[S, Client]):
     """The options and the flows of a timestamp lock: the part that the sync and the asyncio API share."""
 
     _caller_type: type[BaseCaller]
@@ -153,7 +154,7 @@ class BaseTimestampLock(BaseLock[S]):
     @hides_client("TimestampLock.__init__")
     def __init__(
         self,
-        client: object,
+        client: Client,
         key: str | bytes,
         *,
         ttl: Seconds = 30.0,
@@ -238,7 +239,7 @@ class TimestampLease(BaseTimestampLease):
         complete(self._release())
 
 
-class TimestampLock(BaseTimestampLock[TimestampLease], Base[TimestampLease]):
+class TimestampLock(BaseTimestampLock[TimestampLease, SyncClient], Base[TimestampLease]):
     """The lock whose key holds the time at which it expires, as it is deployed in many languages: SETNX, GET, GETSET.
 
     Use it until all users of the key have moved to `holdfast.Lock`. It excludes, and is excluded by, every client of this
@@ -287,7 +288,7 @@ class AioTimestampLease(BaseTimestampLease):
 
 
 @of_asyncio
-class AioTimestampLock(BaseTimestampLock[AioTimestampLease], AioBase[AioTimestampLease]):
+class AioTimestampLock(BaseTimestampLock[AioTimestampLease, AsyncClient], AioBase[AioTimestampLease]):
     """The lock whose key holds the time at which it expires, as it is deployed in many languages: SETNX, GET, GETSET.
 
     Use it until all users of the key have moved to `holdfast.Lock`. It excludes, and is excluded by, every client of this

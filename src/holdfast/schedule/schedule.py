@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Never, NoReturn, Self, TypeVar
+from typing import Any, Generic, Literal, Never, NoReturn, Self, TypeVar
 
 from holdfast._api.caller import AioCaller, BaseCaller, Caller
 from holdfast._api.flow import InTasks, InThreads, Steps, complete, of_asyncio
@@ -21,6 +21,7 @@ from holdfast._core.schedule.misfire import following
 from holdfast._core.schedule.records import ServedJob
 from holdfast._core.schedule.state import ScheduleState
 from holdfast._durations import Seconds
+from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current, describe
 from holdfast.errors import ConfigError
@@ -160,7 +161,7 @@ def _refuse_mistaken(mistaken: dict[str, Any]) -> None:
     refuse_mistaken(mistaken, "Schedule")
 
 
-class BaseSchedule(Steps):
+class BaseSchedule(Steps, Generic[Client]):
     """The jobs, the methods that declare jobs, and the flows of a `Schedule`: the part that both APIs share."""
 
     _caller_type: type[BaseCaller]
@@ -170,7 +171,7 @@ class BaseSchedule(Steps):
     @hides_client("Schedule.__init__")
     def __init__(
         self,
-        client: object,
+        client: Client,
         name: str,
         *,
         features: Iterable[str] = (),
@@ -397,7 +398,7 @@ def overview(found: commands.Overview) -> Overview:
     return Overview(found.exists, runners, [status(facts) for facts in found.jobs])
 
 
-class Schedule(InThreads, BaseSchedule):
+class Schedule(InThreads, BaseSchedule[SyncClient]):
     """Jobs that run once per tick (scheduled time), in one of the processes that serve the schedule.
 
     Args:
@@ -500,7 +501,7 @@ class Schedule(InThreads, BaseSchedule):
 
 
 @of_asyncio
-class AioSchedule(InTasks, BaseSchedule):
+class AioSchedule(InTasks, BaseSchedule[AsyncClient]):
     """Jobs that run once per tick (scheduled time), in one of the processes that serve the schedule.
 
     Coroutine functions run in the event loop, plain functions in threads.

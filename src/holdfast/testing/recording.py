@@ -117,7 +117,7 @@ def process() -> str:
 class _Holding:
     """One recorded acquisition: the base class of `Holding` (threads) and `AsyncHolding` (tasks)."""
 
-    def __init__(self, record: Recorder, lock: BaseLock[Any], worker: str) -> None:
+    def __init__(self, record: Recorder, lock: BaseLock[Any, Any], worker: str) -> None:
         self._record = record
         self._lock = lock
         self._lease: BaseLease | None = None

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import ContextVar
-from typing import Any, Literal, Never, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, Never, ParamSpec, TypeVar
 
 from holdfast import codecs
 from holdfast._api import error_map, options
@@ -42,6 +42,7 @@ from holdfast._core.single_flight.entry import MAX_SIZE
 from holdfast._core.single_flight.flight import EntrySpec, Failed, Found, Load, Loading, LookupPolicy, Record
 from holdfast._durations import Seconds
 from holdfast._log import logger
+from holdfast._net.clients import AsyncClient, Client, SyncClient
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.process import current, describe
 from holdfast.errors import ConfigError, HoldfastError, LockTimeout, ServerError
@@ -84,7 +85,7 @@ def _is_for_all(error: Exception) -> bool:
     return not isinstance(error, HoldfastError) and all(cls.__name__ != "CancelledError" for cls in type(error).__mro__)
 
 
-class BaseCache(Steps):
+class BaseCache(Steps, Generic[Client]):
     """The options, the counters and the flows of a cache: the part that the sync and the asyncio API share."""
 
     _caller_type: type[BaseCaller]
@@ -95,7 +96,7 @@ class BaseCache(Steps):
     @hides_client("Cache.__init__")
     def __init__(
         self,
-        client: object,
+        client: Client,
         name: str,
         *,
         ttl: Seconds = 60.0,
@@ -470,7 +471,7 @@ class BaseCache(Steps):
         return ConfigError(f"cache {self._name!r} cannot be used: {conflict}; nothing was changed", parameter="name")
 
 
-class Cache(InThreads, BaseCache):
+class Cache(InThreads, BaseCache[SyncClient]):
     """A cache on the server that loads each value once: one caller in all processes loads it, others wait or get a stale one.
 
     ``cache.get_or_load(key, loader)`` is the main method; ``@cache.memoize("price:{sku}")`` does the same for the calls of a
@@ -596,7 +597,7 @@ class Cache(InThreads, BaseCache):
 
 
 @of_asyncio
-class AioCache(InTasks, BaseCache):
+class AioCache(InTasks, BaseCache[AsyncClient]):
     """A cache on the server that loads each value once: one caller in all processes loads it, others wait or get a stale one.
 
     ``cache.get_or_load(key, loader)`` is the main method; ``@cache.memoize("price:{sku}")`` does the same for the calls of a

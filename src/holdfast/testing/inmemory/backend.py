@@ -26,7 +26,7 @@ from holdfast.testing.inmemory import inside
 from holdfast.testing.inmemory.serving import Serving
 from holdfast.testing.keyspace import ReplyError
 
-Named = BaseLock[Any] | BaseLease | str
+Named = BaseLock[Any, Any] | BaseLease | str
 """An argument that names a lock: a lock object, a lease of the lock, or the lock's name."""
 
 Keys = tuple[bytes, bytes, bytes]
