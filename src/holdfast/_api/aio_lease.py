@@ -203,7 +203,7 @@ class LeaseCore(TellsLoss, leases.LeaseCore):
             await self.go_on_releasing(done is None)
 
     async def go_on_releasing(self, begun: bool) -> None:
-        """Release the lease in any way after `try_release` did not. ``begun``: its outcome was None."""
+        """Release the lease after `try_release` has not. ``begun``: True if its outcome was None."""
         self.may_be_awaited()
         if begun or not self.hand_on():
             await self.driver.run(self.release_on_server())

@@ -51,7 +51,7 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
         self._entered: Entered[Any] = Entered()
         self._home: Runner | None = None
         self._users: dict[Attempt, Runner] = {}
-        """Driver that asks the server for each task that waits for the lock: waits go on when a Cluster moves the lock."""
+        """Driver that each waiting task uses, by its attempt. A wait goes on there if a Cluster moves the lock."""
 
     def _keep(self, core: Any) -> None:
         self._current = core

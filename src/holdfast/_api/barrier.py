@@ -28,7 +28,7 @@ T = TypeVar("T")
 PLACE = 30.0
 
 MOST = 10_000
-"""Most parties of a barrier: one run of a script notifies all of them."""
+"""Maximum number of participants of a barrier, because one run of a script notifies all of them."""
 
 
 class BaseBarrier(Named, Steps, Generic[Client]):

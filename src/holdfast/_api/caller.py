@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def resolves_client(function: F) -> F:
-    """Decorate a coroutine function: its argument ``client`` becomes the server that it stands for.
+    """Decorate a coroutine function, so that it gets a server (endpoint) in place of the argument ``client`` that names it.
 
     The URL of a client may contain a password, and error reporters send the variables of each frame.
     """

@@ -153,7 +153,7 @@ class _OfTasks(InTasks, _Locked):
         if self._reentrant:
             await own.__aexit__(type(error), error, None)
         else:
-            await own._leave(core_of(lease), error)  # noqa: SLF001 - the end of its with statement, made up for
+            await own._leave(core_of(lease), error)  # noqa: SLF001 - what the end of its with statement would have done
 
 
 def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:

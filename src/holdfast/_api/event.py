@@ -26,7 +26,7 @@ KEEP = 86400.0
 """Default of ``keep``: seconds, one day, for which the server keeps an unused object."""
 
 ANSWER_WITHIN = 1.0
-"""Most seconds to wait for an answer. The request is then sent again, which has no further effect."""
+"""Maximum seconds to wait for an answer. Then the request is sent again; the server carries it out only once."""
 
 
 class Named:
@@ -235,7 +235,7 @@ class CountDownLatch(BaseLatch):
         return complete(self._run(latch.wait(self._latch, options.checked_timeout(timeout))))
 
     def reset(self) -> None:
-        """Reset the latch: the ``count`` of this object is missing again. Raises ServerError."""
+        """Reset the latch: its count is the ``count`` of this object again. Raises ServerError."""
         complete(self._run(latch.reset(self._latch)))
 
 
@@ -290,7 +290,7 @@ class AioCountDownLatch(BaseLatch):
         return await self._run(latch.wait(self._latch, options.checked_timeout(timeout)))
 
     async def reset(self) -> None:
-        """Reset the latch: the ``count`` of this object is missing again. Raises ServerError."""
+        """Reset the latch: its count is the ``count`` of this object again. Raises ServerError."""
         await self._run(latch.reset(self._latch))
 
 

@@ -1,4 +1,4 @@
-"""Words of other libraries, and what is called for instead: options, methods, and the wrong one of ``with`` and ``async with``.
+"""Hints for words of other libraries, which name the right option or method, and for ``with`` in place of ``async with``.
 
 Users arrive from redis-py, python-redis-lock, redlock-py, pottery, Redisson, `threading` and Django's caches. An error that
 names the right word is the documentation that they read first. The tables are looked up only when a word is unknown.
@@ -43,7 +43,7 @@ LOCKS = {
     "permits": "pass limit= for the number of permits of a Semaphore",
     "on_expire": "pass on_lost= for a function to call when the lease is lost",
 }
-"""Options of locks, of `locked`, and of what else has a lease and a wait."""
+"""Options of locks, of `locked`, and of other classes and functions with a lease and a wait."""
 
 _FRESH = "pass ttl= for how long a stored value stays fresh, or wait= for how long to wait for another caller's load"
 CACHES = {

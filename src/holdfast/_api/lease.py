@@ -32,7 +32,7 @@ class Collected(Protocol):
 
 
 class Watch(Protocol):
-    """The keeper (background thread that renews leases), as a lease sees it."""
+    """The methods of the keeper (background thread that renews leases) that a lease calls."""
 
     def watch(self, endpoint: Endpoint, held_lease: HeldLease, *, hurry: bool = True) -> None:
         """Renew this lease until `forget` is called. Pass ``hurry=False`` to let a sleeping keeper wake up later."""
@@ -49,7 +49,7 @@ class Watch(Protocol):
 
 
 class Home(Protocol):
-    """The process that a lease belongs to, as the lease sees it."""
+    """The process that a lease belongs to: its attributes that a lease uses."""
 
     @property
     def here(self) -> bool:

@@ -62,7 +62,7 @@ class Member(NamedTuple):
 
 
 def member_of(lock: Any) -> Member:
-    """Return what internal code uses of a lock that a user has passed to it."""
+    """Return the internals of a lock that a user has passed to holdfast, for other internal code."""
     member: Member = lock._as_member()  # noqa: SLF001 - the only door between a lock that users hold and internal code
     return member
 

@@ -43,8 +43,8 @@ T_co = TypeVar("T_co", covariant=True)
 MIN_KEEP = 0.001
 
 TRIES = 2
-"""Tries of each request. A connection that was idle while the function ran may have died unnoticed, so the next
-one is tried."""
+"""Maximum number of times that each request is sent. A connection that was idle while the function ran may be dead
+unnoticed, so the next one is tried."""
 
 
 @dataclass(frozen=True, slots=True)

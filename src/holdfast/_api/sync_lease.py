@@ -133,7 +133,7 @@ class LeaseCore(TellsLoss, leases.LeaseCore):
             raise
 
     def go_on_releasing(self, begun: bool) -> None:
-        """Release the lease in any way after `try_release` did not. ``begun``: its outcome was None."""
+        """Release the lease after `try_release` has not. ``begun``: True if its outcome was None."""
         if begun or not self.hand_on():
             self.driver.run(self.release_on_server())
 

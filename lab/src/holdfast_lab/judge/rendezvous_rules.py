@@ -207,7 +207,7 @@ def _open_meanwhile(case: RendezvousHistory) -> Iterator[Violation]:
 
 
 def _set_by_nobody(case: RendezvousHistory, opened: list[float], closed: list[float]) -> Iterator[Violation]:
-    """L4: each time that an event opens, a call of ``set`` causes this, which had not ended before the last ``clear``.
+    """L4: an event opens only by a call of ``set`` that had not ended before the last ``clear``.
 
     A failed call may be carried out later, so it never counts as ended.
     """

@@ -229,7 +229,7 @@ class Process:
 
     mutex = NO_MUTEX
     looks = True
-    """True, as if the keeper's check of long leases had begun already, so that it never begins: it is not simulated."""
+    """Always True: the keeper's check for long leases counts as scheduled, so that it never begins. It is not simulated."""
     closing = False
 
     def __init__(

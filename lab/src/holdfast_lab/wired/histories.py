@@ -388,7 +388,7 @@ class History:
         loop."""
         for seconds, ending in self.profile.loops:
             sockets = self._end_of_a_loop(seconds, ending)
-            gc.collect()  # here, and not whenever it happens to run, the tasks of the loop are dropped, with its connections
+            gc.collect()  # the tasks and connections of the loop are collected at this point, not at any later one
             for sock in sockets:
                 sock.close()
         with closing(self._loop()) as loop:

@@ -55,7 +55,7 @@ T = TypeVar("T")
 log = logger("holdfast.cache")
 
 ANSWER = 1.0
-"""Most seconds to wait for an answer of the server; less if its client has a shorter timeout."""
+"""Maximum seconds to wait for an answer of the server; less if its client has a shorter timeout."""
 
 
 class _Under:

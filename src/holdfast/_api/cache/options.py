@@ -22,7 +22,7 @@ class Unset(enum.Enum):
 
 
 MOST = 512 * 1024 * 1024 - HEAD
-"""Most bytes of a value that a server can store."""
+"""Maximum size of a value, in bytes, that a server can store."""
 
 UNSET: Final = Unset.UNSET
 

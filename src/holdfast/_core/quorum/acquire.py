@@ -8,7 +8,7 @@ The servers have no queues: if each of two clients were first in one server's qu
 server notifies the waiting clients when the lock may be free (`_lua/quorum/vote.lua`).
 
 Sources: redis.io, "Distributed Locks with Redis" (Redlock), for the majority, the duration of the lease and the undo;
-models/quorum_fence.pml for the fence; models/amnesia.pml for servers that have lost their data.
+models/quorum_fence.pml for the fence; models/quorum_amnesia.pml for servers that have lost their data.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ async def take(attempt: Attempt, at_once: bool, started: float, crowded: Waiter 
             pause = _until_it_is_free(attempt, vote_round, splits)
         else:
             pause = _until_there_are_more(attempt, vote_round, voters, tries)
-            # the servers are there, and have said how long they do not vote
+            # a server in quarantine is reachable, and votes again soon
             known = attempt.waited or quarantined
             end = attempt.until
             if end is None:
@@ -135,7 +135,7 @@ async def _vote(attempt: QuorumAttempt, since: float, more: int = 0) -> VoteRoun
     """
     server_set, spec = attempt.server_set, attempt.spec
     attempt.may_be_on_server = True
-    attempt.voted = ["bury"] * len(server_set.names)  # until the replies say otherwise
+    attempt.voted = ["bury"] * len(server_set.names)  # a reply may change it
     listening_on, attempt.listening_on = attempt.listening_on, set(range(len(server_set.names)) if attempt.listener_id else ())
     vote_round = VoteRound(server_set)
     now = await Now()
@@ -208,7 +208,7 @@ async def _settle(attempt: QuorumAttempt, vote_round: VoteRound) -> Grant | None
     grant = Grant(attempt, fences.fence, now, deadline, queued=others, last=fences.last)
     quorum_lease = grant.whole = QuorumLease(grant, server_set.majority, attempt.listener_id, attempt.listening_on)
     for number, name in enumerate(server_set.names):
-        if attempt.voted[number]:  # granted, or not answered yet
+        if attempt.voted[number]:  # it has granted, or has not replied yet
             end = granted[number].sent + length if number in granted else now + length
             part = Grant(attempt, fences.fence, now, end)
             quorum_lease.node_leases[number] = NodeLease(part, quorum_lease, number, name, number in granted)

@@ -99,7 +99,7 @@ class QuorumLease(HeldLease):
             node_lease.asked_at = made
             node_lease.may_extend(now, ttl)
             node_lease.deadline = min(node_lease.deadline, now + ttl - margin(ttl))
-            if node_lease.spec.renew:  # the reply may be lost
+            if node_lease.spec.renew:  # now, because the reply may be lost
                 node_lease.renew_at = min(node_lease.renew_at, node_lease.due_at(now + ttl * node_lease.spec.renew_part))
         return made
 
@@ -147,6 +147,6 @@ class QuorumLease(HeldLease):
             return False
         lost = [node_lease for node_lease in self.node_leases.values() if node_lease.lost]
         if {node_lease.lost for node_lease in lost} <= {self.why_stalled, BOUNDED}:
-            return self.lose(lost[-1].lost)  # the reason is the holder's, not the servers'
+            return self.lose(lost[-1].lost)  # the holder is the cause, not a server
         why = "; ".join(f"{node_lease.server}: {node_lease.lost}" for node_lease in lost)
         return self.lose(f"no majority of its servers grants it any more: {why}")

@@ -23,7 +23,7 @@ class QuorumNodes:
 
     def __init__(self, nodes: tuple[Node, ...]) -> None:
         self.nodes = nodes
-        self.waiting = Waiting()  # stays empty: these servers have no queue
+        self.waiting = Waiting()  # always empty, because these servers have no queue
         self._majority = len(nodes) // 2 + 1
         self._local_queues: Loose[tuple[bytes, bytes], LocalQueue] = Loose()
 
@@ -69,7 +69,7 @@ class QuorumNodes:
             self.nodes[number].label_changed(node_lease)
 
     def asked_for(self, token: str) -> bool:
-        return sum(node.asked_for(token) for node in self.nodes) > 0  # every node is asked, because asking also clears its note
+        return sum(node.asked_for(token) for node in self.nodes) > 0  # all of them: each one forgets its message
 
     def look_at(self, local_queue: Queue, at: float) -> None:
         self.nodes[0].look_at(local_queue, at)

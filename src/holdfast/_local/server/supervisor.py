@@ -331,7 +331,7 @@ def main(directory: str, report: str, idle: str, server: str) -> int:
     """
     os.set_inheritable(int(report), False)
     if os.fork():
-        os._exit(0)  # the program becomes nobody's child, and ends with no other process
+        os._exit(0)  # the program detaches from its parent, so that it does not end with the parent
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -98,7 +98,7 @@ class Driver(Runner):
 
 
 _HERE = Endpoint(host="transactions", port=0)
-"""A key, not a server: the driver of a loop's transactions is stored under it, among drivers that are stored by endpoint."""
+"""Key under which a loop's driver for transactions is stored, among drivers that are stored by endpoint. It is no server."""
 
 
 def driver() -> Driver:
