@@ -6,7 +6,7 @@ import pytest
 
 from conformance.box import KEYS, LOCK, QUEUE, STATE, Box, token
 from holdfast._core.lock.replies import BLOCK
-from holdfast._lua import codes
+from holdfast._lua import Script, codes, whole_number
 
 A, B, C, D = (token(process) for process in "abcd")
 KEEP = 600_000
@@ -486,3 +486,24 @@ def test_a_fence_that_is_no_number_is_left_as_it_is_and_told(box: Box) -> None:
     box.redis.expire(STATE, 60)
     assert box.acquire(token("a")) == [-8, STATE.encode(), b"fence", b"seven"]
     assert box.redis.hget(STATE, "fence") == b"seven"
+
+
+# While a Cluster slot is being moved
+
+
+def test_while_its_slot_is_moving_a_lease_is_renewed_but_never_shortened(box: Box) -> None:
+    script = Script("lock/migrating", whole_number)
+
+    def moving(who: str, ttl: int) -> object:
+        return box.redis.eval(script.body, 1, LOCK, who, ttl)
+
+    assert moving(A, 30_000) == 0
+    box.acquire(A, 10_000)
+    assert moving(A, 30_000) == 1
+    assert box.redis.pttl(LOCK) > 29_000
+    assert moving(A, 5_000) == 1
+    assert box.redis.pttl(LOCK) > 29_000, "the request may be a late copy of an earlier renewal"
+    assert moving(B, 0) == codes.NO_CLAIM
+    assert box.holder() == A
+    assert moving(A, 0) == 1
+    assert box.holder() is None

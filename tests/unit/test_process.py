@@ -232,6 +232,31 @@ def test_a_forked_child_closes_the_sockets_that_are_open() -> None:
     ours.close()
 
 
+def test_a_forked_child_closes_the_sockets_to_several_servers() -> None:
+    ours, theirs = socket.socketpair()
+    process = Process()
+    process.own("servers", lambda: SimpleNamespace(sockets=lambda: [ours]))
+    process.let_go()
+    assert os.path.samestat(os.fstat(ours.fileno()), Path(os.devnull).stat())
+    ours.close()
+    theirs.close()
+
+
+def test_a_listener_is_subscribed_at_every_server_though_the_first_is_down() -> None:
+    process, asked = Process(), list[object]()
+    endpoints: Any = ("down", "other", "third")
+    listener: Any = SimpleNamespace(majority=2)
+
+    def subscribe(endpoint: object, _listener: object) -> bool:
+        asked.append(endpoint)
+        return endpoint != "down"
+
+    keeper: Any = SimpleNamespace(subscribe=subscribe, ended=False)
+    process._keepers.append(keeper)
+    assert process.subscribe(endpoints, listener)
+    assert asked == ["down", "other", "third"]
+
+
 def test_a_keeper_does_what_is_due_in_its_very_moment() -> None:
     keeper, done = Keeper("aaaaaaaaaaaa", no_record, Absent()), list[float]()
     keeper._later = [(7.0, partial(done.append, 7.0)), (7.1, partial(done.append, 7.1))]
