@@ -176,4 +176,20 @@ RARE = (
         "a waiter that wants more permits than the lowered limit stays in the queue and blocks all others",
         "permit+lowered",
     ),
+    Mutation(
+        "lost-reply-forgotten",
+        "_core/lock/release.py",
+        "release",
+        Instead("resent or isinstance(error, Unknown)", "isinstance(error, Unknown)"),
+        "a release that was carried out is reported as a loss, when its reply is lost and no new connection can be opened",
+        "lock+crowded",
+    ),
+    Mutation(
+        "ticket-forgets-a-lost-reply",
+        "_core/lock/ticket.py",
+        "_exchange",
+        Instead("doubt or isinstance(error, Unknown)", "isinstance(error, Unknown)"),
+        "a giver whose request for a ticket got no reply believes in its lease, when no new connection can be opened",
+        "ticket+crowded",
+    ),
 )

@@ -610,6 +610,20 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         ),
         [],
     ),
+    "R15 told of a loss, though the server had done it, and the answer was lost": (
+        story(
+            *(served(A, 1, 2, 5)[:3], e(0.99, "granted", "server", "a5", until=31.1), fault(2.005, "lost-reply", "p1")),
+            *(e(2.004, "freed", "server", "a5"), e(2.05, "released", A, "a5", note="LeaseLost")),
+        ),
+        ["R15"],
+    ),
+    "R15 told of a loss, when somebody else had deleted the key meanwhile": (
+        story(
+            *(served(A, 1, 2, 5)[:3], e(0.99, "granted", "server", "a5", until=31.1), fault(2.005, "lost-reply", "p1")),
+            *(fault(2.003, "foreign DEL"), e(2.004, "freed", "server", "a5"), e(2.05, "released", A, "a5", note="LeaseLost")),
+        ),
+        [],
+    ),
     "R15 told of a loss that was one": (
         story(
             *(served(A, 1, 2, 5)[:3], e(0.99, "granted", "server", "a5", until=31.1), fault(1.5, "foreign DEL")),

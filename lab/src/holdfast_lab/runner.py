@@ -192,8 +192,8 @@ class Swarm(NamedTuple):
 
 
 SWARMS = {
-    "lock": Swarm(lock_swarm.simulate, ENOUGH, (*OF_A_LOCK, "R19")),
-    "multilock": Swarm(multilock_swarm.simulate, ENOUGH_OF_SEVERAL_LOCKS, (*OF_A_LOCK, "M1")),
+    "lock": Swarm(lock_swarm.simulate, ENOUGH, (*OF_A_LOCK, "R15 resent", "R19")),
+    "multilock": Swarm(multilock_swarm.simulate, ENOUGH_OF_SEVERAL_LOCKS, (*OF_A_LOCK, "R15 resent", "M1")),
     "quorum": Swarm(quorum_swarm.simulate, ENOUGH_OF_QUORUM, (*OF_ANY_LOCK, "R1", "R4", "R7", "R19")),
     "single_flight": Swarm(
         single_flight_swarm.simulate, ENOUGH_OF_FLIGHTS, ("S1", "S1 old", "S2", "S3", "S3 lost", "S4", "S5")

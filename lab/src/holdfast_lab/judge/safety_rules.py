@@ -55,6 +55,8 @@ class Limits:
     recall: bool = False
     """True if a client that does not wait must get a lock whose lease a process only keeps for reuse. This requires fast
     messages."""
+    tickets: bool = False
+    """True if a holder may hand its lock over by a ticket. It may then get a loss although the server did what it asked for."""
     quorum: int = 1
     """Number of servers that must keep a lock for its holder; more than one for a lock on a majority of servers."""
     excuses: frozenset[str] = UNSETTLING
@@ -426,6 +428,23 @@ def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
             unknown = resent or bool(case.felt(hold.process, hold.ended, told, limits.echo))
             if not case.docket.decide("R15", unknown or case.disturbed(case.asked(hold), told, hold.lock, ("clock",))):
                 yield from _untrue(case, hold)
+            elif unknown and not limits.tickets:
+                yield from _denied(case, scene, hold)
+
+
+def _denied(case: Evidence, scene: Scene, hold: Hold) -> Iterator[Violation]:
+    """Yield a violation if a release that the server carried out in time reports a loss, because it was sent again.
+
+    Excused: a server fault of a kind that takes locks away.
+    """
+    told = next((event for event in case.said(hold) if event.kind == "released"), None)
+    kept = max((event.until for event in case.leases[hold.lease] if event.kind in {"granted", "extended"}), default=0.0)
+    freed = next((event.at for event in scene.server if event.attempt == hold.lease and event.kind == "freed"), float("inf"))
+    if told is None or not hold.ended <= freed < min(kept, hold.until, told.at):
+        return
+    if not case.docket.decide("R15 resent", case.disturbed(case.asked(hold), told.at, hold.lock)) and told.note == "LeaseLost":
+        text = f"{hold.who} got a loss when it released {hold.lock!r}, but the server had carried the release out"
+        yield Violation("R15", text, (hold.taken, told))
 
 
 def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:

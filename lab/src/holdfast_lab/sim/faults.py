@@ -158,6 +158,13 @@ def refuse(world: World, rng: random.Random, lasts: float) -> None:
     server.refusing = text
 
 
+def turn_away(world: World, process: Process, lasts: float) -> None:
+    """Accept no new connection of a process for ``lasts`` seconds, as a server that has reached its ``maxclients``."""
+    if not process.turned_away:
+        _told(world, "refused: no new connection", process.name, lasts, lambda: setattr(process, "turned_away", False))
+        process.turned_away = True
+
+
 def full(world: World, rng: random.Random, lasts: float) -> None:
     """Fill the memory of a random server for ``lasts`` seconds, so that it refuses commands that may need memory."""
     server = rng.choice(world.servers)

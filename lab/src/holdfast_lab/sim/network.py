@@ -53,6 +53,7 @@ class Client(Protocol):
     here: bool
     is_paused: bool
     keeper_hangs: bool
+    turned_away: bool
     node: Node
 
     @property
@@ -412,7 +413,7 @@ class Line:
             return
         self.opening = False
         queued, self.queued = self.queued, []
-        if not self.server.reachable:
+        if not self.server.reachable or self.process.turned_away:
             self.backoff = min(1.0, max(0.05, 2 * self.backoff))
             now = self.process.clock()
             self.retry_at = now + self.backoff

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 from holdfast._core.inspect.break_lock import BREAK_PERMITS
 from holdfast._core.lock.replies import RELEASE
 from holdfast._core.names import PREFIX, guard_key, lock_keys
-from holdfast._core.requests import Run
-from holdfast_lab.sim.faults import mishaps
-from holdfast_lab.sim.network import Push
+from holdfast._core.requests import Call, Run
+from holdfast_lab.sim.faults import mishaps, turn_away
+from holdfast_lab.sim.network import Push, Wire
 from holdfast_lab.sim.server import Server
 from holdfast_lab.sim.virtual_time import EPOCH
 from holdfast_lab.sim.world import World
@@ -619,6 +619,39 @@ class Stubborn(Theme):
         profile.takes = dict.fromkeys(profile.takes, (0.2, 2.0))
 
 
+class Crowded(Theme):
+    """A theme in which the server has reached its limit of connections: whoever loses a connection gets no new one for a
+    moment. So a request without a reply is followed by requests that do not leave the process."""
+
+    name = "crowded"
+    unjudged: ClassVar[frozenset[str]] = PEACE
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        name: {"rare turned away": 1000} for name in ("lock", "multilock", "ticket")
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        profile.mishaps = self._share(seed)
+
+    def begin(self, seed: int, world: World) -> None:
+        rng, mishap = self._rng(seed), mishaps(world, self._share(seed), ("lost-reply", "lost-reply", "lost-request"))
+
+        def crowded(wire: Wire, call: Call) -> bool:
+            hit = mishap(wire, call)
+            if hit:
+                process = next(process for process in world.processes if process is wire.process)
+                turn_away(world, process, rng.choice((0.01, 0.03, 0.05)))
+                world.rare["rare turned away"] += 1
+            return hit
+
+        world.mishap = crowded
+
+    def counts(self, world: World) -> Counter[str]:
+        return world.rare
+
+    def _share(self, seed: int) -> float:
+        return self._rng(seed).choice((0.03, 0.1, 0.2))
+
+
 class Voting(Theme):
     """A theme of the real drivers: three servers vote on each lock, and the asyncio driver for several servers is used."""
 
@@ -699,8 +732,8 @@ THEMES: Mapping[str, Theme] = {
     theme.name: theme
     for theme in (
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
-        Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Putting(), Redefined(), Stubborn(), Voting(), Polling(), Foreign(),
-        Closing(),
+        Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Putting(), Redefined(), Stubborn(), Crowded(), Voting(), Polling(),
+        Foreign(), Closing(),
     )
 }  # fmt: skip
 """The themes (rare faults added to whole histories), by name."""

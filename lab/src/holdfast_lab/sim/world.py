@@ -262,6 +262,8 @@ class Process:
         """Servers from which the process is cut off: its connections to them stay open, but no message arrives."""
         self.far: dict[Server, float] = {}
         """Seconds by which each message between the process and a server takes longer, by server."""
+        self.turned_away = False
+        """True while servers accept no new connection of the process. Its open connections go on."""
         self._base = EPOCH + offset
         self._rate = rate
         self.ahead = ahead
@@ -538,7 +540,7 @@ class Process:
         shared = self._shared.get(server)
         if shared is not None and shared.open:
             return shared
-        if not server.reachable:
+        if not server.reachable or self.turned_away:
             raise NotSent(f"no server at {server.name}", server.name)
         wire = Wire(self, server, self.name if self.face == "asyncio" else who)
         if self.face == "asyncio":

@@ -147,7 +147,7 @@ def limits(profile: Profile) -> Limits:
     redeems a ticket does not wait for the lock, but it may wait for three replies.
     """
     usual = lock_swarm.limits(profile)
-    return replace(usual, handover=max(usual.handover, 3.5 + profile.waits), lag=max(usual.lag, 5.0))
+    return replace(usual, handover=max(usual.handover, 3.5 + profile.waits), lag=max(usual.lag, 5.0), tickets=True)
 
 
 def _let_run_out(world: World, profile: Profile) -> None:
