@@ -1,14 +1,15 @@
 /*
- * Who leads: a lock whose holder says who he is, and observers who are told.
+ * Elections: the holder of a lock proclaims itself as the leader, and an observer is notified.
  *
  * SPEAKS OF  _lua/election/join.lua _lua/election/proclaim.lua _lua/election/observe.lua _lua/election/transfer.lua _lua/election/notify_observers.lua _core/election.py
  *
- * Two candidates take the lock, say that they lead, resign, hand over to the other, or lose it when its time is over: one of them
- * may stop for a while, and go on. What a leader says may come late, when somebody else has the lock. An observer looks, is
- * listed to be told, and looks again when it is. The lock itself (who is granted it, and when) is that of handover.pml.
+ * Two candidates acquire the lock, proclaim themselves, resign, hand over to the other one, or lose the lock when the lease
+ * ends. One of them may be stopped for a while, and resume. A proclamation may arrive late, when another candidate has the
+ * lock. An observer asks for the leader, is listed for notifications in the same step, and asks again when it is notified.
+ * The lock itself (when it is granted, and to which candidate) is the subject of lock_handover.pml.
  *
- * Holds: an observer sees terms that rise; of a leader only while the lock is his; never two who believe to lead; and it does
- * not sleep through a change for longer than IDLE ticks.
+ * Holds: an observer sees rising terms, and a leader only while that leader has the lock; two candidates never believe at the
+ * same time that they lead; the observer misses a change for at most IDLE ticks.
  */
 #define LEASE  3
 #define IDLE   5
@@ -16,26 +17,26 @@
 
 mtype = { RESTING, CANDIDATE, LEADS };
 
-byte holder;                 /* candidate + 1 who has the lock; 0: nobody */
+byte holder;                 /* candidate + 1 that has the lock; 0: nobody */
 byte ttl;
 byte term;                   /* the last fence */
-byte said;                   /* the term that the state of the lock speaks of */
-bool listed;                 /* the observer is to be told */
+byte said;                   /* the term of the last proclamation */
+bool listed;                 /* the observer is listed for notifications */
 bool told;                   /* a message to it is on its way */
 
 mtype state[2] = RESTING;
-byte mine[2];                /* the term it was given */
+byte mine[2];                /* the term that it was granted */
 byte left[2];                /* ticks for which it believes */
 bool stopped[2];
-byte late[2];                /* a proclamation that is under way: of this term */
+byte late[2];                /* a proclamation that is under way: its term */
 
-byte seen;                   /* what the observer has seen last: a term; 0: nobody */
-byte top;                    /* the highest it has seen */
-byte asleep;                 /* ticks since what it would see has changed */
-bool looked;                 /* it has looked, and is not listed yet */
+byte seen;                   /* the last term that the observer has seen; 0: no leader */
+byte top;                    /* the highest term that it has seen */
+byte asleep;                 /* ticks since the result for the observer has changed */
+bool looked;                 /* it has asked, and is not listed yet */
 
 #ifdef NO_COMPARE
-#define led     (holder != 0 -> said : 0)                       /* what was said last, whoever has the lock */
+#define led     (holder != 0 -> said : 0)                       /* the last proclamation, whichever candidate has the lock */
 #else
 #define led     (holder != 0 && said == term -> term : 0)
 #endif
@@ -64,7 +65,7 @@ end:
         select(c : 0 .. 1);
         if
         :: alive(c) && state[c] == RESTING && holder == 0 && term < TERMS -> grant(c)
-        /* It says so; it may stop before that is sent, or while it is under way. */
+        /* It proclaims itself; it may be stopped before the request is sent, or while it is under way. */
         :: alive(c) && state[c] == CANDIDATE && left[c] > 0 && late[c] == 0 -> late[c] = mine[c]
         :: late[c] != 0 ->                                       /* proclaim */
             if
@@ -85,7 +86,7 @@ end:
         :: alive(c) && state[c] != RESTING && late[c] == 0 ->
             if :: holder == c + 1 && mine[c] == term -> holder = 0; ttl = 0 :: else fi;
             state[c] = RESTING; left[c] = 0; tell()
-        /* transfer, to the other one if it stands in line. */
+        /* transfer, to the other one if it waits in the queue. */
         :: leads(c) && alive(1 - c) && state[1 - c] == RESTING && term < TERMS && late[c] == 0 ->
 #ifndef BELIEVES_ON
             state[c] = RESTING; left[c] = 0;
@@ -119,7 +120,7 @@ end:
     od
 }
 
-/* Time goes on when the observer has read what it was told. It looks by itself when the lease that it saw ends. */
+/* Time passes when the observer has read its messages. It asks by itself when the lease that it saw ends. */
 active proctype Time() {
 end:
     do

@@ -3,55 +3,56 @@
  *
  * SPEAKS OF  _lua/lock/acquire.lua _lua/lock/refresh.lua _lua/lock/release.lua _lua/lock/renew.lua _lua/inspect/break_lock.lua _lua/inspect/scan.lua _lua/inspect/control_records.lua _lua/shared/_grant.lua _lua/shared/_state.lua _lua/lock/_handover.lua _lua/shared/_waiters.lua _lua/shared/_parse.lua _lua/shared/_constants.lua _lua/shared/_inbox.lua _core/lock/acquire.py _core/lock/server_queue.py
  *
- * Processes make attempts to get the lock, one after the other: stand in line, wait, hold, give back; or give up at any point.
- * Time is counted in ticks, and every length of time counts down, the same for all: what clocks may do is the business of
- * lease.pml. FAULTS times something goes wrong, anywhere: a request or its answer is lost, or the request arrives late,
- * after the client has gone on without it; a hand-over message is lost; a subscription breaks; a process stops for a while,
- * or for ever. A message may be read at any time after it was sent.
+ * Processes make attempts to acquire the lock, one after the other: join the queue, wait, hold, release. An attempt may be
+ * given up at any point. Time is counted in ticks, and all durations count down at the same speed; lock_lease.pml has the
+ * clocks. There are FAULTS faults, at any point: a request or its reply is lost, or the request arrives late, after the
+ * client has gone on without it; a hand-over message is lost; a subscription breaks; a process is stopped for a while, or
+ * forever. A message may be read at any time after it was sent.
  *
- * A lock that a person takes away (break_lock.lua) is, for those in line, one that was given back; who had it may still believe in it.
+ * For the waiters, a lock that a person breaks (break_lock.lua) is a lock that was released. Its former holder may still
+ * believe in it.
  *
- * Holds: whoever believes to hold the lock has it on the server, for at least as long as it believes; an attempt
- * that was ended has nothing on the server, and never gets anything there again; and the lock does not lie idle for more
- * than IDLE ticks while a live process waits for it.
+ * Holds: a process that believes that it holds the lock has it on the server, for at least as long as it believes; an attempt
+ * that was ended has nothing on the server, and never gets anything there again; the lock is not free for more than IDLE
+ * ticks while a live process waits for it.
  */
 #ifndef PROCESSES
 #define PROCESSES 2
 #endif
 #ifndef ATTEMPTS
-#define ATTEMPTS  2    /* of process 0; the others make one each */
+#define ATTEMPTS  2    /* attempts of process 0; the others make one each */
 #endif
 #ifndef FAULTS
 #define FAULTS    1
 #endif
 #define TOKENS    (PROCESSES + ATTEMPTS - 1)
 #define LEASE     3
-#define CLAIM     2    /* what a winner has to take up the lock: the lease that a hand-over writes */
-#define PLACE     3    /* a place in the queue counts that long after the last sign of life */
-#define IDLE      10   /* since the last fault: two leases of a dead holder's late copy, and then some */
+#define CLAIM     2    /* ticks that a winner has to claim the lock: the lease that a hand-over writes */
+#define PLACE     3    /* ticks for which a place in the queue counts after the last refresh */
+#define IDLE      10   /* ticks since the last fault: two leases of a dead holder's late copy, and a margin */
 #define LONG_AGO  4    /* ages are not counted beyond */
 
 mtype = { NONE, JOIN, REFRESH, RENEW, RELEASE, LEAVE, REVOKE };                   /* requests */
 mtype = { HELD, WAIT, GONE, DONE };                                             /* answers */
-mtype = { RESTING, JOINING, WAITING, HOLDING, ENDING };                         /* what a process is at */
+mtype = { RESTING, JOINING, WAITING, HOLDING, ENDING };                         /* the state of a process */
 
 /* The server. Tokens are 1..TOKENS, 0 is nobody; token t is of process (t - 1) % PROCESSES. */
-byte holder;                 /* the lock key: whose token */
+byte holder;                 /* the lock key: its token */
 byte ttl;                    /* the lock key: ticks until it expires */
 byte fence;                  /* the last fence issued */
 chan queue = [TOKENS] of { byte };
 byte place[TOKENS + 1];      /* ticks for which this token's place counts */
-bool dead[TOKENS + 1];       /* declared dead: refused from now on */
+bool dead[TOKENS + 1];       /* revoked: refused from now on */
 bool listening[PROCESSES];   /* the process's inbox has a subscriber, as far as the server knows */
 
-/* The wire. One request of each process is waited for; one more may still be under way that is not waited for any more. */
+/* The network. One request of each process is awaited; one more may still be under way that is not awaited any more. */
 mtype request[PROCESSES] = NONE;
 mtype answer[PROCESSES] = NONE;
 byte answer_fence[PROCESSES];
 byte age[PROCESSES];         /* ticks since the request was sent */
 mtype late[PROCESSES] = NONE;
 byte late_token[PROCESSES];
-byte message[PROCESSES];     /* a hand-over that was not read yet: its token; a new one takes its place */
+byte message[PROCESSES];     /* a hand-over that was not read yet: its token; a new one replaces it */
 byte message_fence[PROCESSES];
 
 /* A process, and its one attempt. */
@@ -59,9 +60,9 @@ mtype state[PROCESSES] = RESTING;
 byte token[PROCESSES];
 byte tries[PROCESSES];
 bool doubt[PROCESSES];       /* a copy of a request to join may still be under way */
-byte told[PROCESSES];        /* the last fence that the server has told the waiter */
+byte told[PROCESSES];        /* the last fence of which the server has told the waiter */
 byte window[PROCESSES];      /* ticks for which a hand-over would be believed: from the send time of the last "waiting" */
-byte since[PROCESSES];       /* ticks since the last sign of life */
+byte since[PROCESSES];       /* ticks since the last refresh */
 byte left[PROCESSES];        /* ticks for which the holder believes */
 bool renewed[PROCESSES];
 bool stopped[PROCESSES];     /* for a while */
@@ -74,7 +75,7 @@ bool ended[TOKENS + 1];      /* for the check alone: this attempt is over, and t
 #ifdef HEAD_ONLY
 #define lively(t) (listening[owner(t)])
 #else
-#define lively(t) (listening[owner(t)] && place[t] > PLACE - CLAIM)   /* it could believe what it is told */
+#define lively(t) (listening[owner(t)] && place[t] > PLACE - CLAIM)   /* it could believe a message */
 #endif
 #define owner(t) ((t - 1) % PROCESSES)
 #define alive(p) (!crashed[p] && !stopped[p])
@@ -101,7 +102,7 @@ inline drop_place(t) {
     place[t] = 0
 }
 
-/* hand_over in _handover.lua: the first live one in line gets the free lock. `me`, who asks, is answered instead. */
+/* hand_over in _handover.lua: the first live waiter gets the free lock. `me`, which asks, gets it as a reply instead. */
 inline hand_over(me) {
     next = 0;
     n = len(queue);
@@ -113,10 +114,10 @@ inline hand_over(me) {
         if
         :: next != 0 -> queue!t
 #ifndef HEAD_ONLY
-        :: next == 0 && place[t] == 0 -> skip                      /* its place has run out */
+        :: next == 0 && place[t] == 0 -> skip                      /* its place has expired */
         :: next == 0 && place[t] > 0 && t != me && !lively(t) -> queue!t               /* passed over, keeps its place */
 #else
-        :: next == 0 && t != me && !listening[owner(t)] -> queue!t; next = t           /* waits for the first in line */
+        :: next == 0 && t != me && !listening[owner(t)] -> queue!t; next = t           /* waits for the first waiter */
 #endif
         :: next == 0 && place[t] > 0 && t == me -> next = t; place[t] = 0
         :: next == 0 && place[t] > 0 && t != me && lively(t) ->
@@ -132,7 +133,7 @@ inline hand_over(me) {
     t = 0
 }
 
-/* The lock is free, and a live one asks: it is handed over, to the asker itself if nobody is before it. */
+/* The lock is free, and a live process asks: it is handed over, to the process itself if no waiter is before it. */
 inline take_or_hand_over(me) {
     hand_over(me);
     if
@@ -188,7 +189,7 @@ inline serve() {
         if :: holder == 0 -> ttl = 0; hand_over(0); next = 0 :: else fi;
         reply = DONE
     fi;
-    assert(holder == 0 || !ended[holder]);                          /* what was ended stays ended */
+    assert(holder == 0 || !ended[holder]);                          /* an attempt that was ended stays ended */
     assert(!(queue??[1] && ended[1]) && !(queue??[2] && ended[2]))
 }
 
@@ -216,7 +217,7 @@ end:
 
 inline send(kind) { request[me] = kind; age[me] = 0 }
 
-/* Nobody waits for the request any more. It may be lost, or still be under way. */
+/* The process does not wait for the request any more. It may be lost, or still be under way. */
 inline abandon() {
     if
     :: request[me] != NONE -> late[me] = request[me]; late_token[me] = token[me]
@@ -269,7 +270,7 @@ inline read() {
 
 proctype Process(byte me) {
     byte t, f;
-    bool released;             /* this attempt held the lock: it is given back, not given up */
+    bool released;             /* this attempt held the lock: it is released, not given up */
 end:
     do
     :: atomic { alive(me) && state[me] == RESTING && tries[me] < (me == 0 -> ATTEMPTS : 1) ->
@@ -280,7 +281,7 @@ end:
 #endif
         tries[me]++; state[me] = JOINING; listening[me] = true }
 
-    /* Stand in line, only with an inbox that listens; ask again under the same token if there is no answer. */
+    /* Join the queue, only with a subscribed inbox; without a reply, ask again under the same token. */
     :: atomic { alive(me) && state[me] == JOINING && quiet(me) -> send(JOIN) }
     :: atomic { alive(me) && state[me] == JOINING && answer[me] == WAIT -> wait_for_it(); hear() }
     :: atomic { alive(me) && state[me] == JOINING && answer[me] == GONE -> hear(); end_it() }
@@ -292,7 +293,7 @@ end:
         :: else -> end_it()
         fi }
 
-    /* A sign of life each tick: places are kept, lost messages made good. */
+    /* A refresh each tick: it extends the place, and replaces lost messages. */
 #ifndef NO_REFRESH
     :: atomic { alive(me) && state[me] == WAITING && quiet(me) && since[me] > 0 -> send(REFRESH) }
 #endif
@@ -310,7 +311,7 @@ end:
         if :: LEASE - age[me] > left[me] -> left[me] = LEASE - age[me] :: else fi; hear(); check(me) }
     :: atomic { alive(me) && state[me] == HOLDING -> end_it(); released = true }
 
-    /* Give back what was held, give up what was not; once more if there is no answer. */
+    /* Release a held lock, or give an attempt up; once more if there is no reply. */
     :: atomic { alive(me) && state[me] == ENDING && quiet(me) ->
         if
 #ifndef NO_REVOKE
@@ -324,7 +325,7 @@ end:
         fi }
     :: atomic { alive(me) && state[me] == ENDING && answer[me] == DONE -> hear(); rest(); released = false }
 
-    /* What may go wrong. */
+    /* The faults. */
     :: atomic { alive(me) && faults > 0 && !quiet(me) ->
         fault(); if :: state[me] == JOINING -> doubt[me] = true :: else fi; abandon() }
     :: atomic { alive(me) && faults > 0 && state[me] == WAITING -> fault(); listening[me] = false }
@@ -337,7 +338,7 @@ end:
 
 /* ---- Time ---- */
 
-/* A live process does what is due before the next tick, and what it asks is answered, or lost, within one. */
+/* A live process does what is due before the next tick, and its requests are answered, or lost, within one. */
 #define due(p) (alive(p) && (state[p] == JOINING || state[p] == ENDING || (state[p] == HOLDING && left[p] == 0) || \
     (state[p] == WAITING && (since[p] > 0 || !listening[p]))) && quiet(p))
 #define overdue(p) (alive(p) && !quiet(p) && age[p] > 0)

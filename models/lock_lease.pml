@@ -1,20 +1,21 @@
 /*
- * A lease on one server: taken, renewed, believed by its holder's own clock, given back; and the fence that is drawn with it.
+ * A lease on one server: acquired, renewed, believed by its holder's own clock, released; and the fence that is issued with
+ * it.
  *
  * SPEAKS OF  _lua/lock/acquire.lua _lua/lock/renew.lua _lua/lock/migrating.lua _lua/lock/release.lua _lua/fencing/check.lua _core/lock/replies.py _core/lock/renewal.py
  *
- * Time is counted in ticks, up to LAST. The server has a clock of its own; client 0's may miss one tick of TTL (it runs
- * slow), but no more. A request that was sent is served at any later time, once, more than once, or never. Its answer may be
- * read late, or not at all: the client then goes on without it. The server may lose its memory once.
+ * Time is counted in ticks, up to LAST. The server has its own clock. The clock of client 0 may miss one tick of TTL (it runs
+ * slow), but no more. A request that was sent is carried out at any later time, once, more than once, or never. Its reply may
+ * be read late, or not at all: the client then goes on without it. The server may lose its data once.
  *
- * Holds: two clients never believe at the same time (unless the server has forgotten); every fence is higher than all before,
- * forgotten or not; a write that was sent in time and arrives late is refused by the guard; a lease that was lost does not
- * come back under its old fence.
+ * Holds: two clients never believe at the same time that they hold the lock, unless the server has lost its data; every fence
+ * is higher than all before, even after a loss of data; a write that was sent in time and arrives late is refused by the
+ * fence check; a lease that was lost does not come back under its old fence.
  */
 #define CLIENTS  2
 #define TOKENS   3     /* client 0 tries twice, client 1 once, each time under a new token */
-#define REQUESTS 3     /* of an attempt at most: its first, and two more; see may_send */
-#define SHORT    2     /* a lease that is asked for by hand, shorter than the one before */
+#define REQUESTS 3     /* requests of an attempt at most: the first, and two more; see may_send */
+#define SHORT    2     /* a lease that is requested by hand, shorter than the one before */
 #ifdef FENCES
 #define TTL      2     /* the lease */
 #define LAST     3     /* the tick at which the model ends */
@@ -22,48 +23,48 @@
 #define TTL      3
 #define LAST     5
 #endif
-#define PER_TICK 4     /* the server's clock is finer than a tick; fewer grants than that are made in one */
+#define PER_TICK 4     /* the server's clock is finer than a tick; there are fewer grants than that in one */
 #ifdef NO_MARGIN
 #define MARGIN   0
 #else
-#define MARGIN   1     /* taken off each lease: what a slow clock may miss of it */
+#define MARGIN   1     /* taken off each lease: the ticks that a slow clock may miss of it */
 #endif
 
 mtype = { NONE, ACQUIRE, RENEW, RENEW_SHORT, RELEASE };
 
 /* The server. Tokens are 1..TOKENS; 0 is nobody. */
 byte now;              /* its clock */
-byte holder;           /* the lock key: whose token */
-byte expires;          /* the lock key: until when, by the server's clock */
+byte holder;           /* the lock key: its token */
+byte expires;          /* the lock key: its expiry, by the server's clock */
 byte fence;            /* the last fence issued */
 byte number;           /* of the last renewal of this holder */
-bool forgot;           /* it has lost its memory once */
+bool forgot;           /* it has lost its data once */
 bool blank;            /* it did so in this tick: a restart takes longer than the clock's grain */
 byte issued;           /* for the check alone: the highest fence ever issued */
 
-/* What is protected, and the guard before it. */
+/* The protected resource, and its fence check. */
 byte written;          /* highest fence that has written */
 byte pen;              /* a write of client 0 under way: its fence; client 1 writes at once */
 
-/* The wire: what each token has sent, in order. Each may be served for ever. */
+/* The network: the requests of each token, in order. Each may be carried out at any time. */
 typedef Sent { mtype kind[REQUESTS] };
 Sent wire[TOKENS];
 
 /* A client. */
-byte clock[CLIENTS];   /* its own, never stopped */
+byte clock[CLIENTS];   /* its own clock, never stopped */
 byte missed;           /* ticks since the clock of client 0 missed one; that of client 1 is right */
 byte mine[CLIENTS];    /* token of its attempt; 0: none */
 byte asked[CLIENTS];   /* requests that it has sent for this token */
 byte sent[CLIENTS];    /* when it sent the last of them, by its own clock */
-bool awaits[CLIENTS];  /* that one has no answer yet */
-byte answer[CLIENTS];  /* 0: none; GONE; or a fence: yes */
+bool awaits[CLIENTS];  /* the last one has no reply yet */
+byte answer[CLIENTS];  /* the reply. 0: none; GONE; or a fence: yes */
 bool holds[CLIENTS];
 byte until[CLIENTS];   /* it believes before that, by its own clock */
-byte mark[CLIENTS];    /* the fence it was given */
+byte mark[CLIENTS];    /* the fence that it was granted */
 #define GONE 255
 
 #define believes(c) (holds[c] && clock[c] < until[c])
-/* Late copies could take and release the lock for ever. */
+/* Late copies could acquire and release the lock forever. */
 #ifdef FENCES
 #define may_grant (fence + 1 < (now + 1) * PER_TICK)
 #else
@@ -81,13 +82,13 @@ inline send(request) {
     answer[me] = 0
 }
 
-/* Called whenever somebody begins to believe, or believes for longer. */
+/* Called whenever a client begins to believe, or believes for longer. */
 inline check() {
     assert(forgot || !(believes(0) && believes(1)));
-    assert(forgot || !believes(me) || mark[me] == issued)   /* and nobody else had it in between */
+    assert(forgot || !believes(me) || mark[me] == issued)   /* and no other client had it in between */
 }
 
-/* take in _grant.lua: write the lock, draw the fence */
+/* take in _grant.lua: write the lock, issue the fence */
 inline take(token, ttl) {
 #ifdef SAME_FENCE
     fence = (fence == 0 -> 1 : fence);
@@ -96,7 +97,7 @@ inline take(token, ttl) {
 #elif defined(FENCES) && !defined(COUNTER_ONLY)
     fence = (fence + 1 > now * PER_TICK -> fence + 1 : now * PER_TICK);
 #else
-    fence = fence + 1;     /* while the server remembers, the counter alone would do */
+    fence = fence + 1;     /* while the server keeps its data, the counter alone would do */
 #endif
     assert(fence > issued);
     issued = fence;
@@ -105,7 +106,7 @@ inline take(token, ttl) {
     number = 0
 }
 
-/* One run of a script. `r` counts the requests of a token: that is the number of a renewal. */
+/* One run of a script. `r` is the number of the request of this token: that is the number of a renewal. */
 inline serve(token, r) {
     d_step {
         who = (token == 2 -> 1 : 0);
@@ -114,7 +115,7 @@ inline serve(token, r) {
         if :: now >= expires -> holder = 0; expires = 0; number = 0 :: else fi;
         if
         :: kind == ACQUIRE && holder == 0 -> take(token, TTL); result = fence
-        :: kind == ACQUIRE && holder == token ->         /* an earlier copy has done it: never less than is left */
+        :: kind == ACQUIRE && holder == token ->         /* an earlier copy: never shorten the lease */
             if :: expires < now + TTL -> expires = now + TTL :: else fi;
             result = fence
         :: kind == ACQUIRE && holder != 0 && holder != token -> skip
@@ -136,7 +137,7 @@ inline serve(token, r) {
 #ifdef RENEW_CREATES
             if :: holder == 0 -> holder = token; expires = now + length(kind); result = mark[who] :: else fi;
 #endif
-            assert(holder != token)                      /* what is lost stays lost */
+            assert(holder != token)                      /* a lost lock stays lost */
 #ifdef NO_COMPARE
         :: kind == RELEASE -> holder = 0
 #else
@@ -144,7 +145,7 @@ inline serve(token, r) {
 #endif
         :: else -> skip
         fi;
-        assert(expires <= now + TTL);                    /* nobody's lock outlives its holder by more than a lease */
+        assert(expires <= now + TTL);                    /* no lock outlives its holder by more than a lease */
         if
         :: mine[who] == token && awaits[who] && asked[who] == r + 1 -> answer[who] = result
         :: else
@@ -174,11 +175,11 @@ end:
     od
 }
 
-/* The resource takes a write, at any time after it was sent. */
+/* The resource accepts a write, at any time after it was sent. */
 inline write(number) {
 #ifndef NO_GUARD
     if
-    :: number < written            /* a holder with a higher fence has been here: refused */
+    :: number < written            /* a holder with a higher fence has written before: refused */
     :: else ->
 #endif
         assert(number >= written);
@@ -212,7 +213,7 @@ end:
     od
 }
 
-/* What a client does with an answer: lengthen its belief, from when it asked. */
+/* A client handles a reply: it extends its belief, from when it asked. */
 inline believe(ttl) {
 #ifdef FROM_ANSWER
     until[me] = clock[me] + ttl - MARGIN;
@@ -242,7 +243,7 @@ end:
     :: atomic { asking == ACQUIRE && !holds[me] && answer[me] != 0 && answer[me] != GONE ->
         holds[me] = true; mark[me] = answer[me]; believe(TTL); forget_answer() }
     :: atomic { asking == ACQUIRE && !holds[me] && answer[me] == GONE -> forget_answer(); mine[me] = 0; asked[me] = 0 }
-    /* No answer: once more, under the same token; or not. */
+    /* No reply: ask once more under the same token, or not. */
     :: atomic { asking == ACQUIRE && !holds[me] && may_send(me) -> send(ACQUIRE) }
     :: atomic { asking == ACQUIRE && !holds[me] -> give_back(); mine[me] = 0; asked[me] = 0 }
 
@@ -253,12 +254,12 @@ end:
     :: atomic { believes(me) && may_send(me) -> asking = RENEW; send(RENEW) }
     :: atomic { me == 0 && believes(me) && may_send(me) -> asking = RENEW_SHORT; send(RENEW_SHORT);
 #ifndef NO_SHORTEN
-        /* The answer may get lost: less is believed as soon as less is asked for. */
+        /* The reply may be lost: a shorter lease counts as soon as it is requested. */
         if :: until[me] > clock[me] + SHORT - MARGIN -> until[me] = clock[me] + SHORT - MARGIN :: else fi
 #endif
        }
 #endif
-    /* An answer counts if it is read in time. Read later, it would say who has the lock, not that nobody else had it. */
+    /* A reply counts if it is read in time. Read later, it would tell who has the lock, not that nobody else had it. */
 #ifdef LATE_ANSWER
     :: atomic { holds[me] && answer[me] != 0 && answer[me] != GONE -> believe(length(asking)); forget_answer() }
 #else

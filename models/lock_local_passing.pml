@@ -1,21 +1,23 @@
 /*
- * A lease that the threads of one process pass on among themselves, while another process waits at the server.
+ * A lease that the threads of one process hand on among themselves, while another process waits at the server.
  *
  * SPEAKS OF  _lua/lock/acquire.lua _lua/lock/release.lua _lua/lock/renew.lua _core/lock/local_queue.py _core/lock/acquire.py _core/lock/renewal.py
  *
- * The process takes the lock once, with a block of BLOCK fences: the server counts them all as issued. When a thread is done,
- * it passes the lock to one that waits in the same process, with the next fence of the block, if the lease lasts longer than
- * anybody holds (HOLD), the block is not used up, and others have not waited too long: after PASSES passes if it is known
- * that another process waits, after LIMIT ticks in any case, since the message that says so may be lost. Otherwise it gives
- * the lock back to the server. A thread that was passed the lock may be cancelled before it wakes up: then it passes it on.
- * The whole process may stop for a while, once, at any time. Requests and clocks are the business of lease.pml.
+ * The process acquires the lock once, with a block of BLOCK fences: the server counts them all as issued. When a thread is
+ * done, it hands the lock on to one that waits in the same process, with the next fence of the block. It does so if the lease
+ * lasts longer than any holder needs (HOLD), the block is not used up, and others have not waited too long. The limits are
+ * PASSES hand-ons if another process is known to wait, and LIMIT ticks in any case, since the message of the other process
+ * may be lost. Otherwise the thread releases the lock on the server. A waiting thread that was given the lock may be
+ * cancelled before it wakes up: then it hands the lock on. The whole process may be stopped for a while, once, at any time.
+ * Requests and clocks are the subject of lock_lease.pml.
  *
- * The code is stricter in one thing: it counts the passes from when the lock was taken, not from when it is known that another
- * process waits. Where the block is used up, or the time short, it need not give the lock back: it asks for more of both.
+ * The code is stricter in one point: it counts from when the lock was acquired, not from when another process is known to
+ * wait. If the block is used up, or the remaining time is short, the code need not release the lock: it asks for more of
+ * both.
  *
- * Holds: there are never two holders, other than one that stopped until its lease was over; every fence is higher than all
- * before; no holder runs out of its lease without having stopped; the other process waits for a bounded number of passes,
- * and ticks; and no thread waits while the process has the lock and nobody holds it.
+ * Holds: there are never two holders, except one that was stopped until its lease had ended; every fence is higher than all
+ * before; no holder's lease ends unless it was stopped; the other process waits for a limited number of hand-ons, and of
+ * ticks; no thread waits while the process has the lock and no thread holds it.
  */
 #define THREADS 3
 #define LEASE   3
@@ -24,10 +26,10 @@
 #define PASSES  2
 #define LIMIT   3
 #define PATIENT 5       /* ticks that the other process waits at most: LIMIT, and a hold before and after */
-#define FENCES  24      /* the model ends there */
+#define FENCES  24      /* tick at which the model ends */
 
 mtype = { NOBODY, PROCESS, OTHER };                 /* who has the lock */
-mtype = { OUT, WAITS, PASSED, HOLDS, STALE };       /* a thread; STALE: told that the lease is lost, and not done yet */
+mtype = { OUT, WAITS, PASSED, HOLDS, STALE };       /* a thread; STALE: it was told that the lease is lost, and is not done yet */
 
 /* The server. */
 mtype holder = NOBODY;
@@ -39,17 +41,17 @@ mtype thread[THREADS] = OUT;
 byte held[THREADS];     /* ticks for which it has held */
 byte left;              /* ticks for which the lease may be believed */
 byte next, end_of_block;
-byte passes;            /* since another process is known to wait */
+byte passes;            /* hand-ons since another process is known to wait */
 byte since;             /* ticks since the lock was taken from the server */
-bool known;             /* that another process waits */
+bool known;             /* the process knows that another process waits */
 bool stopped, has_stopped;
 
 /* The other process. */
 mtype other = OUT;
 byte other_held;
-byte waited;            /* ticks */
+byte waited;            /* ticks that it has waited */
 
-byte highest;           /* for the check alone: the highest fence that anybody was given */
+byte highest;           /* for the check alone: the highest fence of any holder */
 
 inline draw(f) { assert(f > highest); highest = f }
 
@@ -59,7 +61,7 @@ inline draw(f) { assert(f > highest); highest = f }
 
 inline check() { assert(!(anybody && other == HOLDS)) }
 
-/* The lock is free at the server: the other process gets it, if it waits. */
+/* The lock is free on the server: the other process gets it, if it waits. */
 inline hand_over() {
     holder = NOBODY; ttl = 0;
     if
@@ -70,7 +72,7 @@ inline hand_over() {
 
 inline give_back() {
 #ifdef LATE_BLOCK
-    if :: next > last + 1 -> last = next - 1 :: else fi;            /* the server learns now what was used */
+    if :: next > last + 1 -> last = next - 1 :: else fi;            /* the server learns now which fences were used */
 #endif
     left = 0; next = 0; end_of_block = 0; passes = 0; since = 0;
     if :: holder == PROCESS -> hand_over() :: else fi
@@ -117,7 +119,7 @@ proctype Thread(byte me) {
 end:
     do
     :: atomic { !stopped && thread[me] == OUT -> thread[me] = WAITS }
-    /* Nobody of this process has the lock: take it from the server, for whoever comes first. */
+    /* No thread of this process has the lock: acquire it from the server, for the first that comes. */
     :: atomic { !stopped && thread[me] == WAITS && left == 0 && holder == NOBODY && last + BLOCK <= FENCES ->
         holder = PROCESS; ttl = LEASE; left = LEASE; since = 0; passes = 0;
         next = last + 1; end_of_block = last + BLOCK;
@@ -176,7 +178,7 @@ active proctype Time() {
 end:
     do
     :: atomic {
-        /* Unless the process has stopped, what is due is done: threads wake up, and hold for HOLD at most. */
+        /* Unless the process is stopped, everything that is due is done: threads wake up, and hold for HOLD at most. */
         (stopped || (done(0) && done(1) && done(2))) && other_held < HOLD && last < FENCES ->
         hold_on(0); hold_on(1); hold_on(2);
         if :: other == HOLDS -> other_held++ :: else fi;
@@ -186,7 +188,7 @@ end:
             left--;
             if
             :: left == 0 ->
-                assert(has_stopped || !anybody);                    /* a pass is worth a hold */
+                assert(has_stopped || !anybody);                    /* a hand-on counts as much as a hold */
                 lose(0); lose(1); lose(2);
 #ifndef AFTER_LOSS
                 next = 0; end_of_block = 0; passes = 0; since = 0;
@@ -197,7 +199,7 @@ end:
         fi;
         if :: ttl > 0 -> ttl--; if :: ttl == 0 && holder == PROCESS -> hand_over() :: else fi :: else fi;
         if :: other == WAITS && !stopped -> waited++; assert(waited <= PATIENT) :: else fi;
-        assert(stopped || left == 0 || !queued || anybody)          /* the pass has not got lost */
+        assert(stopped || left == 0 || !queued || anybody)          /* the lock that is handed on is not lost */
        }
     od
 }

@@ -1,15 +1,16 @@
 /*
- * Several locks at once: all or none, in one order, in one run where all are free.
+ * Several locks at once: all or none, acquired in one order, and in one run if all are free.
  *
  * SPEAKS OF  _lua/lock/multi_acquire.lua _lua/lock/multi_release.lua _core/lock/multilock.py
  *
- * Three users want the locks 0 and 1: the first names them so, the second the other way round, the third wants lock 1 alone.
- * Each tries once in one run (gather), and else takes one after the other, in the order of their keys, standing in line where one
- * is busy; gives up at any point, and gives back all at once (scatter). One of them may stop for ever. A script and its answer are
- * one step here: their losses are the business of handover.pml; leases end by expiry.
+ * Three clients want the locks 0 and 1: the first names them in this order, the second in the other order, the third wants
+ * only lock 1. Each tries once to acquire all in one run (gather). Otherwise it acquires one after the other, in the order of
+ * their keys, and waits in the queue of a busy one. It may give up at any point, and releases all in one run (scatter). One
+ * of the clients may stop forever. A script and its reply are one step here: their losses are the subject of
+ * lock_handover.pml. Leases end by expiry.
  *
- * Holds: who has ended has nothing; who is done has both or none; nobody waits in a cycle; and who stands in line is not
- * overtaken by who asks for all at once.
+ * Holds: a client that has ended has nothing; a client that is done has all its locks or none; no waits form a cycle; a
+ * waiter in a queue is not overtaken by a client that asks for all at once.
  */
 #define USERS  3
 #define LOCKS  2
@@ -19,9 +20,9 @@ mtype = { ASKING, TAKING, WAITING, HOLDING, ENDED, DEAD };
 
 byte holder[LOCKS];          /* user + 1; 0: nobody */
 byte ttl[LOCKS];
-byte waits[LOCKS];           /* user + 1 who stands in line: there is only one at a time who can; 0: nobody */
+byte waits[LOCKS];           /* user + 1 that waits in the queue: there is at most one; 0: nobody */
 mtype state[USERS] = ASKING;
-byte next[USERS];            /* how many it has looked at, in its order */
+byte next[USERS];            /* number of locks that it has tried, in its order */
 bool crashed;
 
 #define wants(p, l)  (p != 2 || l == 1)
@@ -97,7 +98,7 @@ end:
             :: else
             fi;
             l = 0
-        /* Give up, or give back: all of them, in one step. */
+        /* Give up, or release: all of them, in one step. */
         :: state[p] == WAITING || state[p] == TAKING || state[p] == HOLDING ->
             for (l : 0 .. LOCKS - 1) {
                 if :: waits[l] == p + 1 -> waits[l] = 0 :: else fi
@@ -125,7 +126,7 @@ end:
     od
 }
 
-/* The leases of a dead one end; those of live ones are renewed. */
+/* The leases of a dead client end; those of live ones are renewed. */
 active proctype Time() {
     byte k;
 end:

@@ -1,16 +1,16 @@
 /*
- * Something of which there are several: permits of a semaphore, or a lock of which a reader takes one and a writer all.
+ * Permits: those of a semaphore, or of a read-write lock, of which a reader takes one and a writer all.
  *
  * SPEAKS OF  _lua/permit/acquire.lua _lua/permit/release.lua _lua/permit/refresh.lua _lua/permit/renew.lua _lua/permit/change.lua _lua/permit/limit.lua _lua/inspect/break_permits.lua _lua/permit/migrating.lua _lua/permit/_permits.lua _core/permit.py
  *
- * Three clients want 1, 1 and all LIMIT permits, each TRIES times. They stand in one line, and what is free goes to who is next,
- * several at once where it is enough for several. Each holder has an expiry of its own. FAULTS times something goes wrong: a
- * hand-over message is lost, a client stops for ever or for a while, a request is carried out twice. Requests and their losses
- * are the business of handover.pml: a script and its answer are one step here. Time is counted in ticks.
+ * Three clients want 1, 1 and all LIMIT permits, each TRIES times. They wait in one queue. Free permits go to the first
+ * waiter, and to several if there are enough. Each holder has its own expiry. There are FAULTS faults: a hand-over message is
+ * lost, a client is stopped forever or for a while, a request is carried out twice. Requests and their losses are the subject
+ * of lock_handover.pml: a script and its reply are one step here. Time is counted in ticks.
  *
- * Holds: those who believe to hold permits never believe in more than there are; what is counted as used is what is held; who
- * stands in line is overtaken only where its process did not listen; and permits that are enough for a live one who is next do
- * not lie idle.
+ * Holds: the clients never believe that they hold more permits than there are; the number of used permits is the number of
+ * held permits; a waiter is overtaken only if its process did not listen; free permits that suffice for the first live waiter
+ * are granted.
  */
 #define CLIENTS 3
 #ifndef LIMIT
@@ -23,8 +23,8 @@
 #define FAULTS  2
 #endif
 #define LEASE   3
-#define CLAIM   2    /* what a winner has to take up what it was given */
-#define PLACE   3    /* a place counts that long after the last sign of life */
+#define CLAIM   2    /* ticks that a winner has to claim its permits */
+#define PLACE   3    /* ticks for which a place counts after the last refresh */
 #define IDLE    8
 
 #define weight(c) (c == CLIENTS - 1 -> LIMIT : 1)
@@ -40,17 +40,17 @@ byte place[CLIENTS];         /* ticks for which its place counts */
 mtype = { OUT, WAITING, HOLDING, DEAD };
 mtype state[CLIENTS] = OUT;
 byte left[CLIENTS];          /* ticks for which it believes */
-byte believed[CLIENTS];      /* in how many */
+byte believed[CLIENTS];      /* number of permits that it believes in */
 bool stopped[CLIENTS];
-bool told[CLIENTS];          /* a message is on its way: it has been given what it wanted */
-byte window[CLIENTS];        /* ticks for which it would be believed */
+bool told[CLIENTS];          /* a message is on its way: it was granted its permits */
+byte window[CLIENTS];        /* ticks for which the message would be believed */
 byte tries[CLIENTS];
 bool doubled[CLIENTS];       /* a copy of its release is still to come */
-bool fresh[CLIENTS];         /* it has given a sign of life in this tick */
+bool fresh[CLIENTS];         /* it was refreshed in this tick */
 
 byte faults = FAULTS;
 byte idle;
-byte overtaken;              /* for the check alone: how often the writer was */
+byte overtaken;              /* for the check alone: how often the writer was overtaken */
 
 #define alive(c) (state[c] != DEAD && !stopped[c])
 #define listens(c) (state[c] == WAITING && alive(c))
@@ -58,7 +58,7 @@ byte overtaken;              /* for the check alone: how often the writer was */
 
 inline remove(c) {
 #ifdef RELEASE_BLIND
-    used = (used > weight(c) -> used - weight(c) : 0);             /* without looking if it holds any */
+    used = (used > weight(c) -> used - weight(c) : 0);             /* without a check that it holds any */
 #else
     used = used - has[c];
 #endif
@@ -80,7 +80,7 @@ inline admit(c, ticks) {
     has[c] = weight(c); until[c] = ticks; used = used + weight(c)
 }
 
-/* serve in _permits.lua: what is free goes to who is next, and to who comes behind, as far as it goes. */
+/* serve in _permits.lua: free permits go to the first waiter, and to those behind it, as long as they suffice. */
 inline serve(me) {
     blocked = false;
     n = len(queue);
@@ -142,7 +142,7 @@ end:
     :: atomic {
         select(p : 0 .. CLIENTS - 1);
         if
-        /* permit_acquire: take what is enough, or stand in line. */
+        /* permit_acquire: take free permits if they suffice, or join the queue. */
         :: alive(p) && state[p] == OUT && tries[p] < TRIES ->
             tries[p]++;
             expire(); serve(CLIENTS);
@@ -167,7 +167,7 @@ end:
                 if :: has[p] > 0 -> hold(p, LEASE, weight(p)) :: else fi
 #endif
             fi
-        /* A hand-over message: it counts from the last sign of life. */
+        /* A hand-over message: it counts from the last refresh. */
         :: alive(p) && told[p] && state[p] == WAITING ->
             if
 #ifdef FROM_READING
@@ -188,7 +188,7 @@ end:
         :: alive(p) && state[p] == HOLDING && left[p] > 0 && believed[p] > 1 ->
             expire();
 #ifdef DOWNGRADE_LATE
-            if :: has[p] > 1 -> used = used - has[p] + 1; has[p] = 1; serve(CLIENTS) :: else fi   /* and believes in all, still */
+            if :: has[p] > 1 -> used = used - has[p] + 1; has[p] = 1; serve(CLIENTS) :: else fi   /* it still believes in all */
 #else
             believed[p] = 1;
             if :: has[p] > 1 -> used = used - has[p] + 1; has[p] = 1; serve(CLIENTS) :: else fi
@@ -205,14 +205,14 @@ end:
 #endif
             if :: faults > 0 && !doubled[p] -> faults--; doubled[p] = true; idle = 0 :: true fi;
             serve(CLIENTS)
-        :: doubled[p] && state[p] == OUT ->                        /* the copy of a release: its token is nobody's by now */
+        :: doubled[p] && state[p] == OUT ->                        /* the copy of a release: its token holds nothing by now */
             doubled[p] = false;
             expire();
 #ifdef RELEASE_BLIND
             remove(p);
 #endif
             serve(CLIENTS)
-        /* What may go wrong. */
+        /* The faults. */
         :: alive(p) && faults > 0 && state[p] != OUT ->
             faults--; idle = 0;
             if :: stopped[p] = true :: state[p] = DEAD; left[p] = 0; told[p] = false; window[p] = 0 fi
@@ -225,7 +225,7 @@ end:
     od
 }
 
-/* A live one does what is due before the next tick. */
+/* A live client does what is due before the next tick. */
 #define due(c) (alive(c) && ((state[c] == WAITING && !fresh[c]) || (state[c] == HOLDING && left[c] == 0)))
 
 active proctype Time() {
@@ -243,7 +243,7 @@ end:
             fresh[j] = false
         }
         j = 0;
-        /* Who is next, of those who are there? */
+        /* The first waiter, of those that are alive. */
         found = false; head = 0;
         m = len(queue);
         do

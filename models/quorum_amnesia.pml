@@ -1,25 +1,25 @@
 /*
- * A lock on three servers, some of which forget: restarted empty, flushed, or restarted without the end of their log.
+ * A lock on three servers, some of which lose data: restarted empty, flushed, or restarted without the end of their log.
  *
  * SPEAKS OF  _lua/shared/_marker.lua _lua/lock/_quarantine.lua _lua/quorum/declare_new.lua _lua/quorum/vote.lua _lua/lock/renew.lua _core/lock/renewal.py
  *
- * Each server has a marker, with the id of the server's present run. The script that grants looks at it first. If the marker
- * is missing or of another run, the server may have forgotten a vote: it writes a new marker, and grants nothing until the
- * longest lease has passed. Renewals are let through, but only where the key still is: a renewal never creates one.
+ * Each server has a marker, with the id of the server's present run. The script that grants checks it first. If the marker is
+ * missing or of another run, the server may have forgotten a vote: it writes a new marker, and grants nothing until the
+ * longest lease has passed. Renewals are allowed, but only if the key still exists: a renewal never creates one.
  *
- * Lengths of time count down in ticks, the same for all (see lease.pml for clocks). A request is carried out at any later
- * time, once, or never. A client asks once. It believes from when it
- * asked, as soon as a majority has said yes; client 0 also
- * renews, as often as it likes.
+ * Durations count down in ticks, all at the same speed (lock_lease.pml has the clocks). A request is carried out at any later
+ * time, once, or never. A client asks once. It believes, from the time at which it asked, as soon as a majority has granted.
+ * Client 0 also renews, as often as it likes.
  *
- * Holds: two clients never believe at the same time, whatever FORGETS servers forget, and when.
+ * Holds: two clients never believe at the same time that they hold the lock, whichever FORGETS servers lose data, and at
+ * whatever time.
  */
 #define SERVERS  3
 #define MAJORITY 2
 #define CLIENTS  2
-#define LEASE    2              /* the longest that is allowed */
+#define LEASE    2              /* the longest lease that is allowed */
 #define FORGETS  2
-#ifdef LONGER_LEASE             /* somebody is configured for more, and not refused */
+#ifdef LONGER_LEASE             /* a client is configured for a longer one, and not refused */
 #define lease(c) (c == 0 -> LEASE + 1 : LEASE)
 #else
 #define lease(c) LEASE
@@ -35,7 +35,7 @@
 /* A server. Client c has token c + 1. */
 byte key[SERVERS];
 byte ttl[SERVERS];              /* ticks until the key expires */
-byte shut[SERVERS];             /* ticks since a new marker was written for which it grants nothing */
+byte shut[SERVERS];             /* ticks for which it grants nothing after a new marker was written */
 byte forgets = FORGETS;
 
 /* A client: it asks all servers at once. Bit s is for server s. */
@@ -88,7 +88,7 @@ end:
         if
         :: asks[c] & bit(s) -> asks[c] = asks[c] & ~bit(s); grant(c, s)
         :: renews[c] & bit(s) -> renews[c] = renews[c] & ~bit(s); renew(c, s)
-        :: at[c] == OVER && key[s] == c + 1 -> key[s] = 0; ttl[s] = 0       /* given back */
+        :: at[c] == OVER && key[s] == c + 1 -> key[s] = 0; ttl[s] = 0       /* released */
         :: else
         fi;
         c = 0; s = 0
@@ -97,18 +97,18 @@ end:
         forgets > 0 -> forgets--;
         select(s : 0 .. SERVERS - 1);
         key[s] = 0; ttl[s] = 0;
-        /* The worst case: somebody asks at once, so that the marker is missed at once. */
+        /* The worst case: a client asks at once, so that the missing marker is noticed at once. */
         if
         :: shut[s] = QUARANTINE                 /* restarted empty: no marker */
 #ifndef AT_CONNECTION
         :: shut[s] = QUARANTINE                 /* flushed: the marker is gone with the rest */
 #else
-        :: true                                 /* ... but no connection breaks, so nobody looks */
+        :: true                                 /* ... but no connection breaks, so no client looks */
 #endif
 #ifndef NO_RUN_ID
         :: shut[s] = QUARANTINE                 /* the end of its log is lost: the marker is of another run */
 #else
-        :: true                                 /* ... but it is there */
+        :: true                                 /* ... but it exists */
 #endif
         fi;
         s = 0

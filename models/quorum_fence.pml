@@ -1,17 +1,19 @@
 /*
- * One fence for a lock that stands on three servers, each with a counter of its own.
+ * One fence for a lock on three servers, each with its own counter.
  *
  * SPEAKS OF  _lua/quorum/vote.lua _lua/quorum/confirm.lua _lua/quorum/release_vote.lua _core/quorum/acquire.py
  *
- * A client asks all servers for the lock. Each that grants raises its counter and answers with it. With the answers of a
- * majority the client draws its fence f, the highest of them; unless they are equal, it asks the servers to confirm f, and
- * uses f when a majority has. A server confirms only as long as it holds this client's token and its counter is not above f.
+ * A client asks all servers for the lock. Each server that grants raises its counter and replies with it. From the replies of
+ * a majority the client takes its fence f, the highest of them. Unless they are equal, it asks the servers to confirm f, and
+ * uses f when a majority has confirmed. A server confirms only as long as it holds this client's token and its counter is not
+ * above f.
  *
- * There is no time here: a key may vanish at any moment (its lease was over, however early), and a request to grant or to
- * confirm may be carried out at any later time. With COPIES, the first client's requests to grant may be carried out twice. With FORGETS, one
- * server loses its memory once, counter and all.
+ * There is no time here: a key may vanish at any moment (its lease ended, however early), and a request to grant or to
+ * confirm may be carried out at any later time. With COPIES, the first client's requests to grant may be carried out twice.
+ * With FORGETS, one server loses its data once, counter included.
  *
- * Holds: the fence of a client that has succeeded is higher than all that were in use before it asked, and nobody else's.
+ * Holds: the fence of a client that has succeeded is higher than all that were in use before it asked, and no other client
+ * has it.
  */
 #define SERVERS  3
 #define MAJORITY 2
@@ -32,7 +34,7 @@ PerServer granted[CLIENTS];  /* the counter that a server answered, 0: no answer
 
 /* A client. */
 byte votes[CLIENTS];         /* answers that said yes */
-byte highest[CLIENTS];       /* of them */
+byte highest[CLIENTS];       /* the replies that count as votes */
 bool unequal[CLIENTS];
 byte fence[CLIENTS];
 byte confirmed[CLIENTS];     /* how many servers have confirmed */
@@ -86,11 +88,11 @@ inline vote(c) {
 /* One run of the script that confirms the fence of client c on server s. */
 inline confirm(c, s) {
     if
-#if defined(NAIVE)                                    /* write it back, whoever has the key now */
+#if defined(NAIVE)                                    /* write it back, whichever client has the key now */
     :: true ->
         if :: counter[s] < fence[c] -> counter[s] = fence[c] :: else fi;
         confirmed[c]++
-#elif defined(NO_COMPARE)                             /* only where the token is, but without a look at the counter */
+#elif defined(NO_COMPARE)                             /* only if the token is there, but without comparing the counter */
     :: key[s] == c + 1 ->
         if :: counter[s] < fence[c] -> counter[s] = fence[c] :: else fi;
         confirmed[c]++
@@ -120,7 +122,7 @@ end:
 #ifdef VANISH
         :: key[s] == c + 1 -> key[s] = 0
 #endif
-        :: at[c] == OVER && key[s] == c + 1 -> key[s] = 0          /* given back */
+        :: at[c] == OVER && key[s] == c + 1 -> key[s] = 0          /* released */
         :: else
         fi;
         c = 0; s = 0
@@ -133,7 +135,7 @@ end:
 
 inline use(f) {
     assert(f > below[me]);                            /* higher than all that were in use before it asked */
-    assert(!(all_used & bit(f)));                     /* and nobody else's */
+    assert(!(all_used & bit(f)));                     /* and no other client has it */
     all_used = all_used | bit(f);
     if :: f > used -> used = f :: else fi;
     at[me] = USING;

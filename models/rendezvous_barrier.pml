@@ -1,29 +1,30 @@
 /*
- * A barrier on one server: visitors come, wait, go on together; one may leave, one may die, and a broken barrier is reset once.
+ * A barrier on one server: participants arrive, wait, and pass together; one may leave, one may die, and a broken barrier is
+ * reset once.
  *
  * SPEAKS OF  _lua/rendezvous/barrier.lua
  *
- * A request that was sent is served at any later time, once or more than once, also when its sender has left, or has been told
- * that the barrier is broken. Who waits looks at any time.
+ * A request that was sent is carried out at any later time, once or more than once, also if its sender has left, or was told
+ * that the barrier is broken. A waiting participant asks at any time.
  *
- * Holds: only those go on who have come and neither left nor been told that it is broken, as many as there have to be. Of those
- * who were to go on nobody is told anything else. Nobody waits for a dead one.
+ * Holds: only participants pass that have arrived, have not left, and were not told that the barrier is broken; they are as
+ * many as the barrier needs. None of those that are to pass is told anything else. Nobody waits for a dead participant.
  */
 #define VISITORS 5
 #define PARTIES  3
 #define COPIES   2
 
-/* The server: what is known of each. */
+/* The server: the state of each participant. */
 mtype = { UNKNOWN, WAITING, PASSED, LEFT, BROKE };
 mtype place[VISITORS] = UNKNOWN;
 bool broken;
 byte count;                 /* how many wait */
 
-/* The visitors. */
+/* The participants. */
 mtype = { HOME, ASKS, TOLD, ON, GONE, DEAD };
 mtype at[VISITORS] = HOME;
-byte copies[VISITORS];      /* of its request that were served */
-bool passed[VISITORS];      /* it was to go on, in truth */
+byte copies[VISITORS];      /* number of copies of its request that were carried out */
+bool passed[VISITORS];      /* it was to pass, in truth */
 byte deaths, leaves, resets;
 
 inline pass(v) {

@@ -1,13 +1,15 @@
 /*
- * A latch on one server: calls count it down, it is set back once, and one waits until it is open. An event is such a latch.
+ * A latch on one server: calls count it down, it is reset once, and a client waits until it is open. An event is such a
+ * latch.
  *
  * SPEAKS OF  _lua/rendezvous/latch.lua
  *
- * A request that was sent is served at any later time, once or more than once: the caller asks again without an answer, and copies
- * come late. Messages arrive. (Who waits looks from time to time besides, for those that do not: so nothing is lost for good.)
+ * A request that was sent is carried out at any later time, once or more than once: a caller without a reply asks again, and
+ * copies arrive late. Messages arrive. (A waiter also asks from time to time, in case that a message is lost. So nothing is
+ * lost for good.)
  *
- * Holds: what is missing is never less than what was counted says, a call counted once. Who waits is released only if it was open
- * since he began, and nobody sleeps through that.
+ * Holds: the count is never lower than the counted calls explain, and a call is counted once. A waiter is released only if
+ * the latch was open since it began to wait, and it misses no opening.
  */
 #define CALLS   3
 #define COUNT   2
@@ -15,22 +17,22 @@
 
 /* The server. */
 byte left = COUNT;
-byte opened;                /* how often it has opened: stands for the time when it did last */
+byte opened;                /* number of openings: stands for the time of the last one */
 bool known[CALLS];           /* calls that are remembered */
-bool listed;                /* who waits is to be told */
+bool listed;                /* the waiter is to be notified */
 bool told;                  /* the message is there */
-bool back;                  /* it was set back */
+bool back;                  /* the latch was reset */
 
-/* What has happened in truth. */
+/* The true events. */
 bool sent[CALLS];
 byte copies[CALLS];
 bool counted[CALLS];
-byte sum;                   /* calls that were counted since it was set back */
+byte sum;                   /* calls that were counted since the reset */
 
 mtype = { HOME, BEGAN, LOOKED, WAITS, RELEASED };
 mtype at = HOME;
-byte base;                  /* what it has seen when it began */
-bool since;                 /* it was open since then */
+byte base;                  /* the number of openings that it saw when it began */
+bool since;                 /* the latch was open since then */
 
 inline down(c) {
     if

@@ -3,11 +3,12 @@
  *
  * SPEAKS OF  _lua/schedule/serve.lua _lua/schedule/_job.lua _lua/schedule/register.lua _lua/schedule/command.lua _lua/schedule/jobs.lua _core/schedule/loop.py
  *
- * One job, the ticks 1 .. TICKS of it, each due when `now` has come to it; what is due while it runs is queued, and after a
- * crash a tick runs again, up to ATTEMPTS times. A process asks as often as there is something to do: it reports a run that
- * has ended, claims the next tick it knows of, wherever its clock stands, and wants something to run, under a token. An answer
- * may get lost: then it asks again, under the same token. A copy of any request may arrive at any later time. A process may
- * stop for good. A lease ends if its holder does not run: that it does not while he runs is what model lease is about.
+ * There is one job with the ticks 1 .. TICKS, each due when `now` has reached it. A tick that is due while the job runs is
+ * queued. After a crash a tick runs again, up to ATTEMPTS times. A process sends requests as often as there is something to
+ * do: it reports a run that has ended, claims the next tick that it knows of, whatever its clock shows, and asks for a run,
+ * under a token. If the reply is lost, it asks again under the same token. A copy of any request may arrive at any later
+ * time. A process may stop for good. A lease ends if its holder does not run; lock_lease.pml shows that it does not end while
+ * its holder runs.
  *
  * Holds: no attempt at a tick begins twice; two never run at the same time; in the end each tick was begun, and none is left.
  */
@@ -18,18 +19,18 @@
 #define LOSSES 1
 #endif
 #define ATTEMPTS 3
-#define TOKENS   6   /* of each process; process p has those from p * TOKENS + 1 on */
+#define TOKENS   6   /* tokens of each process; process p has those from p * TOKENS + 1 on */
 #define NOBODY   255
 
 byte now, last;
 
-/* The run: who has its lease (0: nobody), under which token it is written down (0: there is none), and of what. */
+/* The run: the process that has its lease (0: nobody), the token under which it is stored (0: there is none), and its tick. */
 byte lease, token, tick, attempt;
 
-chan queue = [6] of { byte, byte };   /* tick, attempt: what is to run */
+chan queue = [6] of { byte, byte };   /* tick and attempt of the waiting run */
 chan spare = [6] of { byte, byte };
 
-/* A request: the token under which a run has ended, the last tick known, the token of who wants to run something. */
+/* A request: the token under which a run has ended, the last tick known, the token of the process that asks for a run. */
 typedef Request { bool sent; bool stale; bool cut; byte ended; byte known; byte wanted };
 Request copy[2];
 
@@ -40,7 +41,7 @@ byte crashes = 1, losses = LOSSES, copies = 1, cuts = 1;
 
 #define which(t, a) ((t) * 4 + (a))
 
-inline first(t, a) {   /* in front of what is queued */
+inline first(t, a) {   /* before the queued ones */
     do :: queue?moved_t, moved_a -> spare!moved_t, moved_a :: len(queue) == 0 -> break od;
     queue!t, a;
     do :: spare?moved_t, moved_a -> queue!moved_t, moved_a :: len(spare) == 0 -> break od;
@@ -55,7 +56,7 @@ inline close(again) {
     token = 0; tick = 0; attempt = 0
 }
 
-/* What the script does, with a request that is in `e`, `is_cut`, `k` and `w`. `got`: something is to be run under the token wanted. */
+/* The script carries out the request in `e`, `is_cut`, `k` and `w`. `got`: a run was granted under the token wanted. */
 inline serve() {
     got = 0;
 #ifdef BLIND_END
@@ -125,14 +126,14 @@ end:
     od
 }
 
-/* Copies that come late; the time; leases that end. */
+/* Late copies; the time; leases that end. */
 active proctype World() {
     byte got, moved_t, moved_a, c, e, k, w;
     bool is_cut;
 end:
     do
     :: atomic { now < TICKS -> now++ }
-    :: atomic { crashes > 0 -> crashes-- }   /* nobody does */
+    :: atomic { crashes > 0 -> crashes-- }   /* no process does */
     :: atomic { copy[0].sent || copy[1].sent ->
         if :: c = 0 :: c = 1 fi;
         if

@@ -1,44 +1,45 @@
 /*
- * Single flight on one server: a value is loaded by who has the lease, stored under the fence of his load, and found by others;
- * meanwhile the source changes, and whoever changes it deletes the value, invalidates its tag, or puts the new version there: he
- * takes the lease over, and stores the version under the fence that he gets.
+ * Single flight on one server: the owner of the load lease loads a value, stores it under the fence of its load, and others
+ * find it.
  *
  * SPEAKS OF  _lua/single_flight/_values.lua _lua/shared/_notify.lua _lua/single_flight/get_or_lease.lua _lua/single_flight/_lease.lua _lua/single_flight/take_over.lua _lua/single_flight/store.lua _lua/single_flight/cancel_load.lua _lua/single_flight/delete.lua _lua/single_flight/invalidate.lua
  *
- * A request that was sent is served at any later time, once, more than once, or never. A lease may end at any time, and its
- * loader does not notice: he may stand still for any time, and then store what he has loaded. A loader reads the source at any
- * time after his lease was granted. Who changes the source, changes it first.
+ * Meanwhile the source changes. The writer that changes it deletes the value, invalidates its tag, or puts the new version
+ * into the cache: then it takes the lease over, and stores the version under the fence that it gets. A request that was sent
+ * is carried out at any later time, once, more than once, or never. A lease may end at any time, and its loader does not
+ * notice: it may be stopped for any time, and then store its value. A loader reads the source at any time after its lease was
+ * granted. A writer changes the source first.
  *
- * Holds: what is found is never older than a change of the source whose invalidation is done.
+ * Holds: a value that is found is never older than a change of the source whose invalidation is done.
  */
 #define LOADERS 2
 #define CHANGES 2
 #ifndef TRIES
-#define TRIES   5           /* fences that are issued, at most */
+#define TRIES   5           /* maximum number of fences that are issued */
 #endif
 
-/* The server. Loader l has token l + 1, and who puts version v has token LOADERS + v. */
-byte holder;                /* whose lease the load is */
-byte fence;                 /* the last that was issued */
+/* The server. Loader l has token l + 1, and the writer that puts version v has token LOADERS + v. */
+byte holder;                /* token of the load lease */
+byte fence;                 /* the last fence that was issued */
 byte bound;                 /* the fence of that lease */
-byte stored;                /* fence of the value; 0: nothing is there */
+byte stored;                /* fence of the value; 0: there is none */
 byte content;               /* the version that was stored */
-byte floor;                 /* of the tag */
+byte floor;                 /* floor of the tag: a value with no higher fence is void */
 
-/* The source, and who changes it. */
+/* The source, and its writer. */
 byte version;
 byte acked;                 /* the newest version whose invalidation is done */
-bool undone;                /* the invalidation for the newest version was sent, and not answered */
+bool undone;                /* the invalidation for the newest version was sent, and has no reply yet */
 #ifdef PUTS
-bool putting[CHANGES + 1];  /* the version was sent to be put there, so copies of both requests may be under way */
-byte under[CHANGES + 1];    /* the fence of the put, once the answer is there */
+bool putting[CHANGES + 1];  /* the version was sent to be stored, so copies of both requests may be under way */
+byte under[CHANGES + 1];    /* the fence of that request, once the reply has arrived */
 #endif
 
 /* The loaders. */
 mtype = { IDLE, ASKING, LOADING, LANDING };
 mtype at[LOADERS] = IDLE;
-byte mine[LOADERS];         /* the fence of his load */
-byte has[LOADERS];          /* the version that he has read */
+byte mine[LOADERS];         /* the fence of its load */
+byte has[LOADERS];          /* the version that it has read */
 bool read[LOADERS];
 
 #ifdef FLOOR_BEHIND
@@ -48,7 +49,7 @@ bool read[LOADERS];
 #endif
 
 inline look(l) {
-    /* A copy of his request may be served when he has his answer long since: then nobody uses what it grants. */
+    /* A copy of its request may be carried out long after its reply: then nobody uses the grant. */
     if
     :: holder == 0 || holder == l + 1 ->
         if
@@ -92,7 +93,7 @@ inline take_over(v) {
     :: holder != LOADERS + v -> fence++; bound = fence; holder = LOADERS + v
     :: else
     fi;
-    if                          /* an answer may be lost, and that to a copy, or after he has given up, is not read */
+    if                          /* a reply may be lost; the reply to a copy, or one after the loader has given up, is not read */
     :: under[v] == 0 && version == v && undone -> under[v] = bound
     :: true
     fi
@@ -144,13 +145,13 @@ end:
 #endif
         :: true -> floor = covered
         fi;
-        if                      /* the answer gets lost: once more */
+        if                      /* the reply is lost: once more */
         :: acked = version; undone = false
         :: true
         fi }
 #ifdef PUTS
     :: atomic { undone && !putting[version] -> putting[version] = true }
-    :: atomic { undone -> undone = false }       /* he gives up, and does not know what was done */
+    :: atomic { undone -> undone = false }       /* it gives up, and does not know what was carried out */
     od
 }
 
@@ -172,7 +173,7 @@ proctype Others() {
 end:
     do
     :: atomic { holder != 0 -> holder = 0 }             /* a lease ends */
-    :: atomic { stored > 0 -> stored = 0 }   /* a value's time is over */
+    :: atomic { stored > 0 -> stored = 0 }   /* a value expires */
 #ifdef READS_VOID
     :: atomic { stored > 0 -> assert(content >= acked) }
 #else

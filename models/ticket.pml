@@ -1,27 +1,28 @@
 /*
- * A held lock that is handed over: its holder makes a ticket of it, and who redeems the ticket has the lock.
+ * A held lock that is handed over: its holder makes a ticket of it, and the client that redeems the ticket has the lock.
  *
  * SPEAKS OF  _lua/lock/exchange_token.lua _core/lock/ticket.py _api/ticket.py
  *
- * The giver holds the lock, and a copy of the request that took it may still be under way. It asks for a ticket, and gives up if
- * there is no answer. The ticket is delivered to two, who both redeem it, ask again under the same token, or give up. A third
- * takes the lock whenever it is free. Time is counted in ticks, up to LAST. A request that was sent is carried out at any later
- * time, once, more than once, or never. Whoever it is may stop for good at any point: nobody has to make a step.
+ * The giver holds the lock, and a copy of the request that acquired it may still be under way. It asks for a ticket, and
+ * gives up if there is no reply. The ticket is delivered to two clients, which both redeem it, ask again under the same
+ * token, or give up. A third client acquires the lock whenever it is free. Time is counted in ticks, up to LAST. A request
+ * that was sent is carried out at any later time, once, more than once, or never. Any client may stop for good at any point:
+ * no client has to make a step.
  *
- * Holds: two never believe at the same time to hold the lock; every fence is higher than all before; a ticket is redeemed once;
- * what was given up or given back gets nothing any more.
+ * Holds: two clients never believe at the same time that they hold the lock; every fence is higher than all before; a ticket
+ * is redeemed once; an attempt that was given up, or a lock that was released, gets nothing any more.
  */
-#define TTL    2     /* a lease, and how long a ticket is good for */
+#define TTL    2     /* a lease, and the lifetime of a ticket */
 #define LAST   5     /* the tick at which the model ends */
-#define GRANTS 7     /* late copies could do so for ever */
+#define GRANTS 7     /* late copies could be carried out forever */
 
-/* Tokens, and whose they are. */
+/* Tokens, and their owners. */
 #define NOBODY 0
 #define G 1          /* the giver's */
 #define T 2          /* the ticket's */
-#define A 3          /* of the two who redeem it */
+#define A 3          /* tokens of the two clients that redeem it */
 #define B 4
-#define W 5          /* of who takes the lock when it is free */
+#define W 5          /* token of the client that acquires a free lock */
 
 mtype = { NONE, YES, NO };                                                     /* answers */
 
@@ -32,22 +33,22 @@ byte expires = TTL;
 byte fence = 1;
 bool dead[6];
 
-/* What was sent, by whom it is about: each may be carried out for ever. */
-bool acquires = true;        /* the request that took the lock */
-bool rotates[6];             /* to make this token the holder: T by the giver, A and B by the redeemers */
+/* The requests that were sent, by the token that they concern: each may be carried out at any time. */
+bool acquires = true;        /* the request that acquired the lock */
+bool rotates[6];             /* to make this token the holder: T by the giver, A and B by the redeeming clients */
 bool buries[6];
 bool releases[6];
 
-/* The clients, by token. The giver waits for the answer about T. */
+/* The clients, by token. The giver waits for the reply about T. */
 mtype answer[6];
 byte answer_fence[6];
 bool awaits[6];
-byte sent[6];                /* when it asked last */
+byte sent[6];                /* time of its last request */
 bool tried[6];
 byte until[6];               /* it believes before that */
-byte top = 1;                /* for the check alone: the highest fence anybody has held */
+byte top = 1;                /* for the check alone: the highest fence of any holder */
 byte redeemed;               /* for the check alone */
-bool revoked[6];              /* for the check alone: the server has said so */
+bool revoked[6];              /* for the check alone: the server has replied so */
 bool delivered;
 
 #define believes(t) (now < until[t])
@@ -83,7 +84,7 @@ inline hold(t, from, f) {
 #define refused(t) dead[t]
 #endif
 
-/* exchange_token.lua: `heir` is to have what `giver` has. */
+/* exchange_token.lua: `heir` replaces `giver`. */
 inline rotate(giver, heir) {
     result = NO;
     if
@@ -102,7 +103,7 @@ inline rotate(giver, heir) {
     fi;
     if
     :: awaits[heir] -> answer[heir] = result; answer_fence[heir] = fence; awaits[heir] = false
-    :: true                                                           /* nobody waits for it, or it gets lost */
+    :: true                                                           /* nobody waits for the reply, or it is lost */
     fi;
     result = NONE
 }

@@ -1,13 +1,15 @@
 /*
- * The timestamp lock: the value of the key is the time at which the lock expires, by the clock of who has written it.
+ * The timestamp lock: the value of the key is the time at which the lock expires, by the clock of the client that wrote it.
  *
  * SPEAKS OF  _lua/timestamp/compare_and_set.lua _lua/timestamp/clock.lua _core/timestamp.py
  *
- * Time is counted in ticks, up to LAST. All clocks show the same, but where one is AHEAD. Any step may come late: a client
- * reads its clock, and asks later. An answer may get lost; then the client goes on without, and the request was carried out,
- * or will be at any later time, or never. A holder may stop for good. Client 0 tries twice, the others once.
+ * Time is counted in ticks, up to LAST. All clocks show the same time, except one that may be AHEAD. Any step may come late:
+ * a client reads its clock, and sends the request later. A reply may be lost; then the client goes on without it, and the
+ * request was carried out, or will be at any later time, or never. A holder may stop for good. Client 0 tries twice, the
+ * others once.
  *
- * Holds: two clients never believe at the same time. Two that read their clocks in one tick write the same value.
+ * Holds: two clients never believe at the same time that they hold the lock. Two clients that read their clocks in one tick
+ * write the same value.
  */
 #define CLIENTS 3
 #define TTL     1
@@ -21,9 +23,9 @@
 mtype = { IDLE, ASK, LOOK, SWAP, AGAIN, HOLD, GIVE };
 
 byte now = 1;
-byte key;              /* 0: it is not there */
+byte key;              /* 0: the key does not exist */
 
-/* One request of each client that has had no answer, and may be carried out later: put a value in the place of another. */
+/* One request of each client without a reply, which may be carried out later: replace one value by another. */
 typedef Late { bool sent; byte old; byte new };
 Late late[CLIENTS];
 
@@ -60,7 +62,7 @@ end:
     od
 }
 
-/* A request that is carried out, and its answer. Or there is none. */
+/* A request is carried out, and its reply arrives. Or there is no reply. */
 inline unanswered(from, to) {
     !late[me].sent;
     late[me].sent = true; late[me].old = from; late[me].new = to
@@ -93,7 +95,7 @@ end:
         state = LOOK }
 #endif
 
-    /* GET, and is it over? By what the clock showed before. */
+    /* GET, and has the time passed? By the clock as it was read before. */
     :: atomic { state == LOOK -> seen = key;
         if
         :: seen != 0 && seen < clock(me) - now + read -> state = SWAP
@@ -106,12 +108,12 @@ end:
 #elif defined(PLAIN_GETSET)
     :: atomic { state == SWAP -> done = (key == seen); key = mine; if :: done -> win() :: else -> idle() fi; done = false }
 #else
-    /* GETSET, by a script that looks first */
+    /* GETSET, by a script that compares first */
     :: atomic { state == SWAP -> swap(seen, mine, done); if :: done -> win() :: else -> idle() fi; done = false }
     :: atomic { state == SWAP -> unanswered(seen, mine); idle() }
 #endif
 
-    /* Give back: if it is still believed in, and the value is one's own. */
+    /* Release: if the client still believes that it holds the lock, and the value is its own. */
 #ifdef BLIND
     :: atomic { state == HOLD && believes(me) -> state = GIVE; holds[me] = false }
     :: atomic { state == GIVE && !holds[me] -> key = 0; idle() }

@@ -14,6 +14,9 @@ from typing import NamedTuple
 from docs.pages import PAGES, ROOT
 from sources import LAB, PACKAGE
 
+MODELS = ROOT / "models"
+
+_MODEL_COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 _LUA_COMMENT = re.compile(r"(?:^|\s)--(?!\[)[ -]*(.*)")
 _SENTENCE = re.compile(r"(?<=\.)\s+(?=[A-Z`])|\n\n")
 _SENTENCE_OF_PAGE = re.compile(r"(?<=[.?!])(?<!\b[A-Z]\.)(?<!e\.g\.)\s+(?=[A-Z`*\[\"(])")
@@ -41,14 +44,16 @@ class Prose(NamedTuple):
 
 
 def read(*packages: Path) -> list[Prose]:
-    """Collect all prose of these packages (default: of both distributions), in the order of files and kinds."""
+    """Collect all prose of these packages (default: both distributions and the models), in the order of files and kinds."""
     found: list[Prose] = []
-    for path in sorted(path for package in packages or (PACKAGE, LAB) for path in package.rglob("*")):
+    for path in sorted(path for package in packages or (PACKAGE, LAB, MODELS) for path in package.rglob("*")):
         if path.suffix == ".py":
             source = path.read_text(encoding="utf-8")
             found += [*_python(path, source), *_comments(path, source)]
         elif path.suffix == ".lua":
             found += _lua(path, path.read_text(encoding="utf-8"))
+        elif path.suffix == ".pml":
+            found += _model(path, path.read_text(encoding="ascii"))
     return found
 
 
@@ -125,6 +130,12 @@ def _lua(path: Path, source: str) -> Iterator[Prose]:
         if (match := _LUA_COMMENT.search(line))
     ]
     yield from _joined(path, rows)
+
+
+def _model(path: Path, source: str) -> Iterator[Prose]:
+    for comment in _MODEL_COMMENT.finditer(source):
+        line = source.count("\n", 0, comment.start()) + 1
+        yield Prose("comment", path, line, " ".join(comment[1].replace("\n * ", "\n").split()))
 
 
 def _joined(path: Path, rows: list[tuple[int, bool, str]]) -> Iterator[Prose]:

@@ -61,7 +61,7 @@ def test_a_sentence_is_accepted(text: str) -> None:
 def test_the_sources_are_written_so() -> None:
     texts = read()
     assert {text.kind for text in texts} == {"docstring", "attribute", "comment", "error", "help"}
-    assert {text.path.suffix for text in texts} == {".py", ".lua"}
+    assert {text.path.suffix for text in texts} == {".py", ".lua", ".pml"}
     assert len(texts) > 5000
     assert [str(text) for text in texts if refused(text.text)] == []
 
