@@ -17,7 +17,7 @@ from holdfast._core.lock.local_queue import LocalQueue
 from holdfast._core.lock.node import LABELS_EVERY_S, PING_EVERY_S, RECORD_AFTER_S, RECORD_EVERY_S, Node
 from holdfast._core.lock.ports import Then
 from holdfast._core.lock.records import AskServer, Attempt, Grant, HeldLease, margin
-from holdfast._core.lock.renewal import EARLY_HINTS_MAX, renewal
+from holdfast._core.lock.renewal import CLAIM_LEFT_S, EARLY_HINTS_MAX, register, renewal
 from holdfast._core.lock.replies import CLAIM_WINDOW_S, RELEASE, RENEW
 from holdfast._core.requests import Answer, Call, Granted, NotSent, Refused, Run, Unknown
 from holdfast._net.endpoint import Endpoint
@@ -588,6 +588,21 @@ def test_what_lingers_is_given_back_when_the_inbox_was_away(stage: Stage) -> Non
     assert (call.script, call.args) == (RELEASE, ("p.1~", "release"))
     stage.answer(1)
     assert local_queue.enter(Attempt(spec(), slot=Slot(), local_queue=local_queue)) == AskServer()
+
+
+@pytest.mark.parametrize("options", [{"max_hold": 0.15}, {"progress_within": 0.15}])
+def test_the_keeper_is_woken_in_time_for_what_was_handed_over(stage: Stage, options: dict[str, Any]) -> None:
+    """It claims the full lease only just before the claim window ends, unless the lease ends before that."""
+    ends: list[float] = []
+    for wanted in (spec(), spec()._replace(**options)):
+        stage.wakes.clear()
+        this = Attempt(wanted, f"p.{len(ends)}", may_be_on_server=True)
+        lease = HeldLease(Grant(this, 7 + len(ends), stage.now, stage.now + 1.978, in_claim_window=True))
+        with stage.mutex:
+            register(stage.node, lease, stage.now, hurry=False)
+        ends.append(max(stage.wakes) - stage.now)
+    assert ends[0] == pytest.approx(1.978 - CLAIM_LEFT_S)
+    assert ends[1] <= 0.15
 
 
 # The process record

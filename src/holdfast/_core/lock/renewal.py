@@ -151,7 +151,9 @@ def register(node: Registry, held_lease: HeldLease, now: float, *, hurry: bool =
     if held_lease.label is not None or node.labels:
         node.want_label(now, spec, held_lease.label)
     outdated = renewing.outdated_by(held_lease) if spec.permits or spec.keys[0] in renewing.holders else []
-    at = max(renewing.watch(held_lease), 0.0 if hurry else held_lease.deadline - CLAIM_LEFT_S)
+    at = renewing.watch(held_lease)
+    if not hurry and held_lease.good_until == held_lease.deadline:  # not if max_hold or progress_within ends it before
+        at = max(at, held_lease.deadline - CLAIM_LEFT_S)
     if at < keeper.wake_at or keeper.collected or not keeper.looks:
         keeper.attend(at)
     return outdated
