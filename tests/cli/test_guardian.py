@@ -469,6 +469,23 @@ print(*(one and [each.pid for each in one] == [child.pid] for one in found))
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert done.stdout == ("True True\n" if limit == "known" else "None None\n")
 
+    def test_numbers_that_are_large(self) -> None:
+        """As on a machine that has run for long, where the highest number is 4194304: those since this process are few."""
+        program = """
+import io, os, resource, subprocess
+from holdfast._local.guardian import descendants
+descendants.PROBED = os.getpid() // 2
+descendants.open = lambda path, mode: io.BytesIO(b"4194304") if path.endswith("/pid_max") else open(path, mode)
+orphans = descendants.Orphans()
+child = subprocess.Popen(["sleep", "60"])
+assert descendants.own_proc()
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+print([each.pid for each in descendants.children()] == [child.pid])
+child.kill()
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert done.stdout == "True\n"
+
     def test_what_cannot_be_listed_is_not_gone(self) -> None:
         """Beside a child that was there before: only the kernel's word that no child is left ends the wait."""
         lines = drive("""

@@ -277,12 +277,12 @@ def _numbers(pid: int | str) -> list[int]:
 def _probed() -> list[int] | None:
     """Return the pids of this process's children, by asking the kernel about each possible pid; None if there are too many
     possible pids, or if no child is found although there are some."""
-    last = _highest()
+    first, last = 1, _highest()
     if last > PROBED:  # otherwise all numbers are probed, because numbers start over after the highest one
-        last = _newest_number()
-        if not os.getpid() <= last <= PROBED:
+        first, last = os.getpid(), _newest_number()  # every descendant was forked after this process
+        if not first <= last < first + PROBED:
             return None
-    found = [pid for pid in range(1, last + 1) if is_child(pid)]
+    found = [pid for pid in range(first, last + 1) if is_child(pid)]
     return found if found or ended_child() < 0 else None
 
 
