@@ -679,6 +679,38 @@ def test_who_stands_outside_the_group_is_sent_term_half_way_to_the_kill() -> Non
     assert guardian.half == pytest.approx(guardian.doom - 5)
 
 
+def test_a_command_that_was_sent_term_is_killed_before_the_end_of_its_lease_all_the_same() -> None:
+    guardian, killed = parent._Guardian(-1, -1, [], {}, ()), list[float]()
+    guardian.group = SimpleNamespace(pid=1, status=None, gone=False)  # type: ignore[assignment]
+    guardian._term_outsiders = lambda _now: None  # type: ignore[method-assign,assignment]
+    guardian._kill = lambda: killed.append(0.0)  # type: ignore[method-assign]
+    guardian.kill_at, guardian.doom = 50.0, 100.0
+    guardian._act(49.9)
+    assert not killed
+    guardian._act(50.0)
+    assert killed
+    killed.clear()
+    guardian.kill_at = 200.0
+    guardian._act(99.9)
+    assert not killed
+    guardian._act(100.0)
+    assert killed
+
+
+def test_a_group_whose_number_may_be_a_strangers_is_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader was reaped, and no child is left in its group: the kernel may give the number to another process."""
+    sent = list[int]()
+    monkeypatch.setattr(guardian_program, "send", lambda pid, _signum: sent.append(pid))
+    group = object.__new__(guardian_program.Group)
+    with subprocess.Popen(["sleep", "60"], process_group=0) as process:
+        group.pid, group._reaped = process.pid, True
+        group.send(signal.SIGTERM)
+        assert sent == [process.pid], "a child of ours is in it"
+        process.kill()
+    group.send(signal.SIGTERM)
+    assert sent == [process.pid]
+
+
 def test_without_a_proc_of_its_own_only_the_children_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [descendants.Process(7, 1, 7, 7, 1)]
     monkeypatch.setattr(descendants, "children", lambda: found)

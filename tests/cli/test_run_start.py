@@ -8,12 +8,14 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cli.commands import PROGRAM, Holdfast, children, line, wait_until
 from holdfast.cli import COMMANDS, run
+from holdfast.cli.supervise import Supervisor
 
 if TYPE_CHECKING:
     import redis
@@ -25,6 +27,17 @@ LIMITED = ["setpriv", "--reuid=54321", "--clear-groups", "--inh-caps=+dac_overri
 def queue(client: redis.Redis, name: str) -> int:
     """How many wait."""
     return int(str(client.zcard(f"hf:{{{name}}}:queue")))
+
+
+@pytest.mark.parametrize(("left", "renewals"), [(1.9, 1), (8.9, 1), (9.1, 0)])
+def test_a_lease_that_was_handed_over_is_renewed_before_the_command_starts(left: float, renewals: int) -> None:
+    renewed = list[float]()
+    supervisor: Any = object.__new__(Supervisor)
+    supervisor.lease = SimpleNamespace(remaining=lambda: left, renew=lambda: renewed.append(left))
+    supervisor.terms, supervisor.result = SimpleNamespace(ttl=10.0), SimpleNamespace(lost=True)
+    supervisor._look_at_lease = supervisor._heard_late = lambda: None  # lost all the same: nothing is started
+    supervisor._start()
+    assert len(renewed) == renewals
 
 
 class TestTheLeaseRanOutBefore:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import os
 import threading
 import time
@@ -562,6 +563,18 @@ def test_a_loader_that_asks_for_its_own_key(server: PrivateServer, name: str, ma
             cache.get_or_load("a", nested)
         assert cache.get_or_load("b", lambda: cache.get_or_load("a", lambda: 1)) == 1
     assert cache.get_or_load("a", lambda: 1, wait=5) == 1
+
+
+def test_what_a_loader_has_started_may_ask_for_its_key_when_it_has_ended(server: PrivateServer, name: str, make: Make) -> None:
+    """A thread or a task that the loader starts has a copy of its context, and may go on for long."""
+    cache, copies = make(server.url, name), list[contextvars.Context]()
+
+    def load() -> int:
+        copies.append(contextvars.copy_context())
+        return 1
+
+    assert cache.get_or_load("a", load) == 1
+    assert copies[0].run(cache.get_or_load, "a", never) == 1
 
 
 def test_a_loader_that_is_cancelled_leaves_it_to_the_next(server: PrivateServer, name: str) -> None:

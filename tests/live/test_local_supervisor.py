@@ -8,12 +8,12 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from holdfast._local.server.process import PrivateServer
-from holdfast._local.server.supervisor import BOOT, LOG, LOG_LIMIT, SOCKET, Connection, Supervisor
+from holdfast._local.server.supervisor import BOOT, LOG, LOG_LIMIT, SOCKET, Connection, Supervisor, leases
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -59,6 +59,17 @@ def test_a_server_that_hangs_counts_as_used(supervisor: Supervisor, server_of_it
     server_of_its_own.resume()
     supervisor.in_use()
     assert not supervisor.in_use()
+
+
+def test_a_lease_on_a_later_page_of_the_keys_is_found() -> None:
+    pages: dict[str, Any] = {"0": ["7", ["plain"]], "7": ["0", ["lock"]]}
+
+    def server(command: str, key: str, *_: str) -> Any:
+        return pages[key] if command == "SCAN" else 1000 if key == "lock" else -1
+
+    assert leases(cast("Connection", server))
+    del pages["7"][1][0]
+    assert not leases(cast("Connection", server))
 
 
 def test_the_log_does_not_grow_for_ever(supervisor: Supervisor) -> None:

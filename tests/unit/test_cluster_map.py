@@ -164,6 +164,17 @@ def test_who_owns_what_is_found_out_when_there_is_room_for_a_thread_again(monkey
     assert asked.wait(30)
 
 
+def test_a_forked_child_asks_although_a_thread_of_its_parent_was_asking() -> None:
+    nodes, asked, answered = Map(), threading.Event(), threading.Event()
+    nodes.cluster.refresh = lambda timeout: answered.wait(30)  # type: ignore[method-assign,assignment]  # noqa: ARG005
+    nodes.cluster.refresh_soon()
+    nodes.cluster.reset()  # in the child, that thread does not exist
+    nodes.cluster.refresh = lambda timeout: asked.set()  # type: ignore[method-assign]  # noqa: ARG005
+    nodes.cluster.refresh_soon()
+    assert asked.wait(30)
+    answered.set()
+
+
 def test_nobody_is_asked_when_there_is_no_time_left() -> None:
     nodes = Map()
     with pytest.raises(NotSent, match="the last error: None"):
@@ -438,3 +449,21 @@ def test_whoever_asks_in_the_same_moment_gets_the_same_error(monkeypatch: pytest
         with pytest.raises(type(failure)) as caught:
             cluster.refresh(0.1)
         assert (str(caught.value), caught.value.silent) == (str(failure), failure.silent)
+
+
+def test_after_a_success_nobody_gets_the_error_from_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, now = Cluster((("a", 1),), {}, None), 100.0
+    monkeypatch.setattr("holdfast._net.cluster.clock", lambda: now)
+    outcomes = iter([NotSent("no answer", "a:1"), None])
+
+    def ask(_until: float) -> None:
+        if (error := next(outcomes)) is not None:
+            raise error
+
+    monkeypatch.setattr(cluster, "_ask", ask)
+    with pytest.raises(NotSent):
+        cluster.refresh(0.1)
+    now += 60
+    for _ in range(2):
+        cluster.refresh(0.1)
+    assert next(outcomes, "asked twice") == "asked twice"

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import redis
 import redis.asyncio
 
 from holdfast import HoldfastWarning, aio, once
+from holdfast._api.once import AioOnce
 from holdfast.errors import ConfigError
 
 URL = "redis://localhost:1"
@@ -131,3 +133,20 @@ def test_pickle_only_by_that_word() -> None:
 
 def test_it_says_what_it_is() -> None:
     assert repr(once(URL, "x:{a}", keep=60)) == "<holdfast once 'x:{a}' on localhost:1>"
+
+
+def test_a_loss_noticed_as_the_function_ends_cancels_nothing_else() -> None:
+    job: Any = SimpleNamespace(what="once 'x'")
+    load: Any = SimpleNamespace(on_lost=None)
+
+    async def function() -> int:
+        load.on_lost(load)
+        return 7
+
+    async def main() -> int:
+        value: int = await AioOnce._call_leased(job, load, function)
+        for _ in range(3):
+            await asyncio.sleep(0)  # where a cancellation would arrive
+        return value
+
+    assert asyncio.run(main()) == 7
