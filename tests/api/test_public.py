@@ -13,7 +13,7 @@ from holdfast import aio, schedule
 
 OF_OTHERS = {
     "Any", "AsyncIterator", "Awaitable", "Callable", "Coroutine", "Event", "Exception", "Generic", "Iterable", "Iterator",
-    "Literal", "Mapping", "None", "Pipeline", "Redis", "Self", "Never", "T", "P", "F", "L",
+    "Literal", "Mapping", "None", "Pipeline", "Redis", "Self", "Never", "T", "P", "F", "L", "Skipped_co",
 }  # fmt: skip
 """Names in annotations that are not holdfast's."""
 

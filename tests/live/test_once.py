@@ -542,7 +542,7 @@ def test_the_same_key_on_another_server_is_another_one(server: PrivateServer, ne
 @pytest.mark.parametrize("busy", ["raise", "skip", "wait"])
 def test_a_call_inside_itself(server: PrivateServer, name: str, busy: Literal["raise", "skip", "wait"]) -> None:
     @once(server.url, name + ":{n}", keep=60, busy=busy)
-    def again(n: int) -> int:
+    def again(n: int) -> int | None:
         return again(n)
 
     with pytest.raises(ConfigError, match=f"once '{name}:7' runs in the same call stack already"):

@@ -123,7 +123,7 @@ def draw(seed: int) -> Story:
     return story
 
 
-async def work(story: Story, worker: Worker, job: Once, rng: random.Random, ttl: float) -> None:
+async def work(story: Story, worker: Worker, job: Once[None], rng: random.Random, ttl: float) -> None:
     """Calls, one after the other."""
     keys = rng.choice(("x", "x", "x", "xy"))
     for _ in range(rng.choice((1, 2, 3, 4))):
@@ -142,7 +142,7 @@ async def work(story: Story, worker: Worker, job: Once, rng: random.Random, ttl:
         await Sleep(rng.choice((0.0, 0.01, 1.0)) * rng.random())
 
 
-def replayed(story: Story, worker: Worker, job: Once, about: Job, found: Found, asked: float) -> None:
+def replayed(story: Story, worker: Worker, job: Once[None], about: Job, found: Found, asked: float) -> None:
     """A call finds what an earlier one has come to."""
     world, counts = story.world, story.counts
     try:
@@ -161,7 +161,7 @@ def replayed(story: Story, worker: Worker, job: Once, about: Job, found: Found, 
     story.got.append((about, outcome.fence, asked, world.now))
 
 
-async def call(story: Story, worker: Worker, job: Once, about: Job, hold: float) -> None:
+async def call(story: Story, worker: Worker, job: Once[None], about: Job, hold: float) -> None:
     """What the faces do, where the function sleeps, and fails at times."""
     world, counts = story.world, story.counts
     asked = world.now

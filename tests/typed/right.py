@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
-from typing import Any, Protocol, Self, assert_type
+from typing import Any, Never, Protocol, Self, assert_type
 
 import redis
 import redis.asyncio
@@ -224,6 +224,41 @@ def a_function_that_runs_once(client: redis.Redis) -> None:
     assert_type(pay(7), list[str])
     assert_type(pay.run(7), holdfast.Outcome[list[str]])
     assert_type(pay.run(7).how == "ran" and pay.forget(7), bool)
+
+
+def skipped_calls_return_none(client: redis.Redis) -> None:
+    @holdfast.locked(client, "report", busy="skip")
+    def report() -> str:
+        return "done"
+
+    @holdfast.once(client, "pay:{order}", keep="1d", busy="skip")
+    def pay(order: int) -> str:
+        return str(order)
+
+    assert_type(report(), str | None)
+    assert_type(pay(7), str | None)
+    assert_type(pay.run(7).value, str | None)
+    assert_type(holdfast.connect(client).locked("x", busy="skip")(lambda: 7)(), int | None)
+
+
+async def skipped_coroutines_return_none(client: redis.asyncio.Redis) -> None:
+    @aio.locked(client, "report", busy="skip")
+    async def report() -> str:
+        return "done"
+
+    @aio.once(client, "pay:{order}", keep="1d", busy="skip")
+    async def pay(order: int) -> str:
+        return str(order)
+
+    assert_type(await report(), str | None)
+    assert_type(await pay(7), str | None)
+
+
+def decorators_that_are_kept(client: redis.Redis) -> None:
+    waiting: holdfast.Once[Never] = holdfast.once(client, "x", keep=60)
+    skipping: holdfast.Once[None] = holdfast.once(client, "x", keep=60, busy="skip")
+    assert_type(waiting.run(lambda: 7).value, int)
+    assert_type(skipping.run(lambda: 7).value, int | None)
 
 
 def a_cached_function(client: redis.Redis) -> None:

@@ -89,7 +89,7 @@ def an_asyncio_client_for_a_transaction(client: redis.asyncio.Redis) -> None:
 
 
 def a_synchronous_client_for_a_decorator(client: redis.Redis) -> None:
-    aio.once(client, "x", keep=60)  # type: ignore[arg-type]
+    aio.once(client, "x", keep=60)  # type: ignore[call-overload]
 
 
 def an_asyncio_client_for_a_connection(client: redis.asyncio.Redis) -> None:
@@ -154,7 +154,7 @@ def options_by_position(client: redis.Redis) -> None:
 
 
 def no_keep(client: redis.Redis) -> None:
-    holdfast.once(client, "x")  # type: ignore[call-arg]
+    holdfast.once(client, "x")  # type: ignore[call-overload]
 
 
 def a_loss_of_another_kind_of_lease(client: redis.Redis) -> None:
@@ -186,8 +186,26 @@ def a_lease_that_may_be_missing(client: redis.Redis) -> None:
 
 
 def a_bare_decorator(client: redis.Redis) -> None:
-    @holdfast.locked  # type: ignore[call-arg, arg-type]
+    @holdfast.locked  # type: ignore[call-overload]
     def report() -> None: ...
+
+
+def a_call_that_may_be_skipped(client: redis.Redis) -> None:
+    @holdfast.locked(client, "x", busy="skip")
+    def report() -> int:
+        return 7
+
+    number: int = report()  # type: ignore[assignment]
+    print(number)
+
+
+async def a_coroutine_that_may_be_skipped(client: redis.asyncio.Redis) -> None:
+    @aio.once(client, "x", keep=60, busy="skip")
+    async def report() -> int:
+        return 7
+
+    number: int = await report()  # type: ignore[assignment]
+    print(number)
 
 
 def a_bare_memoize(client: redis.Redis) -> None:

@@ -85,9 +85,9 @@ def test_what_cannot_be_decorated(make: Any) -> None:
 
 def test_the_face_of_the_client() -> None:
     with pytest.raises(ConfigError):
-        once(redis.asyncio.Redis(), "x", keep=60)  # type: ignore[arg-type]
+        once(redis.asyncio.Redis(), "x", keep=60)  # type: ignore[call-overload]
     with pytest.raises(ConfigError):
-        aio.once(redis.Redis(), "x", keep=60)  # type: ignore[arg-type]
+        aio.once(redis.Redis(), "x", keep=60)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("fields", [{}, {"a": 1, "b": 2}, {"b": 1}], ids=repr)

@@ -108,9 +108,9 @@ def test_a_fair_lock_is_not_passed_on(make: Callable[..., object]) -> None:
 
 def test_the_decorator_explains_too() -> None:
     with pytest.raises(TypeError, match=r"ttl=.*wait="):
-        locked(URL, "x", timeout=5)  # type: ignore[arg-type]
+        locked(URL, "x", timeout=5)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"locked\(\) has no expire=: pass ttl= "):
-        locked(URL, "x", expire=5)  # type: ignore[arg-type]
+        locked(URL, "x", expire=5)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("make", [Lock, aio.Lock], ids=["sync", "asyncio"])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from typing import Any, Literal, Never, ParamSpec, TypeVar
+from typing import Any, Literal, Never, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast._api.flow import InTasks, InThreads, Steps
 from holdfast._api.functions import is_async, refuse_generator, takes_options
@@ -26,6 +26,45 @@ _held: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_held", d
 """Locks that the current call stack holds through this decorator, each as (thread or task, server, key)."""
 
 
+class Skipping(Protocol):
+    """The decorator that ``locked(busy="skip")`` returns: a call that is skipped returns None."""
+
+    @overload  # For a coroutine function, it is the awaited result that may be None.
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> Callable[P, Coroutine[Any, Any, T | None]]: ...
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> Callable[P, T | None]: ...
+
+
+@overload
+def locked(
+    client: SyncClient | AsyncClient | Servers[SyncClient | AsyncClient] | Connected,
+    template: str,
+    *,
+    busy: Literal["wait", "raise"] = "wait",
+    wait: Seconds | None = None,
+    ttl: Seconds = 30.0,
+    renew: bool = True,
+    max_hold: Seconds | None = None,
+    on_lost: Callable[..., object] | None = None,
+    label: str | None = None,
+    prefix: str = "hf:",
+    reentrant: bool = False,
+) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+@overload
+def locked(
+    client: SyncClient | AsyncClient | Servers[SyncClient | AsyncClient] | Connected,
+    template: str,
+    *,
+    busy: Literal["skip"],
+    wait: Seconds | None = None,
+    ttl: Seconds = 30.0,
+    renew: bool = True,
+    max_hold: Seconds | None = None,
+    on_lost: Callable[..., object] | None = None,
+    label: str | None = None,
+    prefix: str = "hf:",
+    reentrant: bool = False,
+) -> Skipping: ...
 @takes_options('@locked(client, "report:{user_id}")')
 @hides_client()
 def locked(
@@ -42,7 +81,7 @@ def locked(
     prefix: str = "hf:",
     reentrant: bool = False,
     **mistaken: Never,
-) -> Callable[[Callable[P, T]], Callable[P, T]]:
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Run the decorated function, plain or coroutine, under the lock that ``template`` names.
 
     ``template`` is filled from the function's arguments, including defaults: ``"report:{user_id}"``. It may contain names of

@@ -39,6 +39,8 @@ Q = ParamSpec("Q")
 S = TypeVar("S")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+Skipped_co = TypeVar("Skipped_co", covariant=True)
+"""The result of a call that is skipped: None, or Never if no call is skipped."""
 
 MIN_KEEP = 0.001
 
@@ -478,16 +480,16 @@ class Function(Protocol[P, T_co]):
     def __get__(self: Function[Concatenate[S, Q], T_co], instance: S, owner: type) -> Callable[Q, T_co]: ...
 
 
-class Once(InThreads, BaseOnce):
+class Once(InThreads, BaseOnce, Generic[Skipped_co]):
     """A decorator that runs a function once for each key, as `once` returns it. Its `run` and `forget` work
     without decorating."""
 
-    def __call__(self, function: Callable[P, T]) -> Function[P, T]:
+    def __call__(self, function: Callable[P, T]) -> Function[P, T | Skipped_co]:
         """Decorate a function. Raises ConfigError if its arguments cannot fill the key, or its results cannot be stored."""
         _refuse_coroutine(function)
         return self._decorated(function)  # type: ignore[no-any-return]
 
-    def run(self, function: Callable[[], T], /, **fields: object) -> Outcome[T]:
+    def run(self, function: Callable[[], T], /, **fields: object) -> Outcome[T | Skipped_co]:
         """Call ``function`` without arguments, unless it ran before for the same key, and return the `Outcome`. ``fields``:
         values to fill into the key.
 
@@ -507,6 +509,38 @@ class Once(InThreads, BaseOnce):
         return function()
 
 
+@overload
+def once(
+    client: SyncClient | Connected,
+    template: str,
+    *,
+    keep: Seconds,
+    busy: Literal["raise", "wait"] = "raise",
+    wait: Seconds | None = None,
+    ttl: Seconds = 30.0,
+    max_hold: Seconds | None = None,
+    errors: type[Exception] | tuple[type[Exception], ...] = (),
+    codec: str | codecs.Serializer = "json",
+    prefix: str = "hf:",
+    ignore: str | Iterable[str] = (),
+    max_size: int = MAX_SIZE,
+) -> Once[Never]: ...
+@overload
+def once(
+    client: SyncClient | Connected,
+    template: str,
+    *,
+    keep: Seconds,
+    busy: Literal["skip"],
+    wait: Seconds | None = None,
+    ttl: Seconds = 30.0,
+    max_hold: Seconds | None = None,
+    errors: type[Exception] | tuple[type[Exception], ...] = (),
+    codec: str | codecs.Serializer = "json",
+    prefix: str = "hf:",
+    ignore: str | Iterable[str] = (),
+    max_size: int = MAX_SIZE,
+) -> Once[None]: ...
 @takes_options('@once(client, "copy:{question_id}", keep=86400)')
 @hides_client()
 def once(
@@ -524,7 +558,7 @@ def once(
     ignore: str | Iterable[str] = (),
     max_size: int = MAX_SIZE,
     **mistaken: Never,
-) -> Once:
+) -> Once[Any]:
     """Decorate a function to run once for each key. Later calls get the stored result; calls meanwhile raise InProgress.
 
     ``template`` is the key. It is filled from the function's arguments, including defaults: ``"copy:{question_id}"``. It may
@@ -593,17 +627,17 @@ class AioFunction(Protocol[P, T_co]):
 
 
 @of_asyncio
-class AioOnce(InTasks, BaseOnce):
+class AioOnce(InTasks, BaseOnce, Generic[Skipped_co]):
     """A decorator that runs a function once for each key, as `once` returns it. Its `run` and `forget` work
     without decorating."""
 
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]]) -> AioFunction[P, T]:
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]]) -> AioFunction[P, T | Skipped_co]:
         """Decorate a function. Raises ConfigError if its arguments cannot fill the key, or its results cannot be stored."""
         if not is_async(function):
             raise ConfigError(f"{named(function)} must be a coroutine function, or use holdfast.once", parameter="function")
         return self._decorated(function)  # type: ignore[no-any-return]
 
-    async def run(self, function: Callable[[], Awaitable[T]], /, **fields: object) -> Outcome[T]:
+    async def run(self, function: Callable[[], Awaitable[T]], /, **fields: object) -> Outcome[T | Skipped_co]:
         """Call ``function`` without arguments, unless it ran before for the same key, and return the `Outcome`. ``fields``:
         values to fill into the key.
 
@@ -653,6 +687,38 @@ class AioOnce(InTasks, BaseOnce):
         return value
 
 
+@overload
+def aio_once(
+    client: AsyncClient | Connected,
+    template: str,
+    *,
+    keep: Seconds,
+    busy: Literal["raise", "wait"] = "raise",
+    wait: Seconds | None = None,
+    ttl: Seconds = 30.0,
+    max_hold: Seconds | None = None,
+    errors: type[Exception] | tuple[type[Exception], ...] = (),
+    codec: str | codecs.Serializer = "json",
+    prefix: str = "hf:",
+    ignore: str | Iterable[str] = (),
+    max_size: int = MAX_SIZE,
+) -> AioOnce[Never]: ...
+@overload
+def aio_once(
+    client: AsyncClient | Connected,
+    template: str,
+    *,
+    keep: Seconds,
+    busy: Literal["skip"],
+    wait: Seconds | None = None,
+    ttl: Seconds = 30.0,
+    max_hold: Seconds | None = None,
+    errors: type[Exception] | tuple[type[Exception], ...] = (),
+    codec: str | codecs.Serializer = "json",
+    prefix: str = "hf:",
+    ignore: str | Iterable[str] = (),
+    max_size: int = MAX_SIZE,
+) -> AioOnce[None]: ...
 @of_asyncio
 @takes_options('@once(client, "copy:{question_id}", keep=86400)')
 @hides_client("once")
@@ -671,7 +737,7 @@ def aio_once(
     ignore: str | Iterable[str] = (),
     max_size: int = MAX_SIZE,
     **mistaken: Never,
-) -> AioOnce:
+) -> AioOnce[Any]:
     """Decorate a function to run once for each key. Later calls get the stored result; calls meanwhile raise InProgress.
 
     ``template`` is the key. It is filled from the function's arguments, including defaults: ``"copy:{question_id}"``. It may
