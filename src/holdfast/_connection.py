@@ -186,9 +186,9 @@ class BaseConnection:
         self._options = {"prefix": prefix, "ttl": seconds(ttl, "ttl", MIN_TTL), "wait": checked_wait(wait)}
 
     def _filled(self, options: dict[str, Any], defaults: Iterable[str], busy: str) -> dict[str, Any]:
-        """Return ``options`` and those of the ``defaults`` that it lacks. ``busy``: default of an option of that name.
+        """Return ``options``, with the options named in ``defaults`` added if they are missing.
 
-        A call that does not wait for a busy lock gets no time to wait.
+        ``busy``: the default of the option ``busy``. If a call does not wait for a busy lock, ``wait`` is not added.
         """
         waits = options.get("busy", busy) == "wait"
         return {**{name: self._options[name] for name in defaults if waits or name != "wait"}, **options}

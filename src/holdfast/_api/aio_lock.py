@@ -51,7 +51,7 @@ class BaseAioLock(lock.BaseLock[L, AsyncClient]):
         self._entered: Entered[Any] = Entered()
         self._home: Runner | None = None
         self._users: dict[Attempt, Runner] = {}
-        """Driver that each waiting task uses, by its attempt. A wait goes on there if a Cluster moves the lock."""
+        """Driver of each waiting task, by its attempt. The wait goes on with it, even if a Cluster moves the lock."""
 
     def _keep(self, core: Any) -> None:
         self._current = core

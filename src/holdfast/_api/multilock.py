@@ -308,7 +308,7 @@ class BaseMultiLease:
         self.name: str = core.name
         """The names of the locks, joined by commas."""
         self.fences: dict[str, int] = core.fences
-        """The fence of each lock, by the name of the lock. If two locks have the same name, ``on`` and the server follow it."""
+        """The fence of each lock, by the name of the lock. If two have the same name, ``on`` and the server are added."""
 
     def __repr__(self) -> str:
         return repr(self._core)

@@ -59,7 +59,7 @@ def checked_wait(wait: object, parameter: str = "wait") -> float | None:
 
 
 def checked_timeout(timeout: object) -> float | None:
-    """Return a ``timeout`` of the calls that threading has, too, as seconds (None: no limit). A negative one counts as 0.
+    """Return the ``timeout`` argument of a method that threading also has, as seconds (None: no limit). Below 0 counts as 0.
 
     Raises ConfigError if it is no duration.
     """

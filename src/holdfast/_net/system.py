@@ -34,7 +34,7 @@ class Looper(Protocol):
         """Do the work that is due, and return the seconds to wait for the selector; None to wait without a limit."""
 
     def after_wait(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> None:
-        """Read from and write to the sockets that the selector has reported as ready, ``ready``."""
+        """Read from and write to the sockets in ``ready``, which the selector has reported."""
 
 
 class System:

@@ -87,7 +87,7 @@ class _Table:
                 raise self.wrong(key, f"there is no such key; known keys: {', '.join(sorted(known))}")
 
     def wrong(self, key: str, why: str) -> ConfigError:
-        """Return the ConfigError that names the file and ``key``, whose value, or which itself, is wrong because of ``why``."""
+        """Return the ConfigError about ``key`` or its value. It names the file and the key; ``why``: the reason."""
         return ConfigError(f"{self.path}: {'.'.join(filter(None, (self.name, key)))}: {why}", parameter=key)
 
     def table(self, key: str, known: set[str] | None) -> _Table:

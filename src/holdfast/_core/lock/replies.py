@@ -28,13 +28,13 @@ UNKNOWN = "?"
 CLAIM_WINDOW_S = 2.0
 """Seconds for which the server keeps a handed-over lock for its new holder, which has to claim it by a renewal or release.
 
-Equal to `CLAIM_WINDOW_S` in the Lua scripts.
+Equal to `CLAIM` in `_lua/shared/_constants.lua`, which is in milliseconds.
 """
 
 BLOCK = 33
 """Number of fences in one grant: one is the holder's, the others are for holders that get the lock inside the same process.
 
-Equal to `BLOCK` in the Lua scripts.
+Equal to `BLOCK` in `_lua/shared/_grant.lua`.
 """
 
 KEEP_S = 600.0

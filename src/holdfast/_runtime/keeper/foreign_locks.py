@@ -30,7 +30,7 @@ AFTER_S = 0.1
 
 
 class ForeignLocks:
-    """A search for locks of other libraries. It is a help for users who change from such a library, and no protection.
+    """A search for locks of other libraries, to warn users who migrate from one. It protects nothing.
 
     redis-py's lock has the key NAME, and ours ``hf:{NAME}``: they do not exclude each other. For each of the first names of a
     process, the keeper reads the key NAME once. If it looks like a lock, the keeper logs a warning, and stops searching.

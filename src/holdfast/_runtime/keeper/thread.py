@@ -441,7 +441,7 @@ class Keeper:
         return None if wake_at == float("inf") else max(0.0, wake_at - self.clock())
 
     def after_wait(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> None:
-        """Read from and write to the sockets that the selector has reported as ready, ``ready``."""
+        """Read from and write to the sockets in ``ready``, which the selector has reported."""
         for key, events in ready:
             if key.data is None:
                 try:
