@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_lab.runner import batch
+from holdfast_lab.sim.rare import THEMES
 from holdfast_lab.wired.histories import simulate
 from sim.wired_defects import WIRED
 from sources import turn
@@ -43,6 +44,14 @@ def test_a_seed_decides_everything(seed: int) -> None:
     after = simulate(seed, trace=True)
     assert after.history == before.history
     assert (after.profile, after.counts) == (before.profile, before.counts)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_seed_decides_everything_in_a_cluster_too(seed: int) -> None:
+    """Its threads are real ones, of which one runs at a time."""
+    before, after = (simulate(seed, trace=True, theme=THEMES["redirecting"]) for _ in range(2))
+    assert before.counts["wired slot moves"]
+    assert (after.history, after.profile, after.counts) == (before.history, before.profile, before.counts)
 
 
 def search(names: set[str]) -> None:

@@ -223,6 +223,33 @@ WIRED = (
         "wired+foreign",
     ),
     Mutation(
+        "asking-reply-unread",
+        "_runtime/drivers/sync_cluster.py",
+        "_ask",
+        Instead("connection.exchange(pack(ASKING))", "connection._send(pack(ASKING))"),
+        "the reply to ASKING is taken for the reply to the request that follows it",
+        "wired+redirecting",
+    ),
+    Mutation(
+        "redirected-sent-at-answer",
+        "_runtime/keeper/cluster_connection.py",
+        "ShardLine._go_on.on_answer",
+        Instead("Answer(answer, sent, self._clock())", "Answer(answer, self._clock(), self._clock())"),
+        "the keeper's request in a Cluster counts from its answer",
+        "wired+redirecting",
+    ),
+    Mutation(
+        "asked-sent-at-answer",
+        "_runtime/drivers/aio_cluster.py",
+        "_ask",
+        Instead(
+            "Answer(value(hop.call, reply, hop.endpoint), sent, system.clock())",
+            "Answer(value(hop.call, reply, hop.endpoint), system.clock(), system.clock())",
+        ),
+        "a request of asyncio that is redirected by ASK counts from its answer",
+        "wired+redirecting",
+    ),
+    Mutation(
         "closed-loop-not-ended",
         "_runtime/closed_loops.py",
         "Loops._look",

@@ -26,6 +26,7 @@ from holdfast._lua import Script
 from holdfast._net.cluster import ASKING, HOPS, LEAST_TIMEOUT_S, Cluster, Hop, Shard
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.slots import SLOTS, id_within, slot_of
+from holdfast._net.system import SYSTEM, System
 from holdfast._net.url import from_url
 from holdfast._runtime.drivers import aio_cluster
 from holdfast._runtime.drivers.sync_cluster import ShardDriver
@@ -63,8 +64,8 @@ def test_a_process_listens_in_whatever_slot_it_wants() -> None:
 class Map:
     """A cluster of two servers, and what is asked of whom."""
 
-    def __init__(self, *, sharded: bool = True, remap: Any = None) -> None:
-        self.cluster = Cluster((("a", 1), ("b", 2)), {}, remap)
+    def __init__(self, *, sharded: bool = True, remap: Any = None, system: System = SYSTEM) -> None:
+        self.cluster = Cluster((("a", 1), ("b", 2)), {}, remap, system)
         self.sharded = sharded
         self.learn((0, SLOTS - 1, "a", 1))
 
@@ -181,10 +182,11 @@ def test_nobody_is_asked_when_there_is_no_time_left() -> None:
         nodes.cluster._ask(clock() - 0.001)
 
 
-def test_nobody_is_asked_in_the_very_moment_in_which_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast._net.cluster.clock", lambda: 5.0)
+def test_nobody_is_asked_in_the_very_moment_in_which_the_time_is_up() -> None:
+    system = System()
+    system.clock = lambda: 5.0
     with pytest.raises(NotSent, match="the last error: None"):
-        Map().cluster._ask(5.0)
+        Map(system=system).cluster._ask(5.0)
 
 
 def test_nobody_is_known_to_serve_anything_before_somebody_was_asked() -> None:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Generator
 from copy import copy
 from typing import Any, NamedTuple
 
-from holdfast._clock import clock
 from holdfast._core.lock.slot_migration import single_key_form
 from holdfast._core.requests import Answer, Call, Command, NotSent, Refused, Run, Unknown, WireError
 from holdfast._net import protocol
 from holdfast._net.endpoint import Endpoint, interned
 from holdfast._net.slots import SLOTS, id_within, slot_of
 from holdfast._net.sync_connection import Connection
+from holdfast._net.system import SYSTEM, System
 
 Address = tuple[str, int]
 
@@ -142,7 +142,13 @@ class Cluster:
     Any thread may call the methods; only `refresh` sends requests and blocks.
     """
 
-    def __init__(self, seeds: tuple[Address, ...], facts: dict[str, Any], remap: Callable[[Address], Address] | None) -> None:
+    def __init__(
+        self,
+        seeds: tuple[Address, ...],
+        facts: dict[str, Any],
+        remap: Callable[[Address], Address] | None,
+        system: System = SYSTEM,
+    ) -> None:
         self.address = "cluster at " + ", ".join(f"{host}:{port}" for host, port in seeds)
         self.facts = facts
         """Keyword arguments of `Endpoint` for each server: the login, TLS and the timeout."""
@@ -150,6 +156,7 @@ class Cluster:
         self.stale = True
         """True if the known owners may be outdated."""
         self._remap = remap
+        self._system = system
         self._owners: list[Endpoint | None] = [None] * SLOTS
         self._seeds = seeds
         self._nodes = deque(seeds)
@@ -167,7 +174,7 @@ class Cluster:
         held them."""
         self._asking = False
         self._mutex = threading.RLock()  # re-entrant, because a signal handler may use locks, too
-        self._turn = threading.RLock()
+        self._turn = self._system.rlock()
 
     # Owners of slots
 
@@ -215,20 +222,20 @@ class Cluster:
         NotSent if no server answers within ``timeout`` seconds, and Refused if the servers refuse the command.
         """
         with self._turn:
-            if clock() < self._asked_at + REFRESH_EVERY_S:
+            if self._system.clock() < self._asked_at + REFRESH_EVERY_S:
                 if self._failure is not None:
                     again = type(self._failure)(str(self._failure), self.address)
                     again.silent = self._failure.silent
                     raise again
                 return
             try:
-                self._ask(clock() + timeout)
+                self._ask(self._system.clock() + timeout)
                 self._failure = None
             except WireError as error:
                 self._failure = error
                 raise
             finally:
-                self._asked_at = clock()
+                self._asked_at = self._system.clock()
 
     def refresh_soon(self) -> None:
         """Ask for the owners of the slots in a background thread, for a caller that must not block.
@@ -244,17 +251,17 @@ class Cluster:
             finally:
                 self._asking = False
 
-        if not self._asking and clock() >= self._asked_at + REFRESH_EVERY_S:
+        if not self._asking and self._system.clock() >= self._asked_at + REFRESH_EVERY_S:
             self._asking = True
             try:
-                threading.Thread(target=ask, name="holdfast-cluster", daemon=True).start()
+                self._system.start(ask, name="holdfast-cluster")
             except (RuntimeError, MemoryError):  # no thread can be started, or the interpreter is shutting down
                 self._asking = False
 
     def _ask(self, deadline: float) -> None:
         why: WireError | None = None
         for _ in range(len(self._nodes)):
-            left = deadline - clock()
+            left = deadline - self._system.clock()
             if left <= 0:
                 break
             self._nodes.rotate(-1)  # another server each time, because one that is cut off from the others still answers
@@ -273,7 +280,7 @@ class Cluster:
         raise NotSent(f"{self.address}: no server answers; the last error: {why}", self.address, silent=silent)
 
     def _view(self, node: Endpoint, timeout: float) -> tuple[list[Any], bool]:
-        connection = Connection(node, timeout)
+        connection = Connection(node, timeout, self._system)
         try:
             connection.set_timeout(timeout)
             ranges = connection.exchange(protocol.command("CLUSTER", "SLOTS"))

@@ -47,6 +47,7 @@ class System:
     sleep: Callable[[float], None] = staticmethod(time.sleep)
     urandom: Callable[[int], bytes] = staticmethod(os.urandom)
     lock: Callable[[], Any] = staticmethod(threading.Lock)
+    rlock: Callable[[], Any] = staticmethod(threading.RLock)
     selector: Callable[[], selectors.BaseSelector] = staticmethod(selectors.DefaultSelector)
     socketpair: Callable[[], tuple[socket.socket, socket.socket]] = staticmethod(socket.socketpair)
 

@@ -686,6 +686,28 @@ class Polling(Theme):
         profile.faults = {fault: rng.choice((0.3, 1.0)) * share for fault, share in profile.faults.items()}
 
 
+class Redirecting(Theme):
+    """A theme of the real drivers: a Cluster whose servers redirect requests, because the slots of the locks move."""
+
+    name = "redirecting"
+    unjudged: ClassVar[frozenset[str]] = frozenset()
+    swarms: ClassVar[Mapping[str, Mapping[str, int]]] = {
+        "wired": {
+            "wired slot moves": 1000,
+            "wired MOVED": 1000,
+            "wired ASK": 500,
+            "wired TRYAGAIN": 500,
+            "wired taken": 500,
+            "wired renewed": 200,
+        }
+    }
+
+    def redraw(self, seed: int, profile: Any, moment: Moment) -> None:  # noqa: ARG002 - all the time
+        rng = self._rng(seed)
+        profile.face, profile.nodes = "asyncio" if seed % 2 else "sync", 3
+        profile.faults = {fault: rng.choice((0.1, 0.3)) * share for fault, share in profile.faults.items()}
+
+
 class Foreign(Theme):
     """A theme of the real drivers: requests go through a Redis client that the user passed to holdfast."""
 
@@ -733,7 +755,7 @@ THEMES: Mapping[str, Theme] = {
     for theme in (
         Forgetful(), Jumping(), Stranger(), Forbidden(), Reset(), Laden(), Unrenewed(), Revoked(), Long(),
         Unequal(), Mixed(), Lowered(), SetBack(), Failing(), Putting(), Redefined(), Stubborn(), Crowded(), Voting(), Polling(),
-        Foreign(), Closing(),
+        Foreign(), Closing(), Redirecting(),
     )
 }  # fmt: skip
 """The themes (rare faults added to whole histories), by name."""

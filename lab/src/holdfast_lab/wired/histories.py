@@ -19,7 +19,7 @@ import gc
 import itertools
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,9 +35,12 @@ from holdfast._core.quorum import acquire as quorum_acquire
 from holdfast._core.quorum.votes import DECLARE_NEW, QuorumAttempt, ServerClockEstimate, ServerSet
 from holdfast._core.requests import Command, ConfigMismatch, TooFew, WireError
 from holdfast._net.client_adapter import AioClientCalls, ClientCalls
+from holdfast._net.cluster import Cluster
 from holdfast._net.endpoint import Endpoint
+from holdfast._net.slots import slot_of
 from holdfast._net.sync_pool import Pool
-from holdfast._runtime.drivers import aio, aio_quorum, sync, sync_quorum
+from holdfast._runtime.drivers import aio, aio_cluster, aio_quorum, sync, sync_quorum
+from holdfast._runtime.drivers.choice import driver_for
 from holdfast._runtime.fanout import OWED_S
 from holdfast.errors import HoldfastError
 from holdfast_lab.judge.coverage import Coverage
@@ -45,6 +48,7 @@ from holdfast_lab.judge.safety_rules import Violation
 from holdfast_lab.judge.verdicts import Docket
 from holdfast_lab.sim.rare import PLAIN, Theme
 from holdfast_lab.swarms.result import Run
+from holdfast_lab.wired.cluster import FIRST_PORT, HOST, Nodes
 from holdfast_lab.wired.foreign_clients import AioClient, SyncClient
 from holdfast_lab.wired.machine import Loop, Machine, Process
 from holdfast_lab.wired.server import Server
@@ -80,6 +84,10 @@ ON_THE_WAY = {"sync": 2, "shared": float("inf"), "asyncio": 1}
 A thread may use the time limit twice, because it may first open a connection. Threads that share a connection send a
 request again on the next connection, any number of times, as long as the request did not leave the process.
 """
+
+HOPS_S = 1.0
+"""Seconds by which a request in a Cluster may exceed its time limit: each further step has at least 50 ms, and may open a
+connection."""
 
 CLOSING = 5
 """Remainder that marks the seeds whose server closes many connections as soon as they are open: ``seed % 16 == CLOSING``."""
@@ -123,6 +131,8 @@ class Profile:
     """Probability that a task cancels the action that it waits for."""
     more_rates: list[float] = field(default_factory=list)
     """Rates of the clocks of the second and later servers, if several servers vote on each lock; empty: there is one server."""
+    nodes: int = 0
+    """Number of servers of the Cluster; 0: there is no Cluster."""
     client_timeout: float | None = None
     """Seconds that a user's Redis client, passed to holdfast, waits for a reply; None: holdfast opens its connections
     itself."""
@@ -145,7 +155,7 @@ class _Threads:
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self._process = process
-        self.driver = sync.Driver(process, endpoint)
+        self.driver = driver_for(process, endpoint)
         self.slot = self.driver.slot
 
     def use(self, calls: ClientCalls) -> None:
@@ -177,7 +187,11 @@ class _Tasks:
     """Runs a worker's actions by the asyncio driver."""
 
     def __init__(self, process: Process, endpoint: Endpoint, *, kept: bool) -> None:
-        self.driver = aio.kept(process, endpoint, aio.Driver) if kept else aio.Driver(process, endpoint)
+        self._process = process
+        if endpoint.cluster is not None:
+            self.driver: aio.Driver = aio_cluster.ShardDriver(process, endpoint)
+        else:
+            self.driver = aio.kept(process, endpoint, aio.Driver) if kept else aio.Driver(process, endpoint)
         self.slot, self.run, self.ask = self.driver.slot, self.driver.run, self.driver.ask
         self.sleep = asyncio.sleep
 
@@ -211,6 +225,8 @@ class _Tasks:
 
     async def close(self) -> None:
         await self.driver.stream.close()
+        for driver in self._process.drivers.pop(asyncio.get_running_loop(), {}).values():  # to the servers of a Cluster
+            await driver.stream.close()
         await aio.close()
 
 
@@ -296,17 +312,29 @@ class History:
         self.impatient = profile.impatient
         self.run = Run(seed, profile, world, [], self.counts)
         rates = (profile.rates[0], *profile.more_rates)
-        self.servers = [Server(world, rate, partial(self._violated, "T2")) for rate in rates]
-        self.machine = Machine(world, self.network, self.servers, rng, profile.rates[1])
+        complain = partial(self._violated, "T2")
+        self.nodes: Nodes | None = None
+        if profile.nodes:
+            self.nodes = Nodes(world, self._themed, profile.nodes, rates[0], counts=self.counts, complain=complain)
+        self.servers: Sequence[Server] = self.nodes.servers if self.nodes else [Server(world, rate, complain) for rate in rates]
+        first = FIRST_PORT if self.nodes else 0
+        self.machine = Machine(world, self.network, self.servers, rng, profile.rates[1], first_port=first)
         self.process = Process(self.machine)
-        several = len(rates) > 1
-        if several:
+        self.several = len(rates) > 1
+        """True if several servers vote on each lock."""
+        if self.nodes is not None:
+            self.machine.spawns = True
+            self.nodes.place([slot_of(lock_keys(name, "hf:", None)[0]) for name in "xy"], 0)
+            self.cluster = Cluster(
+                tuple((HOST, FIRST_PORT + number) for number in range(profile.nodes)), {}, None, self.machine
+            )
+        if self.several:
             self.endpoints: tuple[Endpoint, ...] = tuple(Endpoint(host="scripted", port=number) for number in range(len(rates)))
         else:
             self.endpoints = (Endpoint(host="scripted"),)
         self.server_set = ServerSet(tuple(endpoint.address for endpoint in self.endpoints), "digest", LONGEST)
         self.clock_estimate = ServerClockEstimate()
-        if several:
+        if self.several:
             for server in self.servers:
                 server.declare_new(DECLARE_NEW, (self.server_set.marker,), (int(1000 * LONGEST), "digest", 0))
         self._excused: set[str] = set()
@@ -319,7 +347,9 @@ class History:
     def tell(self) -> None:
         """Run the history to its end, and record the violations of the rules."""
         try:
-            if self.profile.face == "shared":
+            if self.nodes is not None:
+                Callers(self.world).run([self._in_cluster])
+            elif self.profile.face == "shared":
                 self._shared()
             elif self.profile.face == "sync":
                 _at_once(self._sync())
@@ -332,6 +362,20 @@ class History:
             self._violated("T3", "a worker waits forever, and no event is planned")
         except Exception as error:  # noqa: BLE001 - report any exception with the seed
             self._violated("T0", f"the history raised {error!r}")
+
+    def _in_cluster(self) -> None:
+        """Run the history with the servers of a Cluster: look up the owners of the slots first, as the public API does."""
+        while not self.cluster.known:
+            try:
+                self.cluster.refresh(1.0)
+            except WireError:
+                self.machine.sleep(0.1)
+        self.endpoints = (self.cluster.shard(slot_of(lock_keys("x", "hf:", None)[0])),)
+        if self.profile.face == "sync":
+            _at_once(self._sync())
+            return
+        with closing(self._loop()) as loop:
+            loop.run_until_complete(self._asyncio())
 
     async def _sync(self) -> None:
         if len(self.endpoints) > 1:
@@ -481,7 +525,7 @@ class History:
     def _spec(self, name: str) -> Spec:
         ttl = self.rng.choice((0.5, 2.0, 10.0)) * self.profile.scale
         keys, renew = lock_keys(name, "hf:", None), self.rng.random() < 0.7
-        if len(self.servers) > 1:
+        if self.several:
             keys = (*keys[:2], side_key(keys[0], b"hopefuls"))
             return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=None, timeout=VOTES_WITHIN)
         return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=None, timeout=answer_within(ttl))
@@ -489,7 +533,7 @@ class History:
     async def _acquire(self, face: Face, spec: Spec, wait: float) -> Lease | None:
         taken: list[Lease] = []
         slot = face.slot()
-        if len(self.servers) == 1:
+        if not self.several:
             attempt = Attempt(
                 spec, slot=slot, node=(face.driver.is_direct and self.process.keeper.node(self.endpoints[0])) or None
             )
@@ -522,7 +566,7 @@ class History:
         )
 
     def _lease(self, face: Face, attempt: Attempt, grant: Grant) -> Lease:
-        if len(self.servers) > 1:
+        if self.several:
             lease: Lease = Voted(self.process, self.endpoints, grant, driver=face.driver)
         else:
             lease = Lease(self.process, self.endpoints[0], grant, driver=face.driver)
@@ -576,7 +620,10 @@ class History:
 
     def _text(self) -> str:
         self._asked += 1
-        return f"question {self._asked}" + "." * self.rng.choice((0, 50))
+        padding = "." * self.rng.choice((0, 50))
+        # Its slot in a Cluster: at the end, the driver and the keeper take turns, and each asks about both slots.
+        tag = f" {{{'xy'[self._asked // 2 % 2]}}}" if self.nodes is not None else ""
+        return f"question {self._asked}{padding}{tag}"
 
     def _command(self, text: str) -> Command:
         return Command(("ECHO", text), self.rng.choice((0.2, 1.0)))
@@ -587,7 +634,8 @@ class History:
         command, asked = self._command(text), self.machine.clock()
         answer = await self._try("answered", ask(command))
         if self.profile.client_timeout is None or self.profile.face == "asyncio":  # a client that blocks has its own limit
-            self._ends_in_time(asked, ON_THE_WAY[self.profile.face] * command.timeout)
+            hops = HOPS_S if self.nodes is not None else 0.0
+            self._ends_in_time(asked, ON_THE_WAY[self.profile.face] * command.timeout + hops)
         return answer is not None and self._belongs(answer, text)
 
     def _question_to_the_keeper(self, then: Callable[[bool], None] = lambda _: None) -> None:
@@ -654,6 +702,8 @@ class History:
 
     def _kept(self, key: bytes, token: str) -> float:
         """Return the virtual time until which the server, or a majority of the servers, keeps the lock for this token."""
+        if self.nodes is not None:
+            return self.servers[0].keeps(key, token)  # the servers of a Cluster share their data
         kept = sorted((server.keeps(key, token) for server in self.servers), reverse=True)
         return kept[len(kept) // 2]
 
@@ -672,6 +722,8 @@ class History:
         """End all faults, and reset every connection, because some may have fallen silent."""
         self.impatient = 0.0
         self.network.heal()
+        if self.nodes is not None:
+            self.nodes.settle()
         for sock in self.machine.sockets.values():
             if isinstance(sock, Socket):
                 sock.reset()
@@ -694,7 +746,7 @@ class History:
             self._violated("T3", "the driver's connection gets no reply after all faults have ended")
         if not by_link:
             self._violated("T3", "the keeper's connection gets no reply after all faults have ended")
-        if self.profile.tidy and (len(self.servers) > 1 or not self.profile.faults):
+        if self.profile.tidy and (self.several or not self.profile.faults):
             self._nothing_left()
 
     def _nothing_left(self) -> None:

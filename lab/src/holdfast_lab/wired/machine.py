@@ -30,25 +30,31 @@ class Machine(System):
     """A simulated machine with a clock and a network to its servers. The clock runs at ``rate``; 1: at the speed of virtual
     time.
 
-    The port of an endpoint is the index of its server. If there is only one server, every endpoint leads to it.
+    The port of an endpoint, less ``first_port``, is the index of its server. If there is only one server, every endpoint leads
+    to it.
     """
 
-    def __init__(self, world: World, network: Network, servers: Sequence[Server], rng: random.Random, rate: float) -> None:
+    def __init__(
+        self, world: World, network: Network, servers: Sequence[Server], rng: random.Random, rate: float, *, first_port: int = 0
+    ) -> None:
         self.world = world
         self.network = network
         self.rate = rate
         self.sockets: dict[int, Scripted] = {}
         """All scripted sockets of the machine, by descriptor number."""
         self._servers = servers
+        self._first_port = first_port
         self._rng = rng
         self._base = rng.uniform(1000, 1_000_000)
+        self.spawns = False
+        """True if `start` runs each function in a simulated thread of its own, so that the function may block."""
         self._in_background = False
         """True while a function that was passed to `start` runs. Connecting then takes no time, because its delay was added
         before."""
         self.clock = self.monotonic = lambda: self._base + world.now * rate
         self.sleep = lambda seconds: world.wait(lambda: False, seconds / rate)  # type: ignore[assignment]
         self.urandom = rng.randbytes
-        self.lock = lambda: Bell(world)
+        self.lock = self.rlock = lambda: Bell(world)
         self.selector = lambda: _ThreadSelector(self)
         self.socketpair = self._pipe
 
@@ -68,7 +74,7 @@ class Machine(System):
         if self.network.happens("refused"):
             raise ConnectionRefusedError("connection refused")
         number = FIRST + len(self.sockets)
-        server = self._servers[port if len(self._servers) > 1 else 0]
+        server = self._servers[port - self._first_port if len(self._servers) > 1 else 0]
         sock = self.sockets[number] = Socket(number, self.world, self.network, server)
         if self.network.happens("closed"):
             sock.close_at_once()
@@ -84,6 +90,10 @@ class Machine(System):
         return self.world.wait(lambda: sock.readable, self.true(max(0.0, seconds)))
 
     def start(self, what: Callable[..., object], *args: Any, **_: str) -> None:
+        if self.spawns and self.world.callers is not None:
+            self.world.callers.start(lambda: what(*args))
+            return
+
         def run() -> None:
             self._in_background = True
             try:
@@ -174,9 +184,12 @@ class _LoopSelector(Selector):
         self._machine = machine
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = self.ready()
-        if not ready and (timeout is None or timeout > 0):
-            world = self._machine.world
+        ready, world = self.ready(), self._machine.world
+        if not ready and (timeout is None or timeout > 0) and world.callers is not None:
+            steps, seconds = world.steps, float("inf") if timeout is None else max(1e-6, self._machine.true(timeout))
+            world.wait(lambda: world.steps > steps or bool(self.ready()), seconds)  # as below, one event only
+            ready = self.ready()
+        elif not ready and (timeout is None or timeout > 0):
             # Run one event only: it may have scheduled a callback in the loop, which must run before the next event.
             world.step(float("inf") if timeout is None else world.now + max(1e-6, self._machine.true(timeout)))
             ready = self.ready()
@@ -192,6 +205,30 @@ class Loop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._machine.monotonic()
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Run a function in a simulated thread, which may block."""
+        if not self._machine.spawns:
+            return super().run_in_executor(executor, func, *args)
+        future = self.create_future()
+
+        def settle(put: Callable[[Any], None], result: Any) -> None:
+            if not future.done():
+                put(result)
+
+        def run() -> None:
+            outcome: tuple[Callable[[Any], None], Any]
+            try:
+                outcome = future.set_result, func(*args)
+            except Exception as error:  # noqa: BLE001 - raised where the future is awaited
+                outcome = future.set_exception, error
+            if not self.is_closed():
+                self.call_soon_threadsafe(settle, *outcome)
+
+        self._machine.start(run)
+        return future
 
     def let_go(self) -> list[Scripted]:
         """Detach the scripted sockets from the loop's transports, and return them.

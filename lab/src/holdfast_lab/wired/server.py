@@ -32,8 +32,7 @@ class Peer:
                 if self._left:
                     return
                 self._server.calls += 1
-                self._server.note(request)
-                for reply in self.session.handle(request):
+                for reply in self.replies(request):
                     if isinstance(reply, ReplyError) and str(reply).startswith("ERR unknown command"):
                         self._server.complain(f"the server was sent the unknown command {request[0]!r}")
                     self.send(reply)
@@ -41,6 +40,11 @@ class Peer:
             self._server.complain(f"the server was sent what is no request: {error}")
             self.leave()
             self._hang_up()
+
+    def replies(self, request: list[bytes]) -> list[Any]:
+        """Carry out one request, and return the replies."""
+        self._server.note(request)
+        return self.session.handle(request)
 
     def send(self, reply: Any) -> None:
         """Send a reply or a published message to the client, unless the connection is closed."""

@@ -100,15 +100,15 @@ class Callers:
         self._blocked: dict[int, tuple[Callable[[], bool], float]] = {}
         self._turns: dict[int, threading.Semaphore] = {}
         self._stuck = False
+        self._alive = 0
+        """Number of calls that have not ended yet."""
+        self._errors: list[Exception] = []
 
-    def run(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Run each call in a thread of its own, and return when all calls have ended.
+    def start(self, call: Callable[[], object]) -> None:
+        """Run a call in a thread of its own, which begins when the thread that runs now has blocked."""
+        there = threading.Semaphore(0)
 
-        Raises Stuck if all threads wait forever. Otherwise, if calls raised exceptions, raises the first of them.
-        """
-        ended, errors = list[object](), list[Exception]()
-
-        def run(call: Callable[[], object]) -> None:
+        def run() -> None:
             me = threading.get_ident()
             self._turns[me] = threading.Semaphore(0)
             self._blocked[me] = (lambda: True, float("inf"))
@@ -117,24 +117,30 @@ class Callers:
             try:
                 call()
             except Exception as error:  # noqa: BLE001 - raised again in the thread that waits for all calls
-                errors.append(error)
+                self._errors.append(error)
             finally:
-                ended.append(call)
+                self._alive -= 1
                 self._hand_on()
 
-        there = threading.Semaphore(0)
-        threads = [threading.Thread(target=run, args=(call,), daemon=True) for call in calls]
-        for thread in threads:
-            thread.start()
-            there.acquire()
+        self._alive += 1
+        threading.Thread(target=run, daemon=True).start()
+        there.acquire()
+
+    def run(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Run each call in a thread of its own, and return when all calls have ended, with those that they have started.
+
+        Raises Stuck if all threads wait forever. Otherwise, if calls raised exceptions, raises the first of them.
+        """
+        for call in calls:
+            self.start(call)
         self._turns[threading.get_ident()] = threading.Semaphore(0)
         self._world.callers = self
         try:
-            self.wait(lambda: len(ended) == len(calls), float("inf"))
+            self.wait(lambda: not self._alive, float("inf"))
         finally:
             self._world.callers = None
-        if errors:
-            raise errors[0]
+        if self._errors:
+            raise self._errors[0]
 
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
         """Block the calling thread until ``over()`` returns True, for at most ``seconds``. Other threads run meanwhile.
@@ -178,6 +184,12 @@ class Bell:
             return False
         self._taken = True
         return True
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         if not self._taken:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast._clock import clock
 from holdfast._core.requests import Answer, Call, Command, WireError
 from holdfast._net.aio_connection import AioConnection
 from holdfast._net.cluster import ASKING, LEAST_TIMEOUT_S, Cluster, Hop, Part
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack, value
+from holdfast._net.system import System
 from holdfast._runtime.drivers.aio import Driver, kept
 from holdfast._runtime.keeper.cluster_connection import token_in
 from holdfast._runtime.process import Process
@@ -37,13 +37,13 @@ class ShardDriver(Driver):
 
         Raises WireError.
         """
-        redirects, deadline = self._cluster.redirects(call), clock() + call.timeout
+        redirects, deadline = self._cluster.redirects(call), self._clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
             while True:
                 hop = redirects.send(reply)  # type: ignore[arg-type]  # None starts it
                 # LEAST_TIMEOUT_S is reserved for the step after a refresh
-                left = max(LEAST_TIMEOUT_S, deadline - clock() - (LEAST_TIMEOUT_S if hop is None else 0.0))
+                left = max(LEAST_TIMEOUT_S, deadline - self._clock() - (LEAST_TIMEOUT_S if hop is None else 0.0))
                 reply = await (_find_out(self._cluster, left) if hop is None else self._take(hop.within(left)))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
@@ -51,7 +51,7 @@ class ShardDriver(Driver):
     async def _take(self, hop: Hop) -> Answer[Any] | WireError:
         try:
             if hop.asking:
-                return await _ask(hop)
+                return await _ask(hop, self.process.system)
             return await kept(self.process, hop.endpoint, Driver).call(hop.call)
         except WireError as error:
             return error
@@ -66,15 +66,15 @@ async def _find_out(cluster: Cluster, timeout: float) -> bool:
     return True
 
 
-async def _ask(hop: Hop) -> Answer[Any]:
+async def _ask(hop: Hop, system: System) -> Answer[Any]:
     """Send ASKING and then a call, on a new connection, so that no other request comes between the two.
 
     A new connection is cheap enough, because ASKING is needed only while a slot is being moved.
     """
-    stream = AioConnection(hop.endpoint)
+    stream = AioConnection(hop.endpoint, system)
     try:
         await stream.exchange(pack(ASKING), hop.call.timeout)
         reply, sent = await stream.exchange(pack(hop.call), hop.call.timeout)
-        return Answer(value(hop.call, reply, hop.endpoint), sent, clock())
+        return Answer(value(hop.call, reply, hop.endpoint), sent, system.clock())
     finally:
         await stream.close()

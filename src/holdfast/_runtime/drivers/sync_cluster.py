@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast._clock import clock
 from holdfast._core.requests import Answer, Call, Command, WireError
 from holdfast._net.cluster import ASKING, LEAST_TIMEOUT_S, Hop, Part
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.protocol import pack, value
 from holdfast._net.sync_connection import Connection
+from holdfast._net.system import System
 from holdfast._runtime.drivers.sync import Driver
 from holdfast._runtime.keeper.cluster_connection import token_in
 from holdfast._runtime.process import Process
@@ -40,13 +40,13 @@ class ShardDriver(Driver):
 
         Raises WireError.
         """
-        redirects, deadline = self._cluster.redirects(call), clock() + call.timeout
+        redirects, deadline = self._cluster.redirects(call), self._clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
             while True:
                 hop = redirects.send(reply)  # type: ignore[arg-type]  # None starts it
                 # LEAST_TIMEOUT_S is reserved for the step after a refresh
-                left = max(LEAST_TIMEOUT_S, deadline - clock() - (LEAST_TIMEOUT_S if hop is None else 0.0))
+                left = max(LEAST_TIMEOUT_S, deadline - self._clock() - (LEAST_TIMEOUT_S if hop is None else 0.0))
                 reply = self._find_out(left) if hop is None else self._take(hop.within(left))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
@@ -61,7 +61,7 @@ class ShardDriver(Driver):
     def _take(self, hop: Hop) -> Answer[Any] | WireError:
         try:
             if hop.asking:
-                return _ask(hop)
+                return _ask(hop, self.process.system)
             driver = self._drivers.get(hop.endpoint)
             if driver is None:
                 driver = self._drivers[hop.endpoint] = Driver(self.process, hop.endpoint)
@@ -70,16 +70,16 @@ class ShardDriver(Driver):
             return error
 
 
-def _ask(hop: Hop) -> Answer[Any]:
+def _ask(hop: Hop, system: System) -> Answer[Any]:
     """Send ASKING and then a call, on a new connection, so that no other request comes between the two.
 
     A new connection is cheap enough, because ASKING is needed only while a slot is being moved.
     """
-    connection = Connection(hop.endpoint, hop.call.timeout)
+    connection = Connection(hop.endpoint, hop.call.timeout, system)
     try:
         connection.set_timeout(hop.call.timeout)
         connection.exchange(pack(ASKING))
-        sent = clock()
-        return Answer(value(hop.call, connection.exchange(pack(hop.call)), hop.endpoint), sent, clock())
+        sent = system.clock()
+        return Answer(value(hop.call, connection.exchange(pack(hop.call)), hop.endpoint), sent, system.clock())
     finally:
         connection.close()

@@ -6,13 +6,13 @@ from __future__ import annotations
 import socket
 from typing import Any, Protocol
 
-from holdfast._clock import clock
 from holdfast._core.lock.ports import InboxAddress, Line, Then
 from holdfast._core.requests import Answer, Call, NotSent, Refused, WireError
 from holdfast._net.cluster import ASKING, Part, Redirects, Shard
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.pipelined_connection import PipelinedConnection
 from holdfast._net.slots import slot_of
+from holdfast._net.system import SYSTEM, System
 
 
 class Drawing(Protocol):
@@ -53,9 +53,10 @@ class ShardLine:
     sock: socket.socket | None = None
     busy = False
 
-    def __init__(self, keeper: Lines, shard: Endpoint) -> None:
+    def __init__(self, keeper: Lines, shard: Endpoint, system: System = SYSTEM) -> None:
         assert isinstance(shard, Part)
         self._keeper = keeper
+        self._clock = system.clock
         self._endpoint = shard
         self._cluster = shard.cluster
 
@@ -74,11 +75,11 @@ class ShardLine:
             then(stop.value.value, stop.value.sent)
             return
         except WireError as error:
-            then(error, clock())
+            then(error, self._clock())
             return
 
         def on_answer(answer: Any, sent: float) -> None:
-            self._go_on(redirects, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()), then)
+            self._go_on(redirects, answer if isinstance(answer, WireError) else Answer(answer, sent, self._clock()), then)
 
         line = self._keeper.line_to(hop.endpoint)
         if hop.asking:

@@ -52,4 +52,6 @@ def line_to(
         return transport.line_to(keeper, endpoint, on_push, on_closed, system=system)
     from holdfast._runtime.keeper.cluster_connection import ShardInbox, ShardLine
 
-    return ShardLine(keeper, endpoint) if on_push is None else ShardInbox(keeper, endpoint, on_push, on_closed)
+    if on_push is None:
+        return ShardLine(keeper, endpoint, system)
+    return ShardInbox(keeper, endpoint, on_push, on_closed, system=system)
