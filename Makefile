@@ -1,5 +1,5 @@
-# make demo [SHOW=ladder] | test | pytest | uvloop | bench | soak | mutants | cron | pythons | dist | release-check | api | models | site | docs.
-# Each sets up what it needs in .venv, once.
+# make demo [SHOW=ladder] | test | pytest | uvloop | bench | soak | mutants | cron | pythons | dist | release-check | api | models
+# | site | site-test | docs. Each sets up what it needs in .venv or .venv-docs, once.
 PYTHON ?= python3
 # Processes that run tests: more than processors, as many tests wait more than they compute.
 JOBS ?= 8
@@ -16,7 +16,7 @@ SITE := .venv-docs
 # Where Python may write no bytecode, each process that runs tests compiles hundreds of modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test pytest uvloop lint types bench soak mutants cron pythons dist release-check api models site docs clean
+.PHONY: demo test pytest uvloop lint types bench soak mutants cron pythons dist release-check api models site site-test docs clean
 
 demo: $(READY)
 	$(BIN)/holdfast demo $(SHOW)
@@ -86,11 +86,14 @@ models:
 
 # The documentation as a site in .site/html, which needs neither a server nor a network. The reference comes from the docstrings.
 site: $(SITE)/.ready
-	$(SITE)/bin/python website/build.py
+	$(SITE)/bin/python website/make_site.py
+
+# Its pages in a browser. Needs Chromium.
+site-test: site
+	$(SITE)/bin/pytest website
 
 # The site and its tests, then the examples of all pages.
-docs: site $(READY)
-	$(SITE)/bin/pytest website
+docs: site-test $(READY)
 	$(BIN)/pytest tests/docs
 
 $(READY): pyproject.toml lab/pyproject.toml

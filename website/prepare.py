@@ -54,6 +54,18 @@ def place(file: str) -> str | None:
     return file.removeprefix("docs/") if file.startswith("docs/") else None
 
 
+def uris() -> list[str]:
+    """Return the pages of the site, each as its path below the folder of pages."""
+    files = [*TOP, *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
+    return sorted([*(place(file) or "" for file in files), *(f"reference/{name}" for name in reference.pages())])
+
+
+def navigation() -> list[str]:
+    """Return the pages in the navigation of mkdocs.yml, in its order."""
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    return re.findall(r"(\S+\.md)$", nav, re.MULTILINE)
+
+
 def prepare(folder: Path) -> None:
     """Write all pages, pictures and assets. The folder is emptied first."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -27,6 +27,7 @@ TOPICS = {
     "lock": Topic("Locks", "locks.md", "Lock FairLock RLock Lease LockLease LockStatistics locked close"),
     "semaphore": Topic("Semaphores", "semaphores.md", "Semaphore BoundedSemaphore"),
     "rwlock": Topic("Read-write locks", "semaphores.md", "RWLock ReadSide WriteSide WriteLease"),
+    "connection": Topic("One client for a whole program", "connect.md", "connect Connection"),
     "multilock": Topic("Several locks at once", "multilock.md", "MultiLock MultiLease"),
     "redlock": Topic("Several servers", "redlock.md", "Redlock declare_new"),
     "once": Topic("Once", "once.md", "once Once Outcome Running"),
@@ -74,6 +75,11 @@ def public() -> dict[str, dict[str, str]]:
         elif match := re.match(r"(?:class|def|async def) (\w+)(?:: as ([\w.]+)\.\w+)?|(\w+): ", line):
             found[module][match[1] or match[3]] = match[2] or module
     return found
+
+
+def listed() -> list[str]:
+    """Return the public names on the pages, each as its import path."""
+    return [match[1] for text in pages().values() for match in re.finditer(r"^::: (\S+)$", text, re.MULTILINE)]
 
 
 def entry(path: str, *, tasks: bool = False) -> str:

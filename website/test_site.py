@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
-import yaml
 
 import reference
-from build import SITE
-from prepare import ROOT
+from make_site import SITE
 
 HTML = SITE / "html"
-CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-
-
-def navigation() -> list[str]:
-    """Return the pages of the navigation, in its order."""
-
-    def pages(entry: object) -> Iterator[str]:
-        if isinstance(entry, str):
-            yield entry
-        for part in entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else []:
-            yield from pages(part)
-
-    return list(pages(yaml.safe_load(re.sub(r"!!python\S+", "", CONFIG))["nav"]))
 
 
 class Parsed(HTMLParser):
@@ -71,11 +55,6 @@ def parsed() -> dict[Path, Parsed]:
     """All pages of the site."""
     assert HTML.exists(), "build the site first: make site"
     return {page: Parsed(page) for page in HTML.rglob("*.html") if page.name != "404.html"}
-
-
-def test_every_page_is_in_the_navigation_once() -> None:
-    pages = [page.relative_to(SITE / "pages").as_posix() for page in (SITE / "pages").rglob("*.md")]
-    assert sorted(navigation()) == sorted(pages)
 
 
 def test_every_public_name_is_in_the_reference(parsed: dict[Path, Parsed]) -> None:

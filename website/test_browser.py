@@ -1,0 +1,135 @@
+"""Each page of the built site is fine in a browser that has no network and opens the pages as files.
+
+`make docs` builds the site and runs these tests. They need Chromium.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote_plus, urldefrag
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from make_site import SITE
+from prepare import navigation
+
+HTML = SITE / "html"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+DESKTOP, PHONE = 1280, 390
+"""Widths of windows, in pixels."""
+PATIENCE = 120_000
+"""Milliseconds after which a page that does not come, or does not change, is a failure: on a machine that does other things."""
+
+EXPECTED = {
+    "stampede": "cache.html",
+    "primary dies": "replicas.html",
+    "LockTimeout": "reference/holdfast.errors.html",
+    "HOLDFAST_URL": "environment.html",
+    "fencing token": "fences.html",
+    "crontab": "cron.html",
+}
+"""Words that a reader may look for, and the page that explains them."""
+
+LOOK = """() => ({
+    beyond: Math.max(0, document.scrollingElement.scrollWidth - innerWidth),
+    heading: document.querySelector("h1").checkVisibility(),
+    broken: [...document.images].filter((one) => one.complete && !one.naturalWidth).map((one) => one.src),
+    scheme: Number(getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0]) > 127 ? "light" : "dark",
+})"""
+"""What a reader notices of a page; the first is how many pixels it is wider than the window."""
+
+
+class Reader:
+    """A tab of a browser, and all that the browser complains of."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        page.set_default_timeout(PATIENCE)
+        page.on("console", self._hear)
+        page.on("pageerror", lambda error: self.complaints.append(f"{page.url}: {error}"))
+        page.on("requestfailed", lambda request: self.complaints.append(f"{page.url}: {request.url}: {request.failure}"))
+
+    def _hear(self, message: Any) -> None:
+        if message.type in {"warning", "error"}:
+            self.complaints.append(f"{self.page.url}: {message.text}")
+
+    def open(self, url: str, *, width: int = DESKTOP, scheme: Any = "light") -> None:
+        """Open a page in a window of this width, as a reader whose system has this theme."""
+        self.page.set_viewport_size({"width": width, "height": 800})
+        self.page.emulate_media(color_scheme=scheme)
+        self.page.goto(url)
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Reader]:
+    """One window for all tests: to start a browser takes longer than to open a page."""
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.exit("Chromium is missing: apt-get install chromium", returncode=1)
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=program, args=["--no-sandbox"]) as started:
+        yield Reader(started.new_context(offline=True, reduced_motion="reduce").new_page())
+
+
+@pytest.fixture
+def reader(window: Reader) -> Iterator[Reader]:
+    """The window, with the theme of the system. The browser must not complain of anything during the test."""
+    window.complaints.clear()
+    yield window
+    assert window.complaints == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "light"), (PHONE, "dark")])
+def test_the_navigation_leads_to_every_page(reader: Reader, width: int, scheme: str) -> None:
+    reader.open((HTML / "index.html").as_uri(), width=width, scheme=scheme)
+    links = reader.page.evaluate("[...document.querySelectorAll('nav.md-nav--primary a')].map((one) => one.href)")
+    entries = {urldefrag(link)[0] for link in links}
+    assert entries == {(HTML / entry).with_suffix(".html").as_uri() for entry in navigation()}
+
+
+@pytest.mark.parametrize("entry", navigation())
+def test_a_page(reader: Reader, entry: str) -> None:
+    """Wide and light, then narrow and dark: it fits into the window, and nothing is broken."""
+    for width, scheme in ((DESKTOP, "light"), (PHONE, "dark")):
+        reader.open((HTML / entry).with_suffix(".html").as_uri(), width=width, scheme=scheme)
+        assert reader.page.evaluate(LOOK) == {"beyond": 0, "heading": True, "broken": [], "scheme": scheme}
+
+
+@pytest.mark.parametrize("width", [DESKTOP, PHONE])
+def test_the_button_changes_the_theme(reader: Reader, width: int) -> None:
+    reader.open((HTML / "locks.html").as_uri(), width=width, scheme="light")
+    seen = []
+    for _ in range(3):
+        reader.page.locator("form[data-md-component=palette] label:visible").click()
+        seen.append(reader.page.evaluate(LOOK)["scheme"])
+    assert seen == ["light", "dark", "light"]  # that of the system comes first and last
+
+
+@pytest.mark.parametrize("width", [DESKTOP, PHONE])
+def test_search(reader: Reader, width: int) -> None:
+    """Each of these words finds the page that explains it among the first results, and one of them is opened."""
+    reader.open((HTML / "index.html").as_uri(), width=width)
+    reader.page.locator("[for=__search]:visible, button.md-search__button:visible").first.click()
+    reader.page.get_by_text("Loading search").wait_for(state="hidden")
+    found = {}
+    for words in EXPECTED:
+        reader.page.get_by_placeholder("Search").fill(words)
+        results = reader.page.locator(f"a[href*='?h={quote_plus(words)}']")
+        results.first.wait_for()
+        first = results.evaluate_all("(links) => links.slice(0, 5).map((one) => one.pathname)")
+        found[words] = [path.rpartition("/html/")[2] for path in first]
+    assert {words: EXPECTED[words] in pages for words, pages in found.items()} == dict.fromkeys(EXPECTED, True), found
+    results.first.click()
+    reader.page.wait_for_url("**/cron.html?h=cron*")
+
+
+def test_the_menu_of_a_phone(reader: Reader) -> None:
+    reader.open((HTML / "index.html").as_uri(), width=PHONE)
+    reader.page.locator("label[for=__drawer]:visible").first.click()
+    reader.page.get_by_text("Operate").locator("visible=true").first.click()
+    reader.page.get_by_role("link", name="Access control").locator("visible=true").first.click()
+    reader.page.wait_for_url("**/access-control.html")
+    assert reader.page.evaluate(LOOK)["heading"]

@@ -1,0 +1,24 @@
+"""README as PyPI shows it."""
+
+from __future__ import annotations
+
+import re
+
+from readme_renderer import markdown
+
+from prepare import ROOT
+
+
+def test_pypi_renders_all_of_the_readme() -> None:
+    """PyPI drops what its renderer does not know. Every heading, table and program has to be left."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = markdown.render(text)
+    assert shown
+    assert (
+        re.sub(r"<[^>]*>", "", " ".join(re.findall(r"<h[123].*?</h[123]>", shown))).split()
+        == " ".join(re.findall(r"^#+ (.*)$", text, re.MULTILINE)).replace("`", "").split()
+    )
+    assert shown.count("<table") == len(re.findall(r"^\|(?:-|--:|\|)+$", text, re.MULTILINE))
+    assert shown.count("<pre") == text.count("\n```") // 2
+    left = re.sub(r"<pre.*?</pre>|<code.*?</code>", "", shown, flags=re.DOTALL)
+    assert not re.search(r"\]\(|\*\*|```|&lt;!--", left)
